@@ -31,13 +31,13 @@ ALLOWED = {
     # Slow calls in stress tests, in which any order is correct.
     "counting_world.py::_act": "takes as long as its option says",
     "server/strange_worlds.py::_act": "`dawdle` takes longer than a turn of the event loop",
-    "server/test_storm.py::send_and_leave": "hangs up at any moment",
+    "server/test_storm.py::send_and_disconnect": "disconnects at any moment",
     "engines/vllm/test_server.py::_stopped": "lets a process go on for a moment, as often as it takes",
-    "policies/endpoint/test_client.py::test_a_server_that_breaks_at_one_request_alone_fails_that_one": "a fake clock",
+    "policies/endpoint/test_client.py::test_server_error_fails_only_its_request_if_others_succeed": "a fake clock",
     # Timeouts of calls that never return.
-    "core/test_loop_thread.py::test_what_takes_too_long_is_cancelled_and_a_fault": "its own deadline",
-    "worlds/webarena/test_faults.py::test_what_is_cancelled_does_not_go_on": "its own deadline",
-    "worlds/webarena/tasks/test_reset_hook.py::test_a_command_that_takes_too_long_is_a_fault": "its own deadline",
+    "core/test_loop_thread.py::test_timeout_cancels_the_coroutine_and_raises_a_fault": "its own deadline",
+    "worlds/webarena/test_faults.py::test_cancelled_evaluation_frees_the_session": "its own deadline",
+    "worlds/webarena/tasks/test_reset_hook.py::test_command_that_times_out_is_a_fault": "its own deadline",
 }
 
 

@@ -1,4 +1,4 @@
-"""The world Door of a server's tests, with an action that takes as long as the test wants it to."""
+"""The door environment for tests of servers, with an action that blocks as long as a test wants."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ ENV_ID = "held/Held-v0"
 
 
 class Held(Door):
-    """Door, with `hold FOLDER`, which makes FOLDER/begun and returns once there is FOLDER/go, and `nap`, which takes
-    some milliseconds. `raw` has the process in which it is played.
+    """A door with the actions `hold FOLDER` and `nap`.
+
+    `hold` creates FOLDER/begun and returns once FOLDER/go exists; `nap` takes some milliseconds. `raw` has the id of
+    the process.
     """
 
     step_seconds: ClassVar[float] = 1.0

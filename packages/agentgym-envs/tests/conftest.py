@@ -3,4 +3,4 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # so that tests can import `door_world`
+sys.path.insert(0, str(Path(__file__).parent))  # tests import `door_world` and the other helper modules

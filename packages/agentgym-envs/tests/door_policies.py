@@ -11,7 +11,7 @@ from agentgym_envs import EnvFault, Policy, Reply, TurnContext, text_env
 
 @dataclass
 class Player(Policy):
-    """A policy made of a function of the context, which it records."""
+    """A policy that replies with a function of the context, and records the contexts."""
 
     answer: Callable[[TurnContext], str | Reply | EnvFault]
     name: str = "player"
@@ -27,8 +27,8 @@ class Player(Policy):
 
 
 def expert() -> Player:
-    return Player(lambda seat: text_env(seat.env).oracle(), name="oracle")
+    return Player(lambda context: text_env(context.env).oracle(), name="oracle")
 
 
 def knocker() -> Player:
-    return Player(lambda seat: "knock")
+    return Player(lambda context: "knock")

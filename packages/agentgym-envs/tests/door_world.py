@@ -1,5 +1,7 @@
-"""A world small enough to reason about: knock as often as the goal asks, then open the door. Half the score is for
-having knocked rightly (where no knock is asked for, from the beginning), so that rewards are worth adding up."""
+"""A small environment: knock as often as the task asks, then open the door.
+
+Half of the score is for the right number of knocks (from the start on if it is 0), so that several rewards add up.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,7 @@ class Door(TextEnv):
 
 @contextmanager
 def made(world: type[TextEnv], *, max_episode_steps: int | None = None) -> Iterator[gymnasium.Env[str, str]]:
-    """The world as `gymnasium.make` gives it; registered only as long as it is used."""
+    """Register the environment, yield what `gymnasium.make` creates, and unregister it afterwards."""
     gymnasium.register(ENV_ID, world, max_episode_steps=max_episode_steps, disable_env_checker=True)
     try:
         env = gymnasium.make(ENV_ID)

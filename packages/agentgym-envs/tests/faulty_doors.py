@@ -1,4 +1,4 @@
-"""Doors that break the contract in a way that shows in another process; in a module, so that it can import them."""
+"""Doors whose breaches of the contract show only in other processes, which import them from this module."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from agentgym_envs import Feedback, Task
 from door_world import Door
 
 _COLOURS = {"red", "green", "blue", "yellow", "purple", "grey", "white", "black"}
-_HERE = os.getpid()
 
 
 class BySet(Door):
@@ -21,18 +20,18 @@ class BySet(Door):
 
 class ByFolder(Door):
     def _start(self, task: Task) -> str:
-        beside = [path.name for path in Path(__file__).parent.iterdir() if path.suffix == ".py"]
-        return f"{super()._start(task)} On it is written {' '.join(beside)}."
+        names = [path.name for path in Path(__file__).parent.iterdir() if path.suffix == ".py"]
+        return f"{super()._start(task)} On it is written {' '.join(names)}."
 
 
 class Printing(Door):
     def _act(self, action: str) -> Feedback:
-        print("debug", action)  # noqa: T201 - that is what is wrong with it
+        print("debug", action)  # noqa: T201 - the breach
         return super()._act(action)
 
 
 class Complaining(Door):
-    """Its simulator writes past Python."""
+    """Its simulator writes to the file descriptor of stderr."""
 
     def _start(self, task: Task) -> str:
         os.write(2, b"a line of the simulator\n")
@@ -47,7 +46,7 @@ class OnlyHere(Door):
 
 
 class OnlyTwice(ByFolder):
-    """Differs in the first two processes, and can't be made in the third, which is to tell why."""
+    """Differs in the first two processes and can't be created in the third, whose error must be reported."""
 
     def __init__(self, **options: Any) -> None:
         if os.environ.get("PYTHONHASHSEED") == "2" and isbuiltin(os.listdir):

@@ -1,4 +1,4 @@
-"""Games to read, for the tests of worlds that keep a transcript of some: how one is played and written down."""
+"""Transcripts of episodes, for the golden tests of environments."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from agentgym_envs.core.registry import make, text_env
 
 
 def transcript(world: str, games: Mapping[str, Sequence[str]]) -> str:
-    """What `world` tells an agent, and each of `games`: the oracle's plan, the actions given, and then the oracle's,
-    each after its reasons, to the end.
+    """Return the instructions of `world` and a transcript of an episode of each task in `games`.
+
+    An episode has the oracle's plan, the given actions, and then the oracle's thoughts and actions to the end.
     """
     return "\n".join(_lines(world, games)) + "\n"
 

@@ -1,4 +1,4 @@
-"""A policy that plays with any agent and records its contexts, and checks that hold for every conversation."""
+"""A policy that plays with any agent and records its contexts, and checks that every conversation must pass."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentgym_envs.episodes.episode import Kind
 
 @dataclass
 class Talker(Policy):
-    """Chooses actions with `act`; other replies are numbered."""
+    """A policy that chooses actions with `act`, and numbers its other replies."""
 
     act: Callable[[TurnContext], str | Reply | EnvFault]
     name: str = "talker"
@@ -31,8 +31,9 @@ class Talker(Policy):
 
 
 def check_conversations(episode: Episode, seen: Sequence[tuple[Conversation, Kind]]) -> None:
-    """The turns of the episode are those that were asked for, in the conversations in which they were, and these are
-    such as chat templates need: they grow at their ends, but after a summary and with a new trial.
+    """Check that `replay` of the episode yields the contexts that its policy saw.
+
+    Conversations must also suit chat templates: each extends the last one, except after a summary and in a new trial.
     """
     recorded = list(replay(episode))
     assert [(conversation, turn.kind) for conversation, turn in recorded] == list(seen)
@@ -46,7 +47,7 @@ def check_conversations(episode: Episode, seen: Sequence[tuple[Conversation, Kin
 
 
 def check_roles(conversation: Conversation, instructions: str) -> None:
-    """Instructions, if any, and then users and assistants in turn, a user first and last."""
+    """Check that user and assistant alternate after the instructions, if any, and that the user is first and last."""
     roles = [message.role for message in conversation]
     if instructions:
         assert (roles.pop(0), conversation[0].content) == ("system", instructions)

@@ -1,4 +1,4 @@
-"""`serve` in a process of its own, as a user starts it."""
+"""Runs `serve` in its own process, as users start it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ sys.exit(serve())
 
 @dataclass(frozen=True)
 class Serve:
-    """A server that was started."""
+    """A running server."""
 
     process: subprocess.Popen[str]
     line: str
-    """What it printed when it was ready."""
+    """The line that it printed when it was ready."""
 
     @property
     def url(self) -> str:
@@ -33,19 +33,19 @@ class Serve:
         return self.line.split()[2].rstrip(":")
 
     def family(self) -> list[psutil.Process]:
-        """Its process and all that it started."""
+        """Return its process and all descendants."""
         own = psutil.Process(self.process.pid)
         return [own, *own.children(recursive=True)]
 
     def errors(self) -> list[str]:
-        """The lines of its standard error, once it has ended."""
+        """Return the lines of its standard error, once it has ended."""
         assert self.process.stderr is not None
         return self.process.stderr.read().splitlines()
 
 
 @contextmanager
 def serve_process(*arguments: object) -> Iterator[Serve]:
-    """A server on a free port, which can find the worlds beside this file; it is gone afterwards."""
+    """Start a server on a free port that can import the modules of this folder, and kill it afterwards."""
     command = [sys.executable, "-c", _START, str(Path(__file__).parent), "--port", "0", *map(str, arguments)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:

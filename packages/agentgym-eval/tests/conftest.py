@@ -10,14 +10,14 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-sys.path.insert(0, str(Path(__file__).parent))  # so that worlds are found as `counting_world:...`, here and in children
+sys.path.insert(0, str(Path(__file__).parent))  # makes `counting_world:...` importable, in child processes too
 
 from fake_endpoint import KEY
 
 
 @pytest.fixture(scope="module")
 def chromium(requires_browser: None) -> Iterator[Browser]:
-    """A real browser for the tests of one module."""
+    """A Chromium browser, shared by the tests of one module."""
     from agentgym_envs.util.chromium import find_chromium
     from playwright.sync_api import sync_playwright
 
@@ -28,7 +28,7 @@ def chromium(requires_browser: None) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment has a key, and no endpoint of the user's."""
+def api_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the endpoint's API key, and unset any base URL of the user."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)

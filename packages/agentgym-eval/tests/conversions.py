@@ -1,4 +1,4 @@
-"""Episodes that are converted, and what becomes of them."""
+"""Helpers for tests of `convert`: play episodes, write them as records and read them back."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from hypothesis import strategies as st
 TEXT = st.text(max_size=12)
 
 
-def played(agent: str, goal: int = 4, sample: int = 0) -> Episode:
+def play_episode(agent: str, goal: int = 4, sample: int = 0) -> Episode:
     env: Any = gymnasium.wrappers.TimeLimit(Count(), 12)
     policy = Random() if "retry" in agent else Oracle()
     return play(Agent.parse(agent).wrap(env), policy, EpisodeSpec(f"count/test/{goal}", sample, 0, "test"))
 
 
-def written(path: Path, found: Any, to: str = "trl") -> Path:
-    path.write_text(content(found, to), encoding="utf-8")
+def write_records(path: Path, records: Any, to: str = "trl") -> Path:
+    path.write_text(content(records, to), encoding="utf-8")
     return path
 
 
-def converted(to: str, out: Path, *more: str | Path) -> Any:
-    """The records in what `convert` writes."""
-    assert convert([*map(str, more), "--to", to, "--out", str(out)]) == 0
+def convert_records(to: str, out: Path, *arguments: str | Path) -> Any:
+    """Run `convert` and return the records that it wrote."""
+    assert convert([*map(str, arguments), "--to", to, "--out", str(out)]) == 0
     text = out.read_text(encoding="utf-8")
     return json.loads(text) if text.startswith("[") else [json.loads(line) for line in text.split("\n")[:-1]]
 
 
-def reread(found: Any, to: str, folder: Path, **options: Any) -> list[Episode]:
-    return list(read_data([written(folder / "file", found, to)], **options))
+def write_and_read(records: Any, to: str, folder: Path, **options: Any) -> list[Episode]:
+    return list(read_data([write_records(folder / "file", records, to)], **options))

@@ -1,4 +1,4 @@
-"""Someone who counts, each trajectory at its own time."""
+"""A concurrent policy for `counting_world`, with a configurable delay before each reply."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ from typing import Any
 from agentgym_envs import Policy, Reply, TurnContext
 
 
-async def at_once(seat: TurnContext) -> None:
-    """Takes no time."""
+async def no_delay(context: TurnContext) -> None:
+    """Return immediately."""
 
 
-async def never(seat: TurnContext) -> None:
-    """Takes for ever in the longest task."""
-    if seat.info["task_id"] == "count/test/9":
+async def block_on_longest_task(context: TurnContext) -> None:
+    """Block forever in the longest task."""
+    if context.info["task_id"] == "count/test/9":
         await asyncio.Event().wait()
 
 
-class Counter(Policy):
-    """Right nine times of ten; `thinking` is awaited before each reply."""
+class CountingPolicy(Policy):
+    """A policy that stops early with probability 0.1; `before_reply` is awaited before each reply."""
 
     name = "counter"
 
-    def __init__(self, thinking: Callable[[TurnContext], Awaitable[None]] = at_once) -> None:
-        self._thinking = thinking
-        self.live = set[int]()
-        self.most = self.closed = 0
+    def __init__(self, before_reply: Callable[[TurnContext], Awaitable[None]] = no_delay) -> None:
+        self._before_reply = before_reply
+        self.active = set[int]()
+        self.max_active = self.close_count = 0
 
     async def reply(self, context: TurnContext) -> Reply:
-        self.live.add(context.key)
-        self.most = max(self.most, len(self.live))
-        await self._thinking(context)
-        said = len(context.conversation) // 2 - 1
-        done = said >= int(context.info["task_id"].rpartition("/")[2]) or context.rng.random() < 0.1
+        self.active.add(context.key)
+        self.max_active = max(self.max_active, len(self.active))
+        await self._before_reply(context)
+        count = len(context.conversation) // 2 - 1
+        done = count >= int(context.info["task_id"].rpartition("/")[2]) or context.rng.random() < 0.1
         return Reply(f"Action: {'stop' if done else 'add'}")
 
     def forget(self, key: int) -> None:
-        self.live.discard(key)
+        self.active.discard(key)
 
     async def close(self) -> None:
-        self.closed += 1
+        self.close_count += 1
 
 
-class Entry:
-    """An installed entry point."""
+class FakeEntryPoint:
+    """An installed entry point whose factory returns the given policy."""
 
     name = "counter"
 
-    def __init__(self, player: Policy) -> None:
-        self._player = player
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
 
     def load(self) -> Any:
-        return lambda argument, **settings: self._player
+        return lambda argument, **settings: self._policy

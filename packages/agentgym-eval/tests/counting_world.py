@@ -1,6 +1,6 @@
-"""A world small enough to reason about: say `add` exactly as often as the goal asks, then `stop`.
+"""A minimal environment: reply `add` as often as the goal requires, then `stop`.
 
-In a process with COUNTING_HOLD=NUMBER:FILE in its environment, only so many episodes begin before there is that file.
+If the environment variable COUNTING_HOLD=NUMBER:FILE is set, at most NUMBER episodes start before FILE exists.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import gymnasium
 from agentgym_envs import EnvFault, Feedback, Task, Tasks, TaskSet, TextEnv
 
 ENV = "counting_world:counting/Count-v0"
-_begun = itertools.count(1)
+_episode_numbers = itertools.count(1)
 _SIZES = {"train": 12, "test": 10}
 
 
@@ -30,7 +30,7 @@ def _tasks(split: Any) -> Tasks:
 
 def _hold() -> None:
     number, _, file = os.environ.get("COUNTING_HOLD", "").partition(":")
-    if number and next(_begun) > int(number):
+    if number and next(_episode_numbers) > int(number):
         while not Path(file).exists():
             time.sleep(0.01)
 
@@ -42,7 +42,7 @@ class Count(TextEnv):
     def __init__(
         self, *, pause: float = 0.0, broken: tuple[int, ...] = (), listed: bool = True, note: str = ""
     ) -> None:
-        """`note` is a file: its text is shown at 3, or the counter jams there once where it isn't there."""
+        """`note` is a file whose text is shown at a count of 3. A missing file is created, and that step fails."""
         super().__init__()
         self._note = Path(note) if note else None
         self._pause, self._broken, self._listed = pause, broken, listed
@@ -73,9 +73,9 @@ class Count(TextEnv):
         if action != "add":
             return Feedback("Say `add` or `stop`.", valid=False)
         self._count += 1
-        return Feedback(f"Count: {self._count}.{self._noted()}")
+        return Feedback(f"Count: {self._count}.{self._note_text()}")
 
-    def _noted(self) -> str:
+    def _note_text(self) -> str:
         if self._note is None or self._count != 3:
             return ""
         if not self._note.exists():

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint on this machine, which says what it is told to."""
+"""A local OpenAI-compatible endpoint whose responses are scripted by the tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Answer:
 
 
 def said(text: str | None, *, finish: str = "stop", tokens: tuple[int, int, int] = (10, 4, 3), **more: Any) -> Answer:
-    """`tokens`: of prompt, cached, said."""
+    """Return a chat completion; `tokens` are the numbers of prompt, cached and completion tokens."""
     usage = {
         "prompt_tokens": tokens[0],
         "completion_tokens": tokens[2],
@@ -37,7 +37,7 @@ def said(text: str | None, *, finish: str = "stop", tokens: tuple[int, int, int]
     return Answer({"choices": [{"index": 0, "message": message, "finish_reason": finish}], "usage": usage})
 
 
-def called(*calls: tuple[str, Any], thought: str | None = None) -> Answer:
+def tool_call_answer(*calls: tuple[str, Any], thought: str | None = None) -> Answer:
     tool_calls = [
         {"id": f"call_{i}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
         for i, (name, arguments) in enumerate(calls)
@@ -45,16 +45,16 @@ def called(*calls: tuple[str, Any], thought: str | None = None) -> Answer:
     return said(thought, finish="tool_calls", tool_calls=tool_calls)
 
 
-def trouble(status: int, message: str = "no", *, code: str | None = None, **headers: str) -> Answer:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Answer({"error": {"message": message, "code": code}}, status, named)
+def error_answer(status: int, message: str = "no", *, code: str | None = None, **headers: str) -> Answer:
+    header_names = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Answer({"error": {"message": message, "code": code}}, status, header_names)
 
 
 class FakeEndpoint:
     def __init__(self, answer: Callable[[dict[str, Any]], Answer | None]) -> None:
         self.answer = answer
-        """Given a request; None hangs up."""
-        self.asked: list[dict[str, Any]] = []
+        """Maps a request to an answer; None closes the connection."""
+        self.requests: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
         self.paths: list[str] = []
         self.base_url = ""
@@ -64,19 +64,19 @@ class FakeEndpoint:
         return ["--policy", "openai:tiny-1", "--base-url", self.base_url]
 
 
-def counting(request: dict[str, Any]) -> Answer:
-    """Plays Count to success: what was said last tells how far it is."""
+def count_to_goal(request: dict[str, Any]) -> Answer:
+    """Solve the counting task; the number of user messages gives the current count."""
     texts = [message["content"] for message in request["messages"] if message["role"] == "user"]
     goal = next(int(text.split("Goal: ")[1].split(".")[0]) for text in texts if "Goal: " in text)
     return said(f"Thought: on\nAction: {'add' if len(texts) - 1 < goal else 'stop'}")
 
 
-def play(fake: FakeEndpoint, out: Path, *more: str) -> int:
-    """The exit code of `evaluate` with Count and the endpoint's model."""
+def run_evaluate(fake: FakeEndpoint, out: Path, *more: str) -> int:
+    """Run `evaluate` on the counting environment with the endpoint's model, and return its exit code."""
     return evaluate(["--env", ENV, *fake.flags, "--out", str(out), *more])
 
 
-def played(out: Path) -> list[Episode]:
+def read_run(out: Path) -> list[Episode]:
     return list(read_episodes(out / "episodes.jsonl"))
 
 
@@ -99,7 +99,7 @@ def serving(answer: Callable[[dict[str, Any]], Answer | None]) -> Generator[Fake
             assert self.path.partition("?")[0] == "/v1/chat/completions"
             fake.paths.append(self.path)
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            fake.asked.append(request)
+            fake.requests.append(request)
             fake.keys.append(self.headers["Authorization"])
             answer = fake.answer(request)
             if answer is None:
@@ -116,7 +116,7 @@ def serving(answer: Callable[[dict[str, Any]], Answer | None]) -> Generator[Fake
             self.wfile.write(text.encode())
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = False  # closing waits for them
+    server.daemon_threads = False  # server_close() joins them
     fake.base_url = f"http://127.0.0.1:{server.server_port}/v1"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

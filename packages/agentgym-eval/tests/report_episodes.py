@@ -1,11 +1,11 @@
-"""Episodes that reports are written of in tests."""
+"""Episodes for tests of reports."""
 
 from __future__ import annotations
 
 from agentgym_envs import Episode, Reply, Turn
 
 EVIL = "<script>alert(1)</script> $x_ | `\\"
-"""A name that would be markup, a formula, a cell's end or an escape, were it taken for one."""
+"""A name with the special characters of HTML, formulas, Markdown tables and escapes."""
 
 
 def episode(task: int, sample: int, success: bool | None, *, turns: int = 2, category: str = "easy") -> Episode:
@@ -18,6 +18,6 @@ def episode(task: int, sample: int, success: bool | None, *, turns: int = 2, cat
     )  # fmt: skip
 
 
-GOOD = [episode(task, s, s < task, turns=1 + task) for task in range(4) for s in range(4)]
-POOR = [episode(task, s, s < task - 2, turns=6) for task in range(4) for s in range(4)]
-BROKEN = [*GOOD, *(episode(9, s, None if s else True, category=EVIL) for s in range(4))]
+GOOD = [episode(task, sample, sample < task, turns=1 + task) for task in range(4) for sample in range(4)]
+POOR = [episode(task, sample, sample < task - 2, turns=6) for task in range(4) for sample in range(4)]
+BROKEN = [*GOOD, *(episode(9, sample, None if sample else True, category=EVIL) for sample in range(4))]

@@ -1,4 +1,4 @@
-"""A viewer that is served, and a page of a real browser that keeps account of what it does."""
+"""Helpers for browser tests of the viewer: a running server, and a page that records its requests and messages."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ PHONE = {"width": 360, "height": 740}
 
 
 @dataclass
-class Watched:
-    """A page, and what it did beside being shown."""
+class WatchedPage:
+    """A page with its requests, console messages, errors and dialogs."""
 
     page: Page
-    asked: list[str] = field(default_factory=list[str])
-    said: list[str] = field(default_factory=list[str])
+    requests: list[str] = field(default_factory=list[str])
+    messages: list[str] = field(default_factory=list[str])
 
     def __post_init__(self) -> None:
-        self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
-        self.page.on("pageerror", lambda error: self.said.append(str(error)))
-        self.page.on("dialog", lambda dialog: (self.said.append(dialog.message), dialog.dismiss()))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("console", lambda message: self.messages.append(f"{message.type}: {message.text}"))
+        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.messages.append(dialog.message), dialog.dismiss()))
 
 
 @contextmanager
-def served(index: Index) -> Iterator[str]:
-    """The address of a viewer that runs."""
+def serve_index(index: Index) -> Iterator[str]:
+    """Run a viewer of the index and yield its address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(uvicorn.Config(make_app(Site(index, Links())), log_level="error", ws="none"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

@@ -1,4 +1,4 @@
-"""A world as an MCP server, played by MCP's own client."""
+"""Tests of the MCP adapter with MCP's own client."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from mcp import Client
 STAIRS = "textcraft/test/red_sandstone_stairs"
 
 
-def test_an_mcp_client_plays_it() -> None:
+def test_mcp_client_plays_an_episode() -> None:
     async def play() -> None:
         async with Client(mcp_server("textcraft", max_episode_steps=4)) as client:
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
             assert list(tools) == ["reset", "get", "craft", "inventory"]
             assert tools["get"].input_schema["required"] == ["amount", "item"]
-            early = await client.call_tool("inventory", {})
-            assert early.is_error
-            assert "begin one first" in early.content[0].text
+            before_reset = await client.call_tool("inventory", {})
+            assert before_reset.is_error
+            assert "begin one first" in before_reset.content[0].text
             await client.call_tool("reset", {"task": STAIRS})
             assert (await client.call_tool("get", {"amount": 24, "item": "red sand"})).content[0].text
-            amiss = await client.call_tool("get", {"amount": 24})
-            assert not amiss.is_error  # for the world it is a turn like any other
-            assert amiss.structured_content["valid"] is False
+            incomplete = await client.call_tool("get", {"amount": 24})
+            assert not incomplete.is_error  # it counts as an invalid turn
+            assert incomplete.structured_content["valid"] is False
             await client.call_tool("craft", {"amount": 6, "item": "red sandstone", "ingredients": "24 red sand"})
             stairs = {"amount": 4, "item": "red sandstone stairs", "ingredients": ["6 red sandstone"]}
-            last = await client.call_tool("craft", stairs)
-            assert last.content[0].text.endswith("The task is over; its score is 1.")
-            assert last.structured_content["success"] is True
-            for wrong, said in (({"task": "nowhere"}, "no task 'nowhere'"), ({"taks": 1}, "taks")):
-                refused = await client.call_tool("reset", wrong)
-                assert refused.is_error
-                assert said in refused.content[0].text
+            result = await client.call_tool("craft", stairs)
+            assert result.content[0].text.endswith("The task is over; its score is 1.")
+            assert result.structured_content["success"] is True
+            for arguments, message in (({"task": "nowhere"}, "no task 'nowhere'"), ({"taks": 1}, "taks")):
+                response = await client.call_tool("reset", arguments)
+                assert response.is_error
+                assert message in response.content[0].text
 
     asyncio.run(play())
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"), [(["nothing"], "no environment 'nothing'"), (["textcraft", "--option", "x"], "KEY=VALUE")]
+    ("arguments", "message"), [(["nothing"], "no environment 'nothing'"), (["textcraft", "--option", "x"], "KEY=VALUE")]
 )
-def test_an_mcp_server_of_nothing_says_so(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_reported(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err

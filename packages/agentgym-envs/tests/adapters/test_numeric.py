@@ -1,4 +1,4 @@
-"""Worlds as numbers: an index plays its text, counts are counts, and a survey finds what there is."""
+"""Tests of the numeric adapters: discrete actions, bags of words and `survey`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.quick
 LEVEL = {"levels": "GoToRedBallGrey", "max_episode_steps": 4, "available_actions_in_text": False}
 
 
-def test_an_index_plays_its_text() -> None:
+def test_action_index_plays_the_action_text() -> None:
     env = DiscreteActions(Door(), ["open", "knock", "sing"])
     env.reset(options={"task": "door/train/1"})
     assert env.step(2)[4]["valid"] is False
@@ -25,26 +25,26 @@ def test_an_index_plays_its_text() -> None:
             env.step(index)
 
 
-@pytest.mark.parametrize(("actions", "said"), [([], "at least one"), (["a", "b", "a"], "'a' occurs more than once")])
-def test_a_list_of_actions_has_each_once(actions: list[str], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+@pytest.mark.parametrize(("actions", "message"), [([], "at least one"), (["a", "b", "a"], "'a' occurs more than once")])
+def test_empty_and_duplicate_actions_are_rejected(actions: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         DiscreteActions(Door(), actions)
 
 
-def test_masks_say_what_is_possible_now() -> None:
+def test_action_masks_follow_the_available_actions() -> None:
     env = DiscreteActions(make("agentgym/BabyAI-v0", **LEVEL), ["turn left", "fly", "drop"])
     _, info = env.reset(seed=3)
     assert "drop" not in info["available_actions"]
     assert env.action_masks().tolist() == [True, False, False]
-    unlisted = DiscreteActions(Door(), ["open", "knock"])
-    unlisted.reset()
-    assert unlisted.action_masks().tolist() == [True, True]
-    none_of_them = DiscreteActions(make("agentgym/BabyAI-v0", **LEVEL), ["fly", "sing"])
-    none_of_them.reset(seed=3)
-    assert none_of_them.action_masks().all()
+    without_list = DiscreteActions(Door(), ["open", "knock"])
+    without_list.reset()
+    assert without_list.action_masks().tolist() == [True, True]
+    none_available = DiscreteActions(make("agentgym/BabyAI-v0", **LEVEL), ["fly", "sing"])
+    none_available.reset(seed=3)
+    assert none_available.action_masks().all()
 
 
-def test_words_are_counted_and_the_goal_goes_on_being_said() -> None:
+def test_words_are_counted_and_the_goal_stays_in_observations() -> None:
     env = BagOfWords(Door(), ["knock", "times", "knocked"], goal=True)
     first, _ = env.reset(options={"task": "door/train/2"})
     assert first.tolist() == [1, 1, 0, 1, 1, 0]
@@ -54,33 +54,33 @@ def test_words_are_counted_and_the_goal_goes_on_being_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [([], "at least one"), (["a", "a"], "no duplicates"), (["Knock"], "'Knock' is not a single word")],
 )
-def test_words_are_those_that_can_be_met(words: list[str], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_invalid_vocabularies_are_rejected(words: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         BagOfWords(Door(), words)
 
 
-def test_a_survey_finds_what_there_is_and_the_same_each_time() -> None:
-    met = survey(make("agentgym/BabyAI-v0", **LEVEL), episodes=20)
-    assert {"turn left", "go to red ball 1", "move forward"} <= set(met.actions)
-    assert {"red", "grey", "wall", "goal"} <= set(met.words)
-    assert met == survey(make("agentgym/BabyAI-v0", **LEVEL), episodes=20)
-    assert list(met.actions) == sorted(set(met.actions))
-    assert met.words != survey(make("agentgym/BabyAI-v0", **LEVEL), episodes=1).words
+def test_survey_collects_actions_and_words_deterministically() -> None:
+    result = survey(make("agentgym/BabyAI-v0", **LEVEL), episodes=20)
+    assert {"turn left", "go to red ball 1", "move forward"} <= set(result.actions)
+    assert {"red", "grey", "wall", "goal"} <= set(result.words)
+    assert result == survey(make("agentgym/BabyAI-v0", **LEVEL), episodes=20)
+    assert list(result.actions) == sorted(set(result.actions))
+    assert result.words != survey(make("agentgym/BabyAI-v0", **LEVEL), episodes=1).words
 
 
-def test_a_survey_says_where_it_can_find_nothing() -> None:
+def test_survey_needs_available_actions_and_episodes() -> None:
     with pytest.raises(ValueError, match="doesn't list its available actions"):
         survey(Door())
     with pytest.raises(ValueError, match="at least 1 episode"):
         survey(Door(), episodes=0)
 
 
-def test_what_is_seen_and_done_is_in_the_spaces() -> None:
-    met = survey(make("agentgym/BabyAI-v0", **LEVEL), episodes=5)
-    env = BagOfWords(DiscreteActions(make("agentgym/BabyAI-v0", **LEVEL), met.actions), met.words, goal=True)
+def test_observations_and_actions_are_in_the_spaces() -> None:
+    result = survey(make("agentgym/BabyAI-v0", **LEVEL), episodes=5)
+    env = BagOfWords(DiscreteActions(make("agentgym/BabyAI-v0", **LEVEL), result.actions), result.words, goal=True)
     env.action_space.seed(0)
     assert env.reset(seed=0)[0] in env.observation_space
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""OpenEnv's own server plays our worlds. Its import takes as long as many tests."""
+"""Tests of the OpenEnv adapter with OpenEnv's own server, which takes long to import."""
 
 from __future__ import annotations
 
@@ -17,32 +17,33 @@ pytestmark = pytest.mark.long
 STAIRS = "textcraft/test/red_sandstone_stairs"
 
 
-def test_openenv_plays_it_over_a_socket() -> None:
+def test_episodes_are_played_over_a_websocket() -> None:
     from agentgym_envs.adapters.openenv import openenv_app
 
     with (
         TestClient(openenv_app("textcraft", max_episode_steps=2)) as client,
-        client.websocket_connect("/ws") as one,
-        client.websocket_connect("/ws") as other,
+        client.websocket_connect("/ws") as first,
+        client.websocket_connect("/ws") as second,
     ):
 
-        def ask(socket: Any, kind: str, **data: Any) -> Mapping[str, Any]:
+        def request(socket: Any, kind: str, **data: Any) -> Mapping[str, Any]:
             socket.send_json({"type": kind} | ({"data": data} if data else {}))
             return socket.receive_json()["data"]
 
-        assert ask(one, "reset", task=STAIRS)["observation"]["task_id"] == STAIRS
-        assert ask(other, "reset", split="test", seed=1)["observation"]["task_id"].startswith("textcraft/test/")
-        seen = ask(one, "step", text="get 24 red sand")
-        assert (seen["observation"]["text"], seen["reward"], seen["done"]) == ("Got 24 red sand", 0.0, False)
-        seen = ask(one, "step", text="fly")
-        assert (seen["observation"]["valid"], seen["observation"]["truncated"], seen["done"]) == (False, True, True)
-        assert ask(one, "state") == {"episode_id": STAIRS, "step_count": 2}
-        assert ask(other, "state")["step_count"] == 0
-        assert "no task 'nowhere'" in ask(one, "reset", task="nowhere")["message"]
-        assert "takes seed, episode_id, task and split" in ask(one, "reset", taks=STAIRS)["message"]
+        assert request(first, "reset", task=STAIRS)["observation"]["task_id"] == STAIRS
+        assert request(second, "reset", split="test", seed=1)["observation"]["task_id"].startswith("textcraft/test/")
+        result = request(first, "step", text="get 24 red sand")
+        assert (result["observation"]["text"], result["reward"], result["done"]) == ("Got 24 red sand", 0.0, False)
+        result = request(first, "step", text="fly")
+        observation = result["observation"]
+        assert (observation["valid"], observation["truncated"], result["done"]) == (False, True, True)
+        assert request(first, "state") == {"episode_id": STAIRS, "step_count": 2}
+        assert request(second, "state")["step_count"] == 0
+        assert "no task 'nowhere'" in request(first, "reset", task="nowhere")["message"]
+        assert "takes seed, episode_id, task and split" in request(first, "reset", taks=STAIRS)["message"]
 
 
-def test_openenv_tells_what_the_world_is() -> None:
+def test_environment_has_metadata_and_plays() -> None:
     from agentgym_envs.adapters.openenv import OpenEnvWorld, TextAction, openenv_app
 
     with pytest.raises(ValueError, match="no environment 'nothing'"):

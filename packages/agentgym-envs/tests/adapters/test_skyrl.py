@@ -1,4 +1,4 @@
-"""Worlds as environments of SkyRL-gym, made by its own registry."""
+"""Tests of the SkyRL-gym adapter, created through SkyRL-gym's own registry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentgym_envs.adapters.skyrl import SkyRLWorld
 STAIRS = "textcraft/test/red_sandstone_stairs"
 
 
-def test_skyrl_plays_it() -> None:
+def test_registered_environment_plays_an_episode() -> None:
     skyrl_gym.register(id="agentgym-test", entry_point="agentgym_envs.adapters.skyrl:SkyRLWorld")
     row = {"world": "textcraft", "task": STAIRS, "max_turns": 4, "data_source": "SkyRL's own"}
     env = skyrl_gym.make("agentgym-test", env_config={"agent": "react"}, extras=row)
@@ -34,24 +34,24 @@ def test_skyrl_plays_it() -> None:
     env.close()
 
 
-def test_skyrl_conversations_keep_what_the_row_says() -> None:
+def test_conversation_starts_with_the_prompt_of_the_row() -> None:
     env = SkyRLWorld({}, {"world": "textcraft", "agent": "function-call", "options": {"depth": (1, 1)}, "max_turns": 1})
-    own = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Go."}]
-    conversation, _ = env.init(own)
-    assert conversation[:2] == own
+    prompt = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Go."}]
+    conversation, _ = env.init(prompt)
+    assert conversation[:2] == prompt
     assert len(conversation) == 3
     assert '"inventory"' in env.init([])[0][0]["content"]
     assert env.step('{"function_name": "inventory", "arguments": {}}')["done"]
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
         ({}, "must have a 'world'"),
         ({"world": "textcraft", "agent": "react+plan"}, "habits. Use react, not react\\+plan"),
         ({"world": "textkraft"}, "no environment 'textkraft'"),
     ],
 )
-def test_a_row_that_skyrl_cannot_play_is_refused(row: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_invalid_rows_are_rejected(row: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         SkyRLWorld({}, row)

@@ -1,4 +1,4 @@
-"""Worlds as tools: functions as methods, as trainers of others call them."""
+"""Tests of the tool adapter, which offers an environment's functions as methods, as other trainers call them."""
 
 from __future__ import annotations
 
@@ -15,27 +15,24 @@ STAIRS = "textcraft/test/red_sandstone_stairs"
 
 
 @pytest.fixture
-def break_down(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """TextCraft, whose steps and starts raise what stands in this list, as long as something stands there."""
-    faults: list[str] = []
+def faults(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A list of faults that TextCraft's next starts and steps raise, the last one first."""
+    pending: list[str] = []
     world = type(text_env(make("agentgym/TextCraft-v0")))
     for hook in ("_act", "_start"):
-        whole = getattr(world, hook)
+        original = getattr(world, hook)
 
-        def broken(self: Any, asked: Any, whole: Any = whole) -> Any:
-            if faults:
-                raise EnvFault(faults.pop())
-            return whole(self, asked)
+        def broken(self: Any, argument: Any, original: Any = original) -> Any:
+            if pending:
+                raise EnvFault(pending.pop())
+            return original(self, argument)
 
         monkeypatch.setattr(world, hook, broken)
-    return faults
-
-
-# Functions as methods.
+    return pending
 
 
 @pytest.mark.parametrize("world", ["agentgym/TextCraft-v0", "agentgym/BabyAI-v0"])
-def test_the_expert_solves_a_task_by_calling_methods(world: str) -> None:
+def test_expert_solves_a_task_by_calling_methods(world: str) -> None:
     expert = text_env(make(world))
     env = tool_environment(world)()
     task = expert.tasks.test.ids[0]
@@ -52,22 +49,23 @@ def test_the_expert_solves_a_task_by_calling_methods(world: str) -> None:
 
 
 @pytest.mark.parametrize("world", [world.id for world in WORLDS])
-def test_methods_say_what_they_take(world: str) -> None:
+def test_methods_match_the_declared_functions(world: str) -> None:
     cls = tool_environment(world)
     functions = text_env(make(world)).functions
     public = {name for name, _ in inspect.getmembers(cls, inspect.isfunction) if not name.startswith("_")}
     assert public == {function.name for function in functions} | {"reset", "get_reward"}
     for function in functions:
         method = getattr(cls, function.name)
-        parameters = {name: part for name, part in inspect.signature(method).parameters.items() if name != "self"}
+        signature = inspect.signature(method)
+        parameters = {name: parameter for name, parameter in signature.parameters.items() if name != "self"}
         assert parameters.keys() == function.properties.keys()
-        left_out = {name for name, part in parameters.items() if part.default is None}
-        assert left_out == set(function.optional)
+        optional = {name for name, parameter in parameters.items() if parameter.default is None}
+        assert optional == set(function.optional)
         assert method.__doc__.startswith(function.description)
         assert all(f"    {name}: " in method.__doc__ for name in parameters)
 
 
-def test_a_call_that_cannot_be_understood_costs_a_turn() -> None:
+def test_invalid_calls_cost_a_turn() -> None:
     env = tool_environment("textcraft", max_episode_steps=3)()
     with pytest.raises(RuntimeError, match=r"call reset\(\) first"):
         env.get_reward()
@@ -80,19 +78,19 @@ def test_a_call_that_cannot_be_understood_costs_a_turn() -> None:
     assert "The task is over" in env.inventory()
 
 
-def test_a_world_that_broke_has_no_reward(break_down: list[str]) -> None:
+def test_broken_environment_has_no_reward(faults: list[str]) -> None:
     env = tool_environment("textcraft")()
-    break_down.append("once")
-    env.reset(task=STAIRS)  # built anew
-    break_down.append("for good")
-    for ask in (env.inventory, env.inventory, env.get_reward):
+    faults.append("once")
+    env.reset(task=STAIRS)  # recreates the environment after the fault
+    faults.append("for good")
+    for call in (env.inventory, env.inventory, env.get_reward):
         with pytest.raises(EnvFault, match="for good"):
-            ask()
+            call()
     env.reset(task=STAIRS)
     assert env.get_reward() == 0.0
 
 
-def test_a_task_that_is_not_there_was_not_begun() -> None:
+def test_unknown_task_leaves_no_task_begun() -> None:
     world = ToolWorld("textcraft", {})
     world.begin(STAIRS)
     with pytest.raises(KeyError, match="no task 'nowhere'"):
@@ -101,12 +99,12 @@ def test_a_task_that_is_not_there_was_not_begun() -> None:
         world.call("inventory", {})
 
 
-def test_a_world_that_is_not_there_is_named() -> None:
+def test_unknown_environment_gets_a_suggestion() -> None:
     with pytest.raises(ValueError, match="Did you mean agentgym/TextCraft-v0"):
         tool_environment("agentgym/TextCraft-v1")
 
 
-def test_a_world_of_ones_own_plays_as_well() -> None:
+def test_custom_environment_can_be_played() -> None:
     with made(Door):
         env = tool_environment(ENV_ID)()
         env.reset(task="door/train/0")

@@ -1,4 +1,4 @@
-"""The law for agents, over every form of a reply and every world. Names none of either."""
+"""Tests of agents: their names, and every reply format with all habits in every registered environment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recording_policy import Talker, check_conversations
 
 ALL = "+plan:2+window:2+reflect:2+retry"
 CHEAP = 5e-4
-"""Seconds a step, of worlds that are played every day."""
+"""The maximum `step_seconds` of environments that the everyday suite plays."""
 COUNTS = st.integers(1, 99)
 HABITS = st.builds(
     Scaffold,
@@ -28,32 +28,32 @@ HABITS = st.builds(
 )
 
 
-class Shouted(Bare):
-    """The action in capital letters."""
+class Custom(Bare):
+    """A custom reply format."""
 
 
-class Named(Bare):
+class WithOwnName(Bare):
     reply_format = "prompt"
 
 
-def test_a_form_of_a_module_is_an_agent_under_the_name_that_episodes_carry() -> None:
-    name = f"{__name__}:Shouted+plan:2"
+def test_reply_format_of_a_module_is_an_agent() -> None:
+    name = f"{__name__}:Custom+plan:2"
     with closing(Agent.parse(name).wrap(make("agentgym/TextCraft-v0"))) as env:
-        assert isinstance(env, Shouted)
+        assert isinstance(env, Custom)
         assert env.agent == name == str(Agent.parse(env.agent))
     assert Agent.parse("agentgym_envs:ReAct+plan") == Agent.parse("react+plan")
 
 
-@given(form=st.sampled_from([*REPLY_FORMATS]), habits=HABITS, order=st.randoms(use_true_random=False))
-def test_an_agent_is_its_name(form: str, habits: Scaffold, order: Any) -> None:
-    agent = Agent(form, habits)
+@given(reply_format=st.sampled_from([*REPLY_FORMATS]), habits=HABITS, rng=st.randoms(use_true_random=False))
+def test_agent_names_round_trip_with_habits_in_any_order(reply_format: str, habits: Scaffold, rng: Any) -> None:
+    agent = Agent(reply_format, habits)
     words = str(agent).split("+")[1:]
-    order.shuffle(words)
-    assert Agent.parse("+".join([form, *words])) == agent == Agent.parse(str(agent))
+    rng.shuffle(words)
+    assert Agent.parse("+".join([reply_format, *words])) == agent == Agent.parse(str(agent))
 
 
 @pytest.mark.parametrize("name", ["react", "bare+plan", "tags+retry:2", "react+plan:8+window:6+reflect:5+retry"])
-def test_the_shortest_name_is_the_one_that_is_written(name: str) -> None:
+def test_canonical_names_are_the_shortest(name: str) -> None:
     assert str(Agent.parse(name)) == name
     assert Agent.parse("react+retry:1+plan") == Agent.parse("react+plan+retry")
 
@@ -77,7 +77,7 @@ def test_the_shortest_name_is_the_one_that_is_written(name: str) -> None:
         ("agentgym_envs:ReplyWrapper", "'ReplyWrapper' in agentgym_envs is not a reply format"),
         ("recording_policy:Prompt+plam", "is not a reply format"),
         (
-            f"{__name__}:Named",
+            f"{__name__}:WithOwnName",
             "sets reply_format = 'prompt', a name under which no command finds it. Remove `reply_format`",
         ),
         ("react+", "no habit ''"),
@@ -89,56 +89,53 @@ def test_the_shortest_name_is_the_one_that_is_written(name: str) -> None:
         ("react+plan:²", "needs an integer of at least 1"),
     ],
 )
-def test_other_names_are_refused_with_what_there_is(name: str, complaint: str) -> None:
+def test_invalid_names_are_rejected_with_alternatives(name: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         Agent.parse(name)
 
 
-def test_a_number_below_nothing_is_refused() -> None:
+def test_negative_habit_number_is_rejected() -> None:
     with pytest.raises(ValueError, match="window must be at least 0, not -1"):
         Scaffold(window=-1)
 
 
-# Every form in every world.
-
-
-def _in_time(world: RegisteredWorld) -> Any:
-    dear = resolve_name(world.entry_point).step_seconds > CHEAP
-    return pytest.param(world, marks=[pytest.mark.long] if dear else [], id=world.id)
+def _world_parameter(world: RegisteredWorld) -> Any:
+    expensive = resolve_name(world.entry_point).step_seconds > CHEAP
+    return pytest.param(world, marks=[pytest.mark.long] if expensive else [], id=world.id)
 
 
 @pytest.mark.usefixtures("playable")
-@pytest.mark.parametrize("world", [*map(_in_time, WORLDS)])
-def test_every_agent_plays_every_world(world: RegisteredWorld) -> None:
+@pytest.mark.parametrize("world", [*map(_world_parameter, WORLDS)])
+def test_every_reply_format_plays_every_world(world: RegisteredWorld) -> None:
     with closing(make(world.id)) as env:
         task = text_env(env).tasks.train.ids[0]
-        for form in REPLY_FORMATS:
-            agent = Agent.parse(form + ALL)
-            talker = Talker(expert)
-            episode = play(agent.wrap(env), talker, EpisodeSpec(task, seed=3), horizon=3)
-            check_game(episode, agent, talker)
+        for reply_format in REPLY_FORMATS:
+            agent = Agent.parse(reply_format + ALL)
+            policy = Talker(expert)
+            episode = play(agent.wrap(env), policy, EpisodeSpec(task, seed=3), horizon=3)
+            check_episode(episode, agent, policy)
 
 
-def expert(seat: TurnContext) -> str:
-    """The world's own, in the form of the agent; but first it says what no form understands."""
-    if seat.acts == 0:
+def expert(context: TurnContext) -> str:
+    """Return the expert's action in the agent's reply format, after a first reply that no format can parse."""
+    if context.acts == 0:
         return ""
-    return seat.env.get_wrapper_attr("format")(text_env(seat.env).oracle(), "It is what comes next.")
+    return context.env.get_wrapper_attr("format")(text_env(context.env).oracle(), "It is what comes next.")
 
 
-def check_game(episode: Episode, agent: Agent, talker: Talker) -> None:
-    """The episode says who played, can be replayed, and counts and pays as it should."""
+def check_episode(episode: Episode, agent: Agent, policy: Talker) -> None:
+    """Check the recorded agent, replay, the validity of turns, rewards and the number of actions."""
     assert Agent.parse(episode.agent) == agent
     assert bool(episode.tools) == (agent.reply_format == "function-call")
-    check_conversations(episode, talker.seen)
+    check_conversations(episode, policy.seen)
     assert sum(turn.reward for turn in episode.turns) == pytest.approx(episode.score)
     for turn in episode.turns:
         if turn.kind == "act":
-            understood = bool(turn.reply.text)
-            assert (turn.action is not None, turn.valid) == (understood, understood)
+            parsed = bool(turn.reply.text)
+            assert (turn.action is not None, turn.valid) == (parsed, parsed)
     if episode.success is False:
         assert (episode.acts, episode.turns[-1].trial) == (6, 1)
 
 
-def test_worlds_name_agents_that_there_are() -> None:
+def test_default_agents_of_worlds_are_valid() -> None:
     assert all(str(Agent.parse(world.agent)) == world.agent for world in WORLDS)

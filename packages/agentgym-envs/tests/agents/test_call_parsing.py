@@ -1,4 +1,4 @@
-"""A call is found in whatever a model says, or it is said why there is none; and nothing that is said is ever run."""
+"""Tests of parsing function calls from replies: JSON in the formats of many models, and Python, which is never run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GO = Function(
     {"place": {"type": "string"}, "steps": {"type": "integer"}},
     ["steps"],
 )
-GONE = Call("go", {"place": "home"})
+GO_HOME = Call("go", {"place": "home"})
 
 
 @pytest.mark.parametrize(
@@ -47,18 +47,18 @@ GONE = Call("go", {"place": "home"})
         '<think>{"name": "stay", "arguments": {}} or go?</think>{"name": "go", "arguments": {"place": "home"}}',
     ],
 )
-def test_a_call_is_found_in_the_form_of(reply: str) -> None:
-    assert find_call(reply) == GONE
+def test_calls_in_common_formats_are_found(reply: str) -> None:
+    assert find_call(reply) == GO_HOME
 
 
-def test_what_a_call_holds_is_taken_as_it_is() -> None:
+def test_arguments_and_thoughts_are_kept_unchanged() -> None:
     reply = (
         '{"thought": "Line\nbreaks.", "function_name": "go", "arguments": {"place": {"name": "x", "arguments": {}}}}'
     )
     assert find_call(reply) == Call("go", {"place": {"name": "x", "arguments": {}}}, "Line\nbreaks.")
     assert find_call('{"function_name": "rest"}') == Call("rest", {})
-    for nothing in ("{}", "null", '""'):
-        assert find_call(f'{{"name": "rest", "arguments": {nothing}}}') == Call("rest", {})
+    for empty in ("{}", "null", '""'):
+        assert find_call(f'{{"name": "rest", "arguments": {empty}}}') == Call("rest", {})
     xml = '<function=mix><parameter=parts>["a", "b"]</parameter><parameter=note>[a</parameter></function>'
     assert find_call(xml) == Call("mix", {"parts": ["a", "b"], "note": "[a"})
 
@@ -80,27 +80,27 @@ def test_what_a_call_holds_is_taken_as_it_is() -> None:
         ('{"a":' * 900 + "x", "no function call"),
     ],
 )
-def test_where_no_single_call_is_it_is_said(reply: str, hint: str) -> None:
+def test_missing_and_multiple_calls_are_reported(reply: str, hint: str) -> None:
     with pytest.raises(CallError, match=hint):
         find_call(reply)
 
 
-def test_objects_within_each_other_are_not_read_again_for_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[int] = []
+def test_nested_objects_are_not_decoded_repeatedly(monkeypatch: pytest.MonkeyPatch) -> None:
+    positions: list[int] = []
 
     class Counting(json.JSONDecoder):
         def raw_decode(self, s: str, idx: int = 0) -> tuple[object, int]:
-            tried.append(idx)
+            positions.append(idx)
             return super().raw_decode(s, idx)
 
     monkeypatch.setattr("agentgym_envs.agents.call_parsing._DECODER", Counting())
     for reply in ("{" * MAX_REPLY_CHARS, ('{"a":' * 900 + "1" + "}" * 900) * 12):
         with pytest.raises(CallError, match="no function call"):
             find_call(reply)
-    assert len(tried) <= 500
+    assert len(positions) <= 500
 
 
-def test_half_a_character_is_no_part_of_an_action() -> None:
+def test_lone_surrogates_in_actions_are_replaced() -> None:
     assert FunctionCall(Door()).parse('{"name": "act", "arguments": {"action": "say \\ud83d"}}') == "say ?"
     assert CodeAct(Door()).parse("act('say \\ud83d')") == "say ?"
 
@@ -128,18 +128,18 @@ def test_parsing_is_total(reply: str) -> None:
 @given(
     name=st.from_regex(r"[a-z_]{1,9}", fullmatch=True), arguments=st.dictionaries(st.text(), JSON), thought=st.text()
 )
-def test_calls_in_json_come_back(name: str, arguments: dict[str, object], thought: str) -> None:
-    found = find_call(f"So:\n{Call(name, arguments, thought).to_json()}")
-    assert (found.name, found.thought, repr(found.arguments)) == (name, thought, repr(arguments))
+def test_json_calls_round_trip(name: str, arguments: dict[str, object], thought: str) -> None:
+    parsed = find_call(f"So:\n{Call(name, arguments, thought).to_json()}")
+    assert (parsed.name, parsed.thought, repr(parsed.arguments)) == (name, thought, repr(arguments))
 
 
-# Python.
+# Calls in Python.
 
 LITERALS = st.text() | st.integers(-(10**18) + 1, 10**18 - 1) | st.booleans() | st.none() | st.lists(st.text())
 
 
 @given(place=LITERALS, steps=LITERALS)
-def test_calls_in_python_come_back(place: object, steps: object) -> None:
+def test_python_calls_round_trip(place: object, steps: object) -> None:
     call = Call("go", {"place": place, "steps": steps})
     written = write_code_call(call)
     assert "`" not in written and "</" not in written
@@ -157,11 +157,11 @@ def test_calls_in_python_come_back(place: object, steps: object) -> None:
         "<think>go('away')</think>\ngo('home')",
     ],
 )
-def test_a_call_is_read(reply: str) -> None:
-    assert find_code_call(reply, [GO]) == GONE
+def test_python_calls_are_parsed(reply: str) -> None:
+    assert find_code_call(reply, [GO]) == GO_HOME
 
 
-def test_escapes_that_python_does_not_know_are_taken_without_a_warning() -> None:
+def test_unknown_escapes_are_kept_without_a_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert find_code_call(r"go('\d', -1)", [GO]) == Call("go", {"place": r"\d", "steps": -1})
@@ -207,13 +207,13 @@ def test_escapes_that_python_does_not_know_are_taken_without_a_warning() -> None
         ("go(" + "-" * 60_000 + "1)", "could not be read|such expressions"),
     ],
 )
-def test_what_is_no_call_with_literals_is_refused(code: str, hint: str) -> None:
+def test_code_other_than_one_literal_call_is_rejected(code: str, hint: str) -> None:
     with pytest.raises(CallError, match=hint):
         find_code_call(code, [GO])
 
 
-def test_every_function_is_told_in_python() -> None:
-    told = CodeAct(Door()).instructions
-    assert "act(action: str)\n    Play an action.\n    action: The action, on one line." in told
+def test_code_act_instructions_list_functions_in_python() -> None:
+    instructions = CodeAct(Door()).instructions
+    assert "act(action: str)\n    Play an action.\n    action: The action, on one line." in instructions
     assert FunctionCall(Door()).tools == (ACT.schema,)
     assert "act(" not in FunctionCall(Door()).instructions

@@ -1,4 +1,4 @@
-"""Every reply is an action or `Malformed`, and what `format` writes `parse` reads."""
+"""Tests of reply formats: `parse` turns any reply into an action or `Malformed`, and inverts `format`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_parsing_is_total(wrapper: ReplyWrapper, reply: str) -> None:
 
 @every_wrapper
 @given(action=ACTIONS, thought=REPLIES)
-def test_what_is_formatted_is_parsed(wrapper: ReplyWrapper, action: str, thought: str) -> None:
+def test_parse_inverts_format(wrapper: ReplyWrapper, action: str, thought: str) -> None:
     parsed = wrapper.parse(wrapper.format(action, thought))
     assert parsed == action
     assert not isinstance(parsed, Malformed)
@@ -73,14 +73,14 @@ def test_tags_find_the_action(reply: str, action: str) -> None:
     assert Tags(Door()).parse(reply) == action
 
 
-def test_an_answer_below_a_thought_is_found() -> None:
+def test_action_after_a_thought_block_is_found() -> None:
     assert Bare(Door()).parse("<think>\nknock\nor open?\n</think>\n\nopen") == "open"
     assert isinstance(ReAct(Door()).parse("<think>\nAction: knock\n</think>\n\nI am done."), Malformed)
 
 
 @given(st.lists(st.sampled_from(["<a>", "</a>", "<b>", "</b>", "<", "x", "\n"])).map("".join))
-def test_tags_are_those_of_the_regular_expression_that_would_be_too_slow(text: str) -> None:
-    expected = [found[0] for found in re.finditer(r"<(\w+)>.*?</\1>", text, re.DOTALL)]
+def test_tag_search_agrees_with_a_slower_regular_expression(text: str) -> None:
+    expected = [match[0] for match in re.finditer(r"<(\w+)>.*?</\1>", text, re.DOTALL)]
     assert list(Tags(Door())._tags(text)) == expected
 
 
@@ -96,7 +96,7 @@ def test_tags_are_those_of_the_regular_expression_that_would_be_too_slow(text: s
         (Tags, "<search>a</search>\n<search>b</search>", "several actions"),
     ],
 )
-def test_a_malformed_reply_costs_a_turn_and_is_answered(wrapper: type[ReplyWrapper], reply: str, hint: str) -> None:
+def test_malformed_reply_costs_a_turn_and_returns_a_hint(wrapper: type[ReplyWrapper], reply: str, hint: str) -> None:
     env = wrapper(Door())
     env.reset(options={"task": "door/train/2"})
     observation, reward, terminated, truncated, info = env.step(reply)
@@ -105,17 +105,17 @@ def test_a_malformed_reply_costs_a_turn_and_is_answered(wrapper: type[ReplyWrapp
 
 
 @every_wrapper
-def test_a_reply_is_played(wrapper: ReplyWrapper) -> None:
+def test_formatted_action_is_played(wrapper: ReplyWrapper) -> None:
     wrapper.reset(options={"task": "door/train/1"})
     observation, reward, *_, info = wrapper.step(wrapper.format("knock", "It says so."))
     assert (observation, reward, info["action"], info["valid"]) == ("You knocked 1 times.", 0.5, "knock", True)
 
 
 @every_wrapper
-def test_instructions_tell_the_form_of_a_reply(wrapper: ReplyWrapper) -> None:
-    told = wrapper.instructions
-    assert told.startswith("Knock as often as you are told to, then open.\n\n")
-    assert told.endswith(f"\n\n{wrapper.format_instructions}")
+def test_instructions_end_with_the_reply_format(wrapper: ReplyWrapper) -> None:
+    instructions = wrapper.instructions
+    assert instructions.startswith("Knock as often as you are told to, then open.\n\n")
+    assert instructions.endswith(f"\n\n{wrapper.format_instructions}")
     assert type(wrapper)(Door(), instructions="").instructions == ""
 
 

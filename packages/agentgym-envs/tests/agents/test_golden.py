@@ -1,5 +1,7 @@
-"""Whole conversations to read, one for each form of a reply and for each habit. They change only on purpose;
-run this file with the folder above on `PYTHONPATH` to write `golden_transcripts` anew."""
+"""Tests of whole conversations against golden transcripts, one for each reply format and each habit.
+
+Run this file with the parent folder on `PYTHONPATH` to rewrite `golden/`.
+"""
 
 from __future__ import annotations
 
@@ -23,47 +25,46 @@ AGENTS = [
     "react+plan:2+window:2+reflect:3+retry:2",
     "function-call+plan+retry",
 ]
-SAYS = {
+REPLIES = {
     "plan": ["Knock until it is enough, then open.", "Knock once more, then open."],
     "reflect": ["I did not count my knocks. From now on I will.", "Counting helps."],
     "summary": ["I knocked, and the door is still closed.", "I knocked again."],
 }
 
 
-class FineDoor(Door):
-    """With functions that say what a door is for."""
+class DoorWithFunctions(Door):
+    """A door with a function for each action."""
 
     functions = (Function("knock", "Knock once.", ["knock"]), Function("open_door", "Open the door.", ["open"]))
 
 
-class Someone(Talker):
-    """Opens too early in the first of several trials, and otherwise does what the door wants."""
+class ScriptedPolicy(Talker):
+    """Opens the door too early in the first of several trials, and otherwise solves the task."""
 
     def __init__(self, agent: Agent) -> None:
-        super().__init__(lambda seat: "")
-        self.early = agent.scaffold.retry > 0
-        self.asked = dict.fromkeys(SAYS, 0)
+        super().__init__(lambda context: "")
+        self.opens_early = agent.scaffold.retry > 0
+        self.count = dict.fromkeys(REPLIES, 0)
 
     async def reply(self, context: TurnContext) -> Reply:
-        seat = context
-        if seat.kind != "act":
-            self.early &= seat.kind != "reflect"
-            self.asked[seat.kind] += 1
-            return Reply(SAYS[seat.kind][(self.asked[seat.kind] - 1) % 2])
-        enough = seat.acts >= (1 if self.early else 3)
-        thought = "That should do." if enough else f"This is knock {seat.acts + 1}."
-        return Reply(seat.env.get_wrapper_attr("format")("open" if enough else "knock", thought))
+        if context.kind != "act":
+            self.opens_early &= context.kind != "reflect"
+            self.count[context.kind] += 1
+            return Reply(REPLIES[context.kind][(self.count[context.kind] - 1) % 2])
+        enough = context.acts >= (1 if self.opens_early else 3)
+        thought = "That should do." if enough else f"This is knock {context.acts + 1}."
+        return Reply(context.env.get_wrapper_attr("format")("open" if enough else "knock", thought))
 
 
 def transcript(agent: str) -> str:
-    """A game of this agent: what is new in each conversation, or all of it where it begins anew."""
+    """Return a transcript of an episode: the new messages of each turn, or all of them if the conversation restarts."""
     return "\n".join(_lines(agent)) + "\n"
 
 
 def _lines(spec: str) -> Iterator[str]:
     agent = Agent.parse(spec)
-    with made(FineDoor) as env:
-        episode = play(agent.wrap(env), Someone(agent), EpisodeSpec("door/train/3"))
+    with made(DoorWithFunctions) as env:
+        episode = play(agent.wrap(env), ScriptedPolicy(agent), EpisodeSpec("door/train/3"))
     yield f"=== {episode.agent}"
     for tool in episode.tools:
         yield f"\n[tool] {json.dumps(tool)}"
@@ -86,11 +87,11 @@ def path(agent: str) -> Path:
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_the_golden_conversation(agent: str) -> None:
+def test_conversation_matches_the_golden_transcript(agent: str) -> None:
     assert transcript(agent) == path(agent).read_text(encoding="utf-8")
 
 
-def test_there_is_one_for_each_agent_and_no_other() -> None:
+def test_each_agent_has_exactly_one_transcript() -> None:
     assert sorted(GOLDEN.iterdir()) == sorted(map(path, AGENTS))
 
 

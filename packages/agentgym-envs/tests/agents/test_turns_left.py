@@ -1,4 +1,4 @@
-"""An agent that is told how many actions are left, wherever it is played; and how an episode would have gone on."""
+"""Tests of the habit `turns_left`, which shows how many actions are left, and of `continued` for truncated episodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from recording_policy import Talker, check_conversations
 
-KNOCKS = Talker(lambda _: "knock")
+KNOCKER = Talker(lambda _: "knock")
 
 
 @pytest.fixture
@@ -26,88 +26,88 @@ def door() -> Iterator[gymnasium.Env[str, str]]:
         yield env
 
 
-def told(observations: Sequence[str]) -> list[int | None]:
-    """The number of turns left in each."""
+def turns_left(observations: Sequence[str]) -> list[int | None]:
+    """Return the number of turns left that each observation states, or None."""
     numbers: list[int | None] = []
     for text in observations:
-        _, said, number = text.rpartition("\n\nTurns left: ")
-        numbers.append(int(number.removesuffix(".")) if said else None)
+        _, separator, number = text.rpartition("\n\nTurns left: ")
+        numbers.append(int(number.removesuffix(".")) if separator else None)
     return numbers
 
 
-def game(env: gymnasium.Env[str, str], agent: str, talker: Talker, knocks: int = 5, **how: Any) -> Episode:
-    return play(Agent.parse(agent).wrap(env), talker, EpisodeSpec(f"door/train/{knocks}"), **how)
+def play_door(env: gymnasium.Env[str, str], agent: str, policy: Talker, knocks: int = 5, **options: Any) -> Episode:
+    return play(Agent.parse(agent).wrap(env), policy, EpisodeSpec(f"door/train/{knocks}"), **options)
 
 
-def test_every_observation_says_how_many_actions_are_left(door: gymnasium.Env[str, str]) -> None:
-    episode = game(door, "bare+turns_left", KNOCKS, horizon=3)
+def test_observations_end_with_the_turns_left(door: gymnasium.Env[str, str]) -> None:
+    episode = play_door(door, "bare+turns_left", KNOCKER, horizon=3)
     assert (episode.stop, episode.agent) == ("truncated", "bare+turns_left")
-    assert told([turn.observation for turn in episode.turns]) == [3, 2, 1]
-    assert told([episode.final_observation]) == [0]
-    plain = game(door, "bare", KNOCKS, horizon=3)
-    assert told([turn.observation for turn in plain.turns]) == [None] * 3
+    assert turns_left([turn.observation for turn in episode.turns]) == [3, 2, 1]
+    assert turns_left([episode.final_observation]) == [0]
+    plain = play_door(door, "bare", KNOCKER, horizon=3)
+    assert turns_left([turn.observation for turn in plain.turns]) == [None] * 3
     for turn, other in zip(episode.turns, plain.turns, strict=True):
         assert turn.observation.startswith(other.observation + "\n\n")
 
 
-def test_plans_and_summaries_take_no_turn_and_a_new_trial_has_all_again(door: gymnasium.Env[str, str]) -> None:
-    talker = Talker(lambda _: "knock")
-    episode = game(door, "bare+plan:1+window:1+retry+turns_left", talker, horizon=2)
-    check_conversations(episode, talker.seen)
+def test_only_actions_count_and_a_new_trial_starts_over(door: gymnasium.Env[str, str]) -> None:
+    policy = Talker(lambda _: "knock")
+    episode = play_door(door, "bare+plan:1+window:1+retry+turns_left", policy, horizon=2)
+    check_conversations(episode, policy.seen)
     for trial in (0, 1):
-        acts = [t.observation for t in episode.turns if t.kind == "act" and t.trial == trial]
-        assert told(acts) == [2, 1]
-    # The look back at the first trial, which belongs to the second, sees that nothing was left.
-    assert [told([t.observation]) for t in episode.turns if t.kind == "reflect"] == [[0]]
+        acts = [turn.observation for turn in episode.turns if turn.kind == "act" and turn.trial == trial]
+        assert turns_left(acts) == [2, 1]
+    # The reflection belongs to the second trial, but its observation ends the first one.
+    assert [turns_left([turn.observation]) for turn in episode.turns if turn.kind == "reflect"] == [[0]]
 
 
-def test_what_the_world_ended_says_no_more(door: gymnasium.Env[str, str]) -> None:
-    opener = Talker(lambda seat: "knock" if seat.acts < 1 else "open")
-    episode = game(door, "bare+turns_left", opener, knocks=1, horizon=5)
+def test_terminal_observation_has_no_turns_left(door: gymnasium.Env[str, str]) -> None:
+    opener = Talker(lambda context: "knock" if context.acts < 1 else "open")
+    episode = play_door(door, "bare+turns_left", opener, knocks=1, horizon=5)
     assert episode.stop == "terminated"
-    assert told([episode.final_observation]) == [None]
+    assert turns_left([episode.final_observation]) == [None]
 
 
-def test_the_worlds_own_limit_counts_where_it_is_lower() -> None:
+def test_lower_of_horizon_and_environment_limit_counts() -> None:
     for limit, horizon, expected in ((4, None, 4), (4, 2, 2), (2, 9, 2)):
         with closing(make("agentgym/TextCraft-v0", max_episode_steps=limit)) as env:
-            talker = Talker(lambda _: "inventory")
-            episode = play(Agent.parse("react+turns_left").wrap(env), talker, EpisodeSpec(), horizon=horizon)
-            assert told([turn.observation for turn in episode.turns])[0] == expected
+            policy = Talker(lambda _: "inventory")
+            episode = play(Agent.parse("react+turns_left").wrap(env), policy, EpisodeSpec(), horizon=horizon)
+            assert turns_left([turn.observation for turn in episode.turns])[0] == expected
 
 
-def test_without_any_limit_it_is_refused() -> None:
+def test_turns_left_without_a_limit_is_rejected() -> None:
     class Endless(Door):
-        """Made by hand, so that no registry gives it a limit."""
+        """Created without the registry, which would set a limit."""
 
-    seat = Agent.parse("bare+turns_left").wrap(Endless())
+    wrapped = Agent.parse("bare+turns_left").wrap(Endless())
     with pytest.raises(ValueError, match="neither a horizon nor a limit of the environment"):
-        play(seat, KNOCKS, EpisodeSpec("door/train/1"))
-    assert Agent.parse("bare").wrap(Endless()).turns_told() is None
+        play(wrapped, KNOCKER, EpisodeSpec("door/train/1"))
+    assert Agent.parse("bare").wrap(Endless()).turn_limit() is None
 
 
-class Says(Policy):
-    """The same in every turn."""
+class ConstantPolicy(Policy):
+    """Gives the same reply in every turn."""
 
-    name = "says"
+    name = "constant"
 
     async def reply(self, context: TurnContext) -> Reply:
         return Reply("inventory")
 
 
-def test_a_pool_tells_it_as_a_single_world_does() -> None:
-    async def played() -> list[Episode]:
-        world = Agent.parse("bare+turns_left").wrap(make("agentgym/TextCraft-v0"))
-        with closing(world), closing(EnvPool(WorldSpec("agentgym/TextCraft-v0", {}), 2, "inline")) as pool:
-            jobs = [EpisodeSpec("textcraft/test/oak_button", sample) for sample in range(2)]
-            return [e async for e in play_pool(pool, Says(), jobs, env=world, horizon=3)]
+def test_pool_shows_the_turns_left() -> None:
+    async def play_all() -> list[Episode]:
+        env = Agent.parse("bare+turns_left").wrap(make("agentgym/TextCraft-v0"))
+        with closing(env), closing(EnvPool(WorldSpec("agentgym/TextCraft-v0", {}), 2, "inline")) as pool:
+            specs = [EpisodeSpec("textcraft/test/oak_button", sample) for sample in range(2)]
+            return [episode async for episode in play_pool(pool, ConstantPolicy(), specs, env=env, horizon=3)]
 
-    for episode in asyncio.run(played()):
-        assert told([turn.observation for turn in episode.turns]) == [3, 2, 1]
+    for episode in asyncio.run(play_all()):
+        assert turns_left([turn.observation for turn in episode.turns]) == [3, 2, 1]
 
 
 @pytest.mark.parametrize(("name", "complaint"), [("react+turns_left:3", "takes no number; write turns_left, not")])
-def test_the_habit_takes_no_number(name: str, complaint: str) -> None:
+def test_turns_left_takes_no_number(name: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         Agent.parse(name)
 
@@ -117,19 +117,17 @@ def test_the_habit_takes_no_number(name: str, complaint: str) -> None:
     habits=st.builds(Scaffold, plan=st.none() | st.integers(0, 2), window=st.integers(0, 2), reflect=st.integers(0, 2)),
     horizon=st.integers(1, 5),
 )
-def test_a_truncated_episode_would_have_gone_on_as_a_longer_one_does(
-    door: gymnasium.Env[str, str], habits: Scaffold, horizon: int
-) -> None:
-    def once(turns: int) -> Episode:
-        return game(door, f"bare{habits}", Talker(lambda _: "knock"), horizon=turns)
+def test_continued_matches_a_longer_episode(door: gymnasium.Env[str, str], habits: Scaffold, horizon: int) -> None:
+    def play_turns(turns: int) -> Episode:
+        return play_door(door, f"bare{habits}", Talker(lambda _: "knock"), horizon=turns)
 
-    short, long = once(horizon), once(horizon + 1)
+    short, long = play_turns(horizon), play_turns(horizon + 1)
     conversations = [conversation for conversation, _ in replay(long)]
     last = len(short.turns)
     assert continued(short) == (conversations[last - 1], conversations[last])
 
 
-def test_what_ended_in_half_a_reply_can_not_go_on(door: gymnasium.Env[str, str]) -> None:
-    cut = Talker(lambda _: Reply("kno", "length"))
+def test_episode_with_a_cut_off_reply_cannot_be_continued(door: gymnasium.Env[str, str]) -> None:
+    policy = Talker(lambda _: Reply("kno", "length"))
     with pytest.raises(ValueError, match="doesn't end with an action, and so can't be continued"):
-        continued(game(door, "bare", cut))
+        continued(play_door(door, "bare", policy))

@@ -1,4 +1,4 @@
-"""`check_text_env` lets a sound world pass and catches each way of breaking the contract."""
+"""Tests of `check_text_env`: it passes a valid environment and reports each violation of the contract."""
 
 from __future__ import annotations
 
@@ -14,154 +14,154 @@ from door_world import Door, made, tasks_of
 pytestmark = pytest.mark.quick
 
 
-def test_a_sound_world_passes() -> None:
+def test_valid_environment_passes() -> None:
     with made(Door) as env:
         check_text_env(env)
 
 
-class NothingIsNonsense(Door):
+class AcceptsAnyAction(Door):
     def _act(self, action: str) -> Feedback:
         return Feedback("Fine.") if action not in ("knock", "open") else super()._act(action)
 
 
-class Speechless(Door):
+class EmptyObservation(Door):
     def _act(self, action: str) -> Feedback:
         return Feedback("", valid=False) if action not in ("knock", "open") else super()._act(action)
 
 
-class LostOracle(Door):
+class FailingOracle(Door):
     def oracle(self) -> str:
         return "knock"
 
 
-class MisunderstoodOracle(Door):
+class InvalidOracle(Door):
     def oracle(self) -> str:
         return "Knock, please" if self.goal else "open"
 
 
-class TalkativeOracle(Door):
+class MultilineOracle(Door):
     def oracle(self) -> str:
         return f"I shall\n{super().oracle()}"
 
 
-class TalkativeReasons(Door):
+class MultilineThought(Door):
     def oracle_thought(self) -> str:
         return "I shall\nknock"
 
 
-class WaveringOracle(Door):
-    asked = itertools.count()
+class OracleWithSideEffect(Door):
+    calls = itertools.count()
 
     def oracle_thought(self) -> str:
-        return f"This is the {next(self.asked)}th time I am asked."
+        return f"This is the {next(self.calls)}th time I am asked."
 
 
-class UnspeakableScene(Door):
+class SceneWithoutJson(Door):
     def scene(self) -> dict[str, Any]:
         return {"kind": "door", "door": object}
 
 
-class NamelessScene(Door):
+class SceneWithoutKind(Door):
     def scene(self) -> dict[str, Any]:
         return {"open": self.is_open}
 
 
-class WaveringScene(Door):
-    drawn = itertools.count()
+class ChangingScene(Door):
+    calls = itertools.count()
 
     def scene(self) -> dict[str, Any]:
-        return {"kind": "door", "drawn": next(self.drawn)}
+        return {"kind": "door", "drawn": next(self.calls)}
 
 
-class MeddlingScene(Door):
+class SceneWithSideEffect(Door):
     def scene(self) -> dict[str, Any]:
         self.knocks = self.goal
         return super().scene()
 
 
-class SpeechlessFunctions(Door):
+class IncompleteFunctions(Door):
     @property
     def functions(self) -> tuple[Function, ...]:
         return (Function("open", "Open the door.", ["open"]),)
 
 
-class HighScore(Door):
+class ScoreOutOfRange(Door):
     def _standing(self) -> tuple[float, bool]:
         score, success = super()._standing()
         return 100 * score, success
 
 
-class VagueSuccess(Door):
+class IntegerSuccess(Door):
     def _standing(self) -> Any:
         score, success = super()._standing()
         return score, int(success)
 
 
-class RunningTotal(Door):
+class CumulativeRewards(Door):
     def step(self, action: str) -> Any:
         over = self.is_open
         observation, _, terminated, truncated, info = super().step(action)
         return observation, 0.0 if over else info["score"], terminated, truncated, info
 
 
-class PaysTwice(Door):
+class RewardAfterEnd(Door):
     def step(self, action: str) -> Any:
         over = self.is_open
         observation, reward, terminated, truncated, info = super().step(action)
         return observation, 1.0 if over else reward, terminated, truncated, info
 
 
-class TwoEnds(Door):
+class TerminatedAndTruncated(Door):
     def _act(self, action: str) -> Feedback:
         feedback = super()._act(action)
         return Feedback(feedback.observation, feedback.valid, feedback.terminated, truncated=feedback.terminated)
 
 
-class Deaf(Door):
+class IgnoresTaskOption(Door):
     def _choose(self, options: dict[str, Any]) -> Task:
         return self.tasks.train[0]
 
 
-class Leaky(Door):
+class OverlappingSplits(Door):
     @property
     def tasks(self) -> TaskSet:
         return TaskSet(train=tasks_of("train"), test=tasks_of("train"))
 
 
-class Repeating(Door):
+class DuplicateTaskIds(Door):
     @property
     def tasks(self) -> TaskSet:
         return TaskSet(train=Tasks(["door/train/1"] * 2, tasks_of("train").build), test=tasks_of("test"))
 
 
-class Untested(Door):
+class EmptyTestSplit(Door):
     @property
     def tasks(self) -> TaskSet:
         return TaskSet(train=tasks_of("train"), test=tasks_of("test")[:0])
 
 
-class Mute(Door):
+class EmptyInstructions(Door):
     @property
     def instructions(self) -> str:
         return " "
 
 
-class Forgetful(Door):
+class MissingInfoKey(Door):
     def _info(self) -> dict[str, Any]:
         return {key: value for key, value in super()._info().items() if key != "state_key"}
 
 
-class Undocumented(Door):
+class MissingInstructionsFile(Door):
     package = "door_world.nowhere"
     instructions = TextEnv.instructions
 
 
-class Fanciful(Door):
+class InvalidAvailableAction(Door):
     def _available_actions(self) -> list[str]:
         return ["knock", "fly away", "open"]
 
 
-class Opaque(Door):
+class RawWithoutJson(Door):
     def _raw(self) -> dict[str, Any]:
         return {"door": object}
 
@@ -169,35 +169,38 @@ class Opaque(Door):
 @pytest.mark.parametrize(
     ("world", "clause"),
     [
-        (NothingIsNonsense, "'' counts as a valid action"),
-        (Speechless, "the observation after .* is empty"),
-        (LostOracle, "did not succeed within 500 actions"),
-        (MisunderstoodOracle, "the oracle's own action 'Knock, please' was not understood"),
-        (TalkativeOracle, "isn't one line"),
-        (TalkativeReasons, "the oracle's thought 'I shall.*isn't one line"),
-        (WaveringOracle, "oracle_thought or oracle_plan changed what the oracle returns"),
-        (UnspeakableScene, "the scene is not JSON"),
-        (NamelessScene, "the scene has no kind"),
-        (WaveringScene, "two scenes of the same state differ"),
-        (MeddlingScene, "scene changes the oracle's action"),
-        (SpeechlessFunctions, "no declared function expresses the oracle's action 'knock'"),
-        (HighScore, "`score` must be a finite number in \\[0, 1\\], not 50.0"),
-        (VagueSuccess, "`success` must be True or False, not 0"),
-        (RunningTotal, "rewards sum to"),
-        (PaysTwice, "the reward after the end was 1.0"),
-        (TwoEnds, "both terminated and truncated are True"),
-        (Deaf, "called with task door/train/1 but started door/train/0"),
-        (Leaky, "Train and test share tasks"),
-        (Repeating, "The train split has duplicate task ids"),
-        (Untested, "The train and test splits need at least one task each"),
-        (Mute, "no instructions"),
-        (Undocumented, "no instructions.md in the package 'door_world.nowhere'"),
-        (Fanciful, "'fly away' is in info\\['available_actions'\\], but the environment doesn't understand it"),
-        (Forgetful, "info lacks \\['state_key'\\]"),
-        (Opaque, "raw is not JSON"),
+        (AcceptsAnyAction, "'' counts as a valid action"),
+        (EmptyObservation, "the observation after .* is empty"),
+        (FailingOracle, "did not succeed within 500 actions"),
+        (InvalidOracle, "the oracle's own action 'Knock, please' was not understood"),
+        (MultilineOracle, "isn't one line"),
+        (MultilineThought, "the oracle's thought 'I shall.*isn't one line"),
+        (OracleWithSideEffect, "oracle_thought or oracle_plan changed what the oracle returns"),
+        (SceneWithoutJson, "the scene is not JSON"),
+        (SceneWithoutKind, "the scene has no kind"),
+        (ChangingScene, "two scenes of the same state differ"),
+        (SceneWithSideEffect, "scene changes the oracle's action"),
+        (IncompleteFunctions, "no declared function expresses the oracle's action 'knock'"),
+        (ScoreOutOfRange, "`score` must be a finite number in \\[0, 1\\], not 50.0"),
+        (IntegerSuccess, "`success` must be True or False, not 0"),
+        (CumulativeRewards, "rewards sum to"),
+        (RewardAfterEnd, "the reward after the end was 1.0"),
+        (TerminatedAndTruncated, "both terminated and truncated are True"),
+        (IgnoresTaskOption, "called with task door/train/1 but started door/train/0"),
+        (OverlappingSplits, "Train and test share tasks"),
+        (DuplicateTaskIds, "The train split has duplicate task ids"),
+        (EmptyTestSplit, "The train and test splits need at least one task each"),
+        (EmptyInstructions, "no instructions"),
+        (MissingInstructionsFile, "no instructions.md in the package 'door_world.nowhere'"),
+        (
+            InvalidAvailableAction,
+            "'fly away' is in info\\['available_actions'\\], but the environment doesn't understand it",
+        ),
+        (MissingInfoKey, "info lacks \\['state_key'\\]"),
+        (RawWithoutJson, "raw is not JSON"),
     ],
 )
-def test_a_broken_world_is_caught(world: type[TextEnv], clause: str) -> None:
+def test_contract_violation_is_reported(world: type[TextEnv], clause: str) -> None:
     with made(world) as env, pytest.raises(ContractError, match=clause):
         check_text_env(env)
 
@@ -213,42 +216,42 @@ def test_a_broken_world_is_caught(world: type[TextEnv], clause: str) -> None:
         (doors.OnlyTwice, "can't be played in a process of its own: RuntimeError: no licence for a third process"),
     ],
 )
-def test_what_shows_in_other_processes_only_is_caught(world: type[TextEnv], clause: str) -> None:
+def test_violation_that_needs_other_processes_is_reported(world: type[TextEnv], clause: str) -> None:
     with made(world) as env:
         check_text_env(env, processes=False)
         with pytest.raises(ContractError, match=clause):
             check_text_env(env, tasks=1)
 
 
-def test_a_world_that_no_other_process_can_make_is_checked_here_and_said_so() -> None:
+def test_local_environment_is_checked_in_this_process_with_a_warning() -> None:
     class Local(Door):
-        """Known to this function alone."""
+        """Can't be imported by another process."""
 
     with made(Local) as env, pytest.warns(UserWarning, match="Local can't be made in another process"):
         check_text_env(env)
 
 
-class Impatient(Door):
+class RaisesOnInvalidActions(Door):
     def _act(self, action: str) -> Feedback:
         if action not in ("knock", "open"):
             raise ValueError(action)
         return super()._act(action)
 
 
-def test_an_exception_of_the_world_comes_through() -> None:
-    with made(Impatient) as env, pytest.raises(ValueError):
+def test_exceptions_of_the_environment_propagate() -> None:
+    with made(RaisesOnInvalidActions) as env, pytest.raises(ValueError):
         check_text_env(env)
 
 
-class Restless(Door):
-    """The text of a task depends on how often worlds were begun."""
+class Nondeterministic(Door):
+    """The text of a task depends on how many episodes were started."""
 
-    begun = itertools.count()
+    starts = itertools.count()
 
     def _start(self, task: Task) -> str:
-        return f"{super()._start(task)} It is day {next(self.begun)}."
+        return f"{super()._start(task)} It is day {next(self.starts)}."
 
 
-def test_a_world_that_does_not_repeat_itself_is_caught() -> None:
-    with made(Restless) as env, pytest.raises(AssertionError):
+def test_nondeterministic_environment_is_reported() -> None:
+    with made(Nondeterministic) as env, pytest.raises(AssertionError):
         check_text_env(env)

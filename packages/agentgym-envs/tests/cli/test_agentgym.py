@@ -1,4 +1,4 @@
-"""The command `agentgym`, and `--version` of all commands."""
+"""Tests of the command `agentgym`, and of `--version` of all commands."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import pytest
 from agentgym_envs.cli.agentgym import KNOWN, installed, main
 
 PACKAGES = Path(__file__).parents[3]
-played: list[Sequence[str]] = []
+calls: list[Sequence[str]] = []
 
 
-def fake(argv: Sequence[str]) -> int:
-    played.append(argv)
+def fake_command(argv: Sequence[str]) -> int:
+    calls.append(argv)
     return 7
 
 
-def test_every_command_is_known() -> None:
+def test_known_commands_match_the_declared_scripts() -> None:
     scripts = {
         (name, file.parent.name)
         for file in PACKAGES.glob("*/pyproject.toml")
@@ -30,19 +30,19 @@ def test_every_command_is_known() -> None:
     assert scripts == {(name, package) for name, (package, _) in KNOWN.items()} | {("agentgym", "agentgym-envs")}
 
 
-def test_it_passes_on_arguments_and_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("view", f"{__name__}:fake", "console_scripts")
+def test_arguments_and_exit_code_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("view", f"{__name__}:fake_command", "console_scripts")
     monkeypatch.setattr("agentgym_envs.cli.agentgym.installed", lambda: {"view": point})
-    monkeypatch.setattr(EntryPoint, "load", lambda self: fake)
+    monkeypatch.setattr(EntryPoint, "load", lambda self: fake_command)
     assert main(["view", "runs", "--help"]) == 7
-    assert played.pop() == ["runs", "--help"]
+    assert calls.pop() == ["runs", "--help"]
 
 
 @pytest.mark.parametrize("argv", [[], ["--help"], ["-h"]])
-def test_help_lists_what_is_installed(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_installed_commands(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(argv) == 0
     out = capsys.readouterr().out
-    assert all(f"  {name} " in out and what in out for name, (_, what) in KNOWN.items())
+    assert all(f"  {name} " in out and description in out for name, (_, description) in KNOWN.items())
     assert "Not installed" not in out
 
 
@@ -52,19 +52,21 @@ def without_the_trainer(package: str) -> object:
     return distribution(package)
 
 
-def test_a_command_that_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_and_unknown_commands_are_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("agentgym_envs.cli.agentgym.distribution", without_the_trainer)
     assert set(installed()) == KNOWN.keys() - {"train"}
     assert main(["train"]) == 2
-    told = capsys.readouterr().err
-    assert "agentgym: train is part of agentgym-trainer, which isn't installed. Install it: uv " in told
+    error = capsys.readouterr().err
+    assert "agentgym: train is part of agentgym-trainer, which isn't installed. Install it: uv " in error
     assert main(["evalute"]) == 2
     assert "There is no command 'evalute'. Did you mean evaluate? There are: evaluate, " in capsys.readouterr().err
     assert main(["--help"]) == 0
     assert "Not installed: train. To install: uv " in capsys.readouterr().out
 
 
-def test_its_version_is_that_of_all_packages(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_lists_all_packages(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     packages = ("agentgym-envs", "agentgym-eval", "agentgym-trainer")
     assert capsys.readouterr().out.splitlines() == [f"{package} {version(package)}" for package in packages]
@@ -82,8 +84,8 @@ print([name for name in ("torch", "transformers", "fastapi", "matplotlib") if na
 """
 
 
-def test_every_version_is_told_without_loading_much() -> None:
-    done = subprocess.run([sys.executable, "-c", VERSIONS], capture_output=True, text=True, check=True)
-    lines = done.stdout.splitlines()
+def test_version_of_commands_imports_no_heavy_packages() -> None:
+    process = subprocess.run([sys.executable, "-c", VERSIONS], capture_output=True, text=True, check=True)
+    lines = process.stdout.splitlines()
     assert lines[: len(KNOWN)] == [f"{package} {version(package)}" for package, _ in KNOWN.values()]
     assert lines[-1] == "[]"

@@ -1,4 +1,4 @@
-"""A function is its actions, and its actions are calls of it: both ways, in every world, to the letter."""
+"""Tests of action schemas: function calls convert to actions and back, in every registered environment."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ LINES = st.text().filter(lambda text: text.strip() == text and len(text.splitlin
         (Call("act", {"action": "scroll left"}), "scroll left"),
     ],
 )
-def test_a_call_is_an_action_and_an_action_a_call(call: Call, action: str) -> None:
+def test_calls_convert_to_actions_and_back(call: Call, action: str) -> None:
     assert action_of(FUNCTIONS, call) == action
     assert call_for(FUNCTIONS, action) == call
 
 
 @given(action=LINES | st.from_regex(r"(type \[\d+\] \[.{0,5}\]( \[[01]\])?|scroll \w+|mix .{1,9})", fullmatch=True))
-def test_every_action_can_be_called(action: str) -> None:
+def test_every_action_has_a_call(action: str) -> None:
     call = call_for(FUNCTIONS, action)
     if action == action.strip() and len(action.splitlines()) == 1:
         assert action_of(FUNCTIONS, call) == action
@@ -65,7 +65,7 @@ def test_every_action_can_be_called(action: str) -> None:
         ({"id": 4, "text": "a", "enter": None}, "type [4] [a]"),
     ],
 )
-def test_values_that_mean_the_same_are_taken(arguments: dict[str, Any], action: str) -> None:
+def test_equivalent_argument_values_are_accepted(arguments: dict[str, Any], action: str) -> None:
     assert TYPE.action(arguments) == action
     assert MIX.action({"parts": "2 red, 1 blue"}) == "mix 2 red, 1 blue"
 
@@ -87,14 +87,14 @@ def test_values_that_mean_the_same_are_taken(arguments: dict[str, Any], action: 
         (Call("act", {"action": " \n"}), "With these arguments alone act does nothing."),
     ],
 )
-def test_a_call_that_makes_no_sense_is_answered(call: Call, hint: str) -> None:
+def test_invalid_call_raises_an_error_with_a_hint(call: Call, hint: str) -> None:
     with pytest.raises(CallError) as error:
         action_of(FUNCTIONS, call)
     assert str(error.value).startswith(hint)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "sentence"),
+    ("changes", "message"),
     [
         ({"name": "go to"}, "'go to' is not a valid name"),
         ({"name": "from"}, "'from' is not a valid name"),
@@ -103,12 +103,12 @@ def test_a_call_that_makes_no_sense_is_answered(call: Call, hint: str) -> None:
         ({"templates": ["{a}"], "properties": {"a": {"type": "number"}}}, "\\['number'\\]. Supported types: integer"),
     ],
 )
-def test_a_function_that_does_not_fit_together_is_refused(wrong: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        Function(**{"name": "go", "description": "Go.", "templates": ["go"]} | wrong)
+def test_inconsistent_function_is_rejected(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Function(**{"name": "go", "description": "Go.", "templates": ["go"]} | changes)
 
 
-def test_names_are_there_once(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_duplicate_function_names_are_rejected(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "twice_declared"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -118,12 +118,12 @@ def test_names_are_there_once(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) ->
         read_functions("twice_declared")
 
 
-def test_a_world_that_declares_nothing_has_one_function() -> None:
+def test_environment_without_functions_has_act() -> None:
     assert Door().functions == (ACT,)
     assert ACT.action({"action": " knock "}) == "knock"
 
 
-def test_experts_write_json_that_ends_no_tag() -> None:
+def test_json_of_a_call_contains_no_closing_tags() -> None:
     written = Call("act", {"action": "</tool_call>"}, "x </think>").to_json()
     assert "</" not in written
     assert json.loads(written) == {
@@ -133,22 +133,22 @@ def test_experts_write_json_that_ends_no_tag() -> None:
     }
 
 
-def test_functions_are_described_to_models_whose_templates_have_no_place_for_them() -> None:
-    told = described([SCROLL.schema, STOP.schema])
-    assert [json.loads(line) for line in told.splitlines() if line.startswith('{"name"')] == [
+def test_functions_are_described_for_templates_without_tools() -> None:
+    description = described([SCROLL.schema, STOP.schema])
+    assert [json.loads(line) for line in description.splitlines() if line.startswith('{"name"')] == [
         SCROLL.schema["function"],
         STOP.schema["function"],
     ]
-    assert '"function_name"' in told
+    assert '"function_name"' in description
 
 
-# Every world; the dear ones are played in the long run. (The contract test plays their experts every day.)
+# Every environment; expensive ones are in the long suite. (The everyday contract test plays their experts.)
 
 every_world = pytest.mark.parametrize("world", WORLDS, ids=[world.id for world in WORLDS])
 
 
 @every_world
-def test_the_schemas_are_schemas(world: RegisteredWorld) -> None:
+def test_function_schemas_are_valid(world: RegisteredWorld) -> None:
     functions = text_env(gymnasium.make(f"agentgym_envs:{world.id}")).functions
     assert ACT not in functions
     for function in functions:
@@ -159,8 +159,8 @@ def test_the_schemas_are_schemas(world: RegisteredWorld) -> None:
         assert Function(**json.loads(json.dumps(asdict(function)))) == function
 
 
-def positions(env: gymnasium.Env[str, str], tasks: Sequence[str]) -> Iterator[tuple[dict[str, Any], str]]:
-    """Where the expert of a world comes through in its first turns: `info` and its next action."""
+def expert_turns(env: gymnasium.Env[str, str], tasks: Sequence[str]) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield `info` and the expert's next action in the first turns of each task."""
     for task in tasks:
         _, info = env.reset(seed=1, options={"task": task})
         for _ in range(8):
@@ -171,23 +171,23 @@ def positions(env: gymnasium.Env[str, str], tasks: Sequence[str]) -> Iterator[tu
                 break
 
 
-def _is_dear(world: RegisteredWorld) -> bool:
+def _is_expensive(world: RegisteredWorld) -> bool:
     return resolve_name(world.entry_point).step_seconds > 5e-3
 
 
 @pytest.mark.usefixtures("playable")
 @pytest.mark.parametrize(
-    "world", [pytest.param(w, id=w.id, marks=[pytest.mark.long] if _is_dear(w) else []) for w in WORLDS]
+    "world", [pytest.param(w, id=w.id, marks=[pytest.mark.long] if _is_expensive(w) else []) for w in WORLDS]
 )
-def test_actions_are_calls(world: RegisteredWorld) -> None:
-    """Those of the expert and all that make sense, to the letter, with arguments that fit the schema."""
+def test_actions_convert_to_calls_and_back(world: RegisteredWorld) -> None:
+    """Expert actions and available actions are unchanged, and the arguments fit the schema."""
     options = {"valid_actions": True} if world.id == "agentgym/SciWorld-v0" else {}
     with closing(gymnasium.make(f"agentgym_envs:{world.id}", **options)) as env:
         functions, ids = text_env(env).functions, text_env(env).tasks.train.ids
         schemas = {function.name: function.schema["function"]["parameters"] for function in functions}
         validators = {name: jsonschema.Draft202012Validator(schema) for name, schema in schemas.items()}
         actions = set[str]()
-        for info, expert in positions(env, ids[:2] if _is_dear(world) else ids[:: len(ids) // 12]):
+        for info, expert in expert_turns(env, ids[:2] if _is_expensive(world) else ids[:: len(ids) // 12]):
             actions |= {expert, *(info["available_actions"] or ())}
         calls = {action: call_for(functions, action) for action in actions}
         for action, call in calls.items():

@@ -1,4 +1,4 @@
-"""What an environment returns is checked once, in `reset` and `step`; what it raises fails the episode, not the run."""
+"""Tests that `reset` and `step` validate what an environment returns, and that its exceptions fail only the episode."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from door_world import ENV_ID, Door, made
 
 
 def _door(**hooks: Callable[..., Any]) -> type[Door]:
-    """A door with other hooks, which get the world and whatever else the hook gets."""
+    """Return a door class with other hooks, which take the environment and the arguments of the hook."""
     return type("Door", (Door,), hooks)
 
 
@@ -49,9 +49,9 @@ GARBAGE: dict[str, tuple[dict[str, Callable[..., Any]], str]] = {
     "low": ({"_standing": lambda _: (-1e30, False)}, "`score` must be a finite number in [0, 1], not -1e+30 (float)"),
     "high": ({"_standing": lambda _: (1.5, False)}, "`score` must be a finite number in [0, 1], not 1.5 (float)"),
     "none": ({"_standing": lambda _: (None, False)}, "`score` must be a finite number in [0, 1], not None (NoneType)"),
-    "words": ({"_standing": lambda _: ("0.5", False)}, "`score` must be a finite number in [0, 1], not '0.5' (str)"),
+    "text": ({"_standing": lambda _: ("0.5", False)}, "`score` must be a finite number in [0, 1], not '0.5' (str)"),
     "success": ({"_standing": lambda _: (0.5, "yes")}, "`success` must be True or False, not 'yes' (str)"),
-    "alone": ({"_standing": lambda _: 0.5}, "`score and success` must be a tuple of two, not 0.5 (float)"),
+    "single": ({"_standing": lambda _: 0.5}, "`score and success` must be a tuple of two, not 0.5 (float)"),
     "actions": ({"_available_actions": lambda _: "open"}, "`available_actions` must be a list of texts (str) or None"),
     "state": ({"_state": lambda _: 7}, "`state` must be text (str), not 7 (int)"),
     "raw": ({"_raw": lambda _: None}, "`raw` must be a dict, not None (NoneType)"),
@@ -60,30 +60,30 @@ GARBAGE: dict[str, tuple[dict[str, Callable[..., Any]], str]] = {
 
 @pytest.mark.parametrize("kind", GARBAGE)
 @pytest.mark.parametrize("method", ["reset", "step"])
-def test_what_breaks_the_contract_is_told_with_environment_task_and_field(kind: str, method: str) -> None:
+def test_invalid_feedback_error_names_environment_task_and_field(kind: str, method: str) -> None:
     hooks, rule = GARBAGE[kind]
     broken = [method == "reset"]
-    own = {name: _once(broken, name, hook) for name, hook in hooks.items()}
-    with made(_door(**own)) as env:
+    patched = {name: _break_later(broken, name, hook) for name, hook in hooks.items()}
+    with made(_door(**patched)) as env:
         if method == "reset":
-            with pytest.raises(InvalidFeedback) as told:
+            with pytest.raises(InvalidFeedback) as error:
                 env.reset(options={"task": "door/train/2"})
         else:
             env.reset(options={"task": "door/train/2"})
             broken[0] = True
-            with pytest.raises(InvalidFeedback) as told:
+            with pytest.raises(InvalidFeedback) as error:
                 env.step("knock")
-    assert str(told.value).startswith(f"{ENV_ID} broke the environment contract in task door/train/2: {rule}")
-    assert str(told.value).endswith("Fix the environment; docs/howto/add-a-world.md describes the contract.")
+    assert str(error.value).startswith(f"{ENV_ID} broke the environment contract in task door/train/2: {rule}")
+    assert str(error.value).endswith("Fix the environment; docs/howto/add-a-world.md describes the contract.")
 
 
-def _once(broken: list[bool], name: str, hook: Callable[..., Any]) -> Callable[..., Any]:
-    """The door's own hook, until it is broken."""
+def _break_later(broken: list[bool], name: str, hook: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a hook that behaves as the door's own until `broken[0]` is set."""
     return lambda self: hook(self) if broken[0] else getattr(Door, name)(self)
 
 
 @pytest.mark.parametrize(
-    ("given", "rule"),
+    ("returned", "rule"),
     [
         (None, "`feedback` must be a Feedback, not None (NoneType)"),
         (Feedback(7), "`observation` must be text (str), not 7 (int)"),  # pyright: ignore[reportArgumentType]
@@ -93,18 +93,18 @@ def _once(broken: list[bool], name: str, hook: Callable[..., Any]) -> Callable[.
     ],
     ids=str,
 )
-def test_feedback_is_a_feedback_of_text_and_flags(given: Any, rule: str) -> None:
-    with made(_door(_act=lambda *_: given)) as env, pytest.raises(InvalidFeedback) as told:
+def test_act_must_return_a_feedback_of_text_and_flags(returned: Any, rule: str) -> None:
+    with made(_door(_act=lambda *_: returned)) as env, pytest.raises(InvalidFeedback) as error:
         _step(env)
-    assert rule in str(told.value)
+    assert rule in str(error.value)
 
 
-def test_the_first_observation_is_checked_as_well() -> None:
+def test_first_observation_is_validated() -> None:
     with made(_door(_start=lambda *_: None)) as env, pytest.raises(InvalidFeedback, match="`observation` must be text"):
         env.reset(options={"task": "door/train/2"})
 
 
-def test_numbers_and_flags_of_numpy_come_out_as_those_of_python() -> None:
+def test_numpy_values_are_converted_to_python_types() -> None:
     def standing(door: Door) -> Any:
         return np.float32(0.5 * bool(door.knocks)), np.bool_(True)
 
@@ -114,13 +114,13 @@ def test_numbers_and_flags_of_numpy_come_out_as_those_of_python() -> None:
     assert (type(reward), type(info["score"]), info["success"], info["valid"]) == (float, float, True, True)
 
 
-@pytest.mark.parametrize(("score", "told"), [(1 + 1e-9, 1.0), (-1e-9, 0.0)])
-def test_a_score_outside_by_rounding_is_moved_to_the_bound(score: float, told: float) -> None:
+@pytest.mark.parametrize(("score", "clipped"), [(1 + 1e-9, 1.0), (-1e-9, 0.0)])
+def test_score_outside_its_range_by_rounding_is_clipped(score: float, clipped: float) -> None:
     with made(_door(_standing=lambda _: (score, False))) as env:
-        assert _step(env)[4]["score"] == told
+        assert _step(env)[4]["score"] == clipped
 
 
-# What an environment raises.
+# Exceptions of an environment.
 
 
 def _stumble(door: Door, *_: Any) -> Any:
@@ -131,7 +131,7 @@ ERROR = f"EnvFault: {ENV_ID} raised ZeroDivisionError: no key (test_feedback.py,
 
 
 @pytest.mark.parametrize("hook", ["_start", "_act", "_standing", "_state"])
-def test_whatever_an_environment_raises_fails_the_episode_and_names_the_line(hook: str) -> None:
+def test_environment_exception_fails_the_episode_and_names_the_line(hook: str) -> None:
     with made(_door(**{hook: _stumble})) as env:
         episode = play(env, Knocker(), EpisodeSpec("door/train/1"))
     assert (episode.stop, episode.score, episode.task_id) == ("failed", None, "door/train/1")
@@ -157,17 +157,17 @@ class Knocker(Policy):
 
 @pytest.mark.parametrize("backend", ["inline", "thread"])
 @pytest.mark.parametrize("hook", ["_start", "_act"])
-def test_so_it_is_in_a_pool_and_others_go_on(hook: str, backend: str) -> None:
-    def act(door: Door, *given: Any) -> Any:
-        return _stumble(door) if door.task.difficulty == 1 else getattr(Door, hook)(door, *given)
+def test_environment_exception_in_a_pool_fails_only_that_episode(hook: str, backend: str) -> None:
+    def act(door: Door, *arguments: Any) -> Any:
+        return _stumble(door) if door.task.difficulty == 1 else getattr(Door, hook)(door, *arguments)
 
-    async def episodes() -> list[Episode]:
-        jobs = [EpisodeSpec(f"door/train/{knocks}") for knocks in (0, 1, 2)]
+    async def play_all() -> list[Episode]:
+        specs = [EpisodeSpec(f"door/train/{knocks}") for knocks in (0, 1, 2)]
         with made(_door(**{hook: act})) as env, EnvPool(ENV_ID, 1, backend) as pool:
-            async with aclosing(play_pool(pool, Opener(), jobs, env=Bare(env), horizon=1)) as played:
-                return [episode async for episode in played]
+            async with aclosing(play_pool(pool, Opener(), specs, env=Bare(env), horizon=1)) as episodes:
+                return [episode async for episode in episodes]
 
-    first, failed, last = asyncio.run(episodes())
+    first, failed, last = asyncio.run(play_all())
     assert (first.stop, failed.stop, last.stop) == ("terminated", "failed", "terminated")
     assert failed.error is not None
     assert failed.error.startswith(ERROR)
@@ -175,7 +175,7 @@ def test_so_it_is_in_a_pool_and_others_go_on(hook: str, backend: str) -> None:
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("field", ["reward", "score"])
-def test_what_a_wrapper_makes_of_it_is_no_number_either(field: str, bad: float) -> None:
+def test_non_finite_numbers_of_a_wrapper_fail_the_episode(field: str, bad: float) -> None:
     class Shaped(gymnasium.Wrapper[str, str, str, str]):
         def step(self, action: str) -> Any:
             observation, reward, *over, info = self.env.step(action)
@@ -188,35 +188,35 @@ def test_what_a_wrapper_makes_of_it_is_no_number_either(field: str, bad: float) 
     assert Episode.from_json(episode.to_json()) == episode
 
 
-def _forgetful(door: Door) -> dict[str, Any]:
-    return {"task_id": door.task.id, "state_key": "", "score": "much", "success": False}  # nor is there a `valid`
+def _invalid_info(door: Door) -> dict[str, Any]:
+    return {"task_id": door.task.id, "state_key": "", "score": "much", "success": False}  # without `valid`
 
 
-def _forgetful_later(door: Door) -> dict[str, Any]:
-    return _forgetful(door) | {"score": 0.0} if door.knocks else Door._info(door)
+def _invalid_info_later(door: Door) -> dict[str, Any]:
+    return _invalid_info(door) | {"score": 0.0} if door.knocks else Door._info(door)
 
 
-@pytest.mark.parametrize("info", [_forgetful, _forgetful_later, lambda _: {}, lambda _: None])
-def test_nor_need_it_be_what_anybody_expects(info: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("info", [_invalid_info, _invalid_info_later, lambda _: {}, lambda _: None])
+def test_invalid_info_fails_the_episode(info: Callable[..., Any]) -> None:
     async def in_pool() -> Episode:
         with made(_door(_info=info)) as env, EnvPool(ENV_ID, 1, "inline") as pool:
             return await play_episode(PoolSlot(pool, 0, Bare(env)), Knocker(), EpisodeSpec("door/train/1"))
 
     with made(_door(_info=info)) as env:
-        played = play(env, Knocker(), EpisodeSpec("door/train/1"))
-    for episode in (played, asyncio.run(in_pool())):
+        local = play(env, Knocker(), EpisodeSpec("door/train/1"))
+    for episode in (local, asyncio.run(in_pool())):
         assert (episode.stop, episode.turns) == ("failed", ())
         assert f"EnvFault: {ENV_ID} raised " in str(episode.error)
         assert Episode.from_json(episode.to_json()) == episode
 
 
-def test_what_is_asked_for_wrongly_is_no_failed_episode() -> None:
+def test_closed_pool_and_unknown_task_raise() -> None:
     async def in_closed_pool() -> None:
         with made(Door) as env:
             pool = EnvPool(ENV_ID, 1, "inline")
             pool.close()
-            async with aclosing(play_pool(pool, Opener(), [EpisodeSpec("door/train/1")], env=Bare(env))) as all:
-                await anext(all)
+            async with aclosing(play_pool(pool, Opener(), [EpisodeSpec("door/train/1")], env=Bare(env))) as episodes:
+                await anext(episodes)
 
     with pytest.raises(RuntimeError, match="This pool is closed"):
         asyncio.run(in_closed_pool())
@@ -224,7 +224,7 @@ def test_what_is_asked_for_wrongly_is_no_failed_episode() -> None:
         play(env, Knocker(), EpisodeSpec("door/train/99"))
 
 
-def test_what_is_not_installed_ends_the_run_and_not_the_episode() -> None:
+def test_missing_dependency_ends_the_run() -> None:
     def start(*_: Any) -> Any:
         raise gymnasium.error.DependencyNotInstalled("install the door")
 
@@ -232,12 +232,12 @@ def test_what_is_not_installed_ends_the_run_and_not_the_episode() -> None:
         play(env, Knocker(), EpisodeSpec("door/train/1"))
 
 
-# The writer of episodes.
+# Serialization of episodes.
 
 
 @pytest.mark.parametrize("field", ["score", "reward", "logprob"])
 @pytest.mark.parametrize("value", [math.nan, -math.inf])
-def test_no_line_is_written_that_can_not_be_read(field: str, value: float) -> None:
+def test_episodes_with_non_finite_numbers_are_not_written(field: str, value: float) -> None:
     with made(Door) as env:
         episode = play(env, Knocker(), EpisodeSpec("door/train/1"), horizon=1)
         assert text_env(env).task.id == episode.task_id
@@ -258,5 +258,5 @@ def test_no_line_is_written_that_can_not_be_read(field: str, value: float) -> No
         Episode.from_json(line.to_json().replace("[-1.0]", f"[{token}]"))
 
 
-def test_an_invalid_feedback_is_a_fault_of_the_environment() -> None:
+def test_invalid_feedback_is_an_env_fault() -> None:
     assert issubclass(InvalidFeedback, EnvFault)

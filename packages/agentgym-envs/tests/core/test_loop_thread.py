@@ -1,3 +1,5 @@
+"""Tests of `LoopThread`, which runs coroutines on an event loop in its own thread."""
+
 from __future__ import annotations
 
 import asyncio
@@ -23,27 +25,27 @@ async def answer(value: int = 42) -> int:
     return value
 
 
-def test_it_runs_a_coroutine_on_its_own_thread(loop: LoopThread) -> None:
-    async def where() -> str:
+def test_coroutines_run_on_the_loop_thread(loop: LoopThread) -> None:
+    async def thread_name() -> str:
         return threading.current_thread().name
 
     assert loop.run(answer(), PATIENCE) == 42
-    assert loop.run(where(), PATIENCE) == "agentgym-loop"
+    assert loop.run(thread_name(), PATIENCE) == "agentgym-loop"
 
 
-def test_it_runs_inside_a_running_loop(loop: LoopThread) -> None:
+def test_run_works_inside_a_running_loop(loop: LoopThread) -> None:
     async def outer() -> int:
         return loop.run(answer(), PATIENCE)
 
     assert asyncio.run(outer()) == 42
 
 
-def test_it_runs_for_many_threads_at_once(loop: LoopThread) -> None:
-    meeting = asyncio.Barrier(8)  # nobody gets past it alone
+def test_many_threads_run_coroutines_concurrently(loop: LoopThread) -> None:
+    barrier = asyncio.Barrier(8)  # passes only if all 8 run concurrently
     results: list[int] = []
 
     async def meet(value: int) -> int:
-        await meeting.wait()
+        await barrier.wait()
         return value
 
     threads = [threading.Thread(target=lambda i=i: results.append(loop.run(meet(i), PATIENCE))) for i in range(8)]
@@ -54,7 +56,7 @@ def test_it_runs_for_many_threads_at_once(loop: LoopThread) -> None:
     assert sorted(results) == list(range(8))
 
 
-def test_what_takes_too_long_is_cancelled_and_a_fault(loop: LoopThread) -> None:
+def test_timeout_cancels_the_coroutine_and_raises_a_fault(loop: LoopThread) -> None:
     cancelled = threading.Event()
 
     async def forever() -> None:
@@ -71,7 +73,7 @@ def test_what_takes_too_long_is_cancelled_and_a_fault(loop: LoopThread) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), TimeoutError("its own"), EnvFault("y")])
-def test_what_the_coroutine_raises_comes_through(loop: LoopThread, error: Exception) -> None:
+def test_exceptions_of_the_coroutine_propagate(loop: LoopThread, error: Exception) -> None:
     async def fail() -> None:
         raise error
 
@@ -79,21 +81,21 @@ def test_what_the_coroutine_raises_comes_through(loop: LoopThread, error: Except
         loop.run(fail(), PATIENCE)
 
 
-def test_it_refuses_to_wait_for_itself(loop: LoopThread) -> None:
-    async def knot() -> int:
+def test_run_from_the_loop_thread_is_rejected(loop: LoopThread) -> None:
+    async def nested() -> int:
         return loop.run(answer(), PATIENCE)
 
     with pytest.raises(RuntimeError, match="own thread"):
-        loop.run(knot(), PATIENCE)
+        loop.run(nested(), PATIENCE)
 
 
-def test_after_its_end_everything_is_a_fault() -> None:
+def test_stop_fails_running_and_later_calls() -> None:
     loop = LoopThread("The partner")
-    begun = threading.Event()
+    started = threading.Event()
     caught: list[BaseException] = []
 
     async def forever() -> None:
-        begun.set()
+        started.set()
         await asyncio.Event().wait()
 
     def wait() -> None:
@@ -104,7 +106,7 @@ def test_after_its_end_everything_is_a_fault() -> None:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    assert begun.wait(PATIENCE)
+    assert started.wait(PATIENCE)
     loop.stop()
     loop.stop()
     thread.join()
@@ -121,7 +123,7 @@ def _try(loop: LoopThread, answers: multiprocessing.SimpleQueue[str]) -> None:
     loop.stop()
 
 
-def test_a_forked_child_is_told_rather_than_kept_waiting(loop: LoopThread) -> None:
+def test_run_in_a_forked_child_raises_a_fault(loop: LoopThread) -> None:
     loop.run(answer(), PATIENCE)
     fork = multiprocessing.get_context("fork")
     answers = fork.SimpleQueue()

@@ -1,4 +1,4 @@
-"""`TextSpace` holds any text that UTF-8 can, alone and in the shared memory of vector environments."""
+"""Tests of `TextSpace`, which contains any text that UTF-8 can encode, also in shared memory of vector environments."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ UNICODE = st.characters(exclude_categories=["Cs"])
 
 
 @given(st.text(UNICODE, max_size=40))
-def test_any_text_that_fits_is_inside(text: str) -> None:
+def test_space_contains_texts_within_its_lengths(text: str) -> None:
     assert text in TextSpace(40)
     assert (text in TextSpace(20)) == (len(text) <= 20)
     assert (text in TextSpace(40, min_length=10)) == (len(text) >= 10)
 
 
-@pytest.mark.parametrize("thing", ["\ud800", b"text", None, 3, ["text"]])
-def test_what_is_not_text_is_outside(thing: object) -> None:
-    assert thing not in TextSpace(10)
+@pytest.mark.parametrize("value", ["\ud800", b"text", None, 3, ["text"]])
+def test_space_contains_only_encodable_text(value: object) -> None:
+    assert value not in TextSpace(10)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 30), st.integers(0, 30))
-def test_samples_are_inside_and_repeat_with_the_seed(seed: int, low: int, more: int) -> None:
-    one, other = (TextSpace(low + more, min_length=low, seed=seed) for _ in range(2))
-    samples = [one.sample() for _ in range(5)]
-    assert all(sample in one for sample in samples)
-    assert samples == [other.sample() for _ in range(5)]
+def test_samples_are_contained_and_deterministic(seed: int, low: int, more: int) -> None:
+    first, second = (TextSpace(low + more, min_length=low, seed=seed) for _ in range(2))
+    samples = [first.sample() for _ in range(5)]
+    assert all(sample in first for sample in samples)
+    assert samples == [second.sample() for _ in range(5)]
 
 
 def test_samples_use_more_than_ascii() -> None:
@@ -47,15 +47,15 @@ def test_samples_use_more_than_ascii() -> None:
 
 
 @pytest.mark.parametrize("lengths", [(3, 4), (-1, -1), (3, -1)])
-def test_impossible_lengths_are_refused(lengths: tuple[int, int]) -> None:
+def test_impossible_lengths_are_rejected(lengths: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="length must be"):
         TextSpace(lengths[0], min_length=lengths[1])
 
 
-def test_it_is_a_text_to_who_dispatches_on_that() -> None:
+def test_space_is_a_gymnasium_text_space() -> None:
     space = TextSpace(12, min_length=2)
     assert isinstance(space, Text)
-    # what converters write down of a Text
+    # the attributes of `Text` that converters store
     assert (space.min_length, space.max_length, space.dtype) == (2, 12, np.dtype(str))
     assert len(space.characters) == len(space.character_set) == 0x110000 - 0x800
     assert space.characters == "".join(space.character_list)
@@ -65,7 +65,7 @@ def test_it_is_a_text_to_who_dispatches_on_that() -> None:
 
 
 @given(st.text(UNICODE, min_size=2, max_size=12))
-def test_a_text_is_flattened_to_the_places_of_its_characters(text: str) -> None:
+def test_text_is_flattened_to_character_indices(text: str) -> None:
     space = TextSpace(12, min_length=2)
     assert [space.character_list[space.character_index(character)] for character in text] == list(text)
     flat = spaces.flatten(space, text)
@@ -73,12 +73,12 @@ def test_a_text_is_flattened_to_the_places_of_its_characters(text: str) -> None:
     assert spaces.unflatten(space, flat) == text
 
 
-def test_a_surrogate_has_no_place() -> None:
+def test_surrogates_have_no_character_index() -> None:
     with pytest.raises(KeyError):
         TextSpace(1).character_index("\ud800")
 
 
-def test_a_mask_is_over_the_characters() -> None:
+def test_sample_mask_selects_characters() -> None:
     space = TextSpace(5, seed=0)
     vowels = np.isin(np.array(space.character_list), list("aeiou")).astype(np.int8)
     assert set(space.sample(mask=(5, vowels))) <= set("aeiou")
@@ -86,7 +86,7 @@ def test_a_mask_is_over_the_characters() -> None:
 
 
 @given(st.lists(st.text(UNICODE, max_size=10)))
-def test_json_and_back(texts: list[str]) -> None:
+def test_json_round_trip(texts: list[str]) -> None:
     space = TextSpace(10)
     assert space.from_jsonable(json.loads(json.dumps(space.to_jsonable(texts)))) == texts
 
@@ -101,20 +101,20 @@ def test_spaces_compare_hash_copy_and_pickle() -> None:
     assert repr(space) == "TextSpace(10, min_length=2)"
 
 
-def test_gymnasium_takes_it_for_a_space() -> None:
+def test_gymnasium_checks_and_batches_the_space() -> None:
     check_observation_space(TextSpace(10))
     assert list(batch_space(TextSpace(5, seed=1), 3).sample()) != ["", "", ""]
 
 
 @given(st.lists(st.text(UNICODE, max_size=12), min_size=3, max_size=3), st.text(UNICODE, max_size=12))
-def test_shared_memory_gives_back_what_was_written(texts: list[str], later: str) -> None:
+def test_shared_memory_round_trip(texts: list[str], later: str) -> None:
     space = TextSpace(12)
     memory = create_shared_memory(space, n=3, ctx=multiprocessing)
     view = read_from_shared_memory(space, memory, n=3)
     for i, text in enumerate(texts):
         write_to_shared_memory(space, i, text, memory)
-    seen = copy.deepcopy(view)
-    assert seen == tuple(texts)
+    copied = copy.deepcopy(view)
+    assert copied == tuple(texts)
     write_to_shared_memory(space, 1, later, memory)
-    assert seen == tuple(texts)
+    assert copied == tuple(texts)
     assert copy.deepcopy(view) == (texts[0], later, texts[2])

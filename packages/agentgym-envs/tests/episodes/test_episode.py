@@ -1,4 +1,4 @@
-"""Episodes survive the way to disk and back, and damage is named or passed over."""
+"""Tests of episodes on disk: they round-trip, and damaged lines are skipped or reported."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ REPLIES = st.builds(
 )
 TURNS = st.builds(Turn, TEXT, REPLIES, st.none() | TEXT, st.booleans(), NUMBER, TEXT)
 EPISODES = st.builds(
-    lambda how, **more: Episode(**how, **more),
+    lambda outcome, **fields: Episode(**outcome, **fields),
     st.fixed_dictionaries(
         {
             "stop": st.sampled_from(["terminated", "truncated", "length"]),
@@ -75,24 +75,24 @@ EPISODE = Episode(
 
 
 @given(EPISODES)
-def test_to_json_and_back(episode: Episode) -> None:
+def test_json_round_trip(episode: Episode) -> None:
     line = episode.to_json()
     assert "\n" not in line
     assert Episode.from_json(line) == episode
 
 
-def test_what_only_an_endpoint_knows_of_a_reply_is_written_where_it_is_known() -> None:
+def test_optional_reply_fields_are_written_if_known() -> None:
     plain = Reply("knock")
-    assert plain.to_dict() == {"text": "knock", "finish": "stop", "sample": None}  # as lines were before there was more
+    assert plain.to_dict() == {"text": "knock", "finish": "stop", "sample": None}  # the format of older files
     assert Reply.from_dict(plain.to_dict()) == plain
-    told = Reply("knock", usage=TokenUsage(10, 3), seconds=1.5, finish_reason="tool_calls", reasoning="It is a door.")
-    turn = replace(EPISODE.turns[0], reply=told)
+    full = Reply("knock", usage=TokenUsage(10, 3), seconds=1.5, finish_reason="tool_calls", reasoning="It is a door.")
+    turn = replace(EPISODE.turns[0], reply=full)
     record = json.loads(replace(EPISODE, turns=(turn,)).to_json())["turns"][0]["reply"]
     assert record["usage"] == {"prompt_tokens": 10, "completion_tokens": 3, "cached_tokens": None}
     assert (record["seconds"], record["finish_reason"], record["reasoning"]) == (1.5, "tool_calls", "It is a door.")
 
 
-def test_versions_of_tokens_are_written_where_they_differ() -> None:
+def test_token_versions_are_written_if_they_differ() -> None:
     same, mixed = Sample((1,), (2, 3), (-0.5, -0.5), 4), Sample((1,), (2, 3), (-0.5, -0.5), 4, versions=(4, 5))
     assert "versions" not in same.to_dict()
     assert mixed.to_dict()["versions"] == (4, 5)
@@ -100,7 +100,7 @@ def test_versions_of_tokens_are_written_where_they_differ() -> None:
 
 
 def changed(path: list[Any], value: Any) -> str:
-    """The line of `EPISODE` with the value at `path` replaced, or removed where it is None."""
+    """Return the line of `EPISODE` with the value at `path` replaced, or removed if it is None."""
     record = inner = json.loads(EPISODE.to_json())
     for key in path[:-1]:
         inner = inner[key]
@@ -164,61 +164,61 @@ def changed(path: list[Any], value: Any) -> str:
         pytest.param(f'{{"score": {"9" * 5_000}}}', "a number of too many digits", id="long"),
     ],
 )
-def test_other_lines_are_refused(line: str, complaint: str) -> None:
+def test_invalid_lines_are_rejected(line: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         Episode.from_json(line)
 
 
-def test_a_file_gives_back_its_episodes(tmp_path: Path) -> None:
+def test_file_round_trip(tmp_path: Path) -> None:
     episodes = [replace(EPISODE, sample=i, final_observation="a\nb\u2028c\rd") for i in range(3)]
     path = tmp_path / "episodes.jsonl"
     path.write_text("".join(episode.to_json() + "\n" for episode in episodes), encoding="utf-8", newline="\n")
     assert list(read_episodes(path)) == episodes
 
 
-@pytest.mark.parametrize("kept", [1, 100, -2, -1])
-def test_half_a_last_line_is_passed_over(tmp_path: Path, kept: int) -> None:
+@pytest.mark.parametrize("end", [1, 100, -2, -1])
+def test_truncated_last_line_is_skipped(tmp_path: Path, end: int) -> None:
     line = EPISODE.to_json()
     path = tmp_path / "episodes.jsonl"
-    path.write_text(f"{line}\n{line[:kept]}", encoding="utf-8")
+    path.write_text(f"{line}\n{line[:end]}", encoding="utf-8")
     assert list(read_episodes(str(path))) == [EPISODE]
 
 
-def test_half_a_last_line_is_told_to_who_asks(tmp_path: Path) -> None:
-    path, told = tmp_path / "episodes.jsonl", list[str]()
+def test_truncated_last_line_is_reported_to_the_callback(tmp_path: Path) -> None:
+    path, messages = tmp_path / "episodes.jsonl", list[str]()
     path.write_text(f"{EPISODE.to_json()}\n{EPISODE.to_json()[:50]}", encoding="utf-8")
-    assert list(read_episodes(path, half=told.append)) == [EPISODE]
-    assert told == [f"{path}, line 2: half a line"]
+    assert list(read_episodes(path, half=messages.append)) == [EPISODE]
+    assert messages == [f"{path}, line 2: half a line"]
 
 
-def test_half_a_character_in_json_becomes_one_that_can_be_written() -> None:
-    odd = json.loads(EPISODE.to_json()) | {"error": "half \ud800 of one", "tools": [{"\udc00": ["\U0001f511"]}]}
-    episode = Episode.from_json(json.dumps(odd))
+def test_lone_surrogates_in_json_are_replaced() -> None:
+    record = json.loads(EPISODE.to_json()) | {"error": "half \ud800 of one", "tools": [{"\udc00": ["\U0001f511"]}]}
+    episode = Episode.from_json(json.dumps(record))
     assert (episode.error, episode.tools) == ("half ? of one", ({"?": ["\U0001f511"]},))
     assert Episode.from_json(episode.to_json().encode().decode()) == episode
 
 
-def test_half_a_character_at_the_end_is_passed_over(tmp_path: Path) -> None:
+def test_last_line_truncated_within_a_character_is_skipped(tmp_path: Path) -> None:
     line = replace(EPISODE, error="é").to_json().encode()
     path = tmp_path / "episodes.jsonl"
     path.write_bytes(line + b"\n" + line[: line.index("é".encode()) + 1])
     assert len(list(read_episodes(path))) == 1
 
 
-def test_what_editors_leave_out_or_put_in_loses_no_episode(tmp_path: Path) -> None:
+def test_bom_crlf_and_missing_final_newline_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "episodes.jsonl"
     path.write_text(f"\ufeff{EPISODE.to_json()}\r\n{EPISODE.to_json()}", encoding="utf-8", newline="")
     assert list(read_episodes(path)) == [EPISODE, EPISODE]
 
 
-def test_a_whole_last_line_of_something_else_is_named(tmp_path: Path) -> None:
+def test_complete_last_line_of_another_schema_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "episodes.jsonl"
     path.write_text(f'{EPISODE.to_json()}\n{{"schema": "diary"}}', encoding="utf-8")
     with pytest.raises(ValueError, match=r"episodes\.jsonl, line 2: "):
         list(read_episodes(path))
 
 
-def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path) -> None:
+def test_damaged_line_in_the_middle_is_reported(tmp_path: Path) -> None:
     line = EPISODE.to_json() + "\n"
     path = tmp_path / "episodes.jsonl"
     path.write_text(line + line[:100] + "\n" + line, encoding="utf-8")
@@ -228,6 +228,6 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path) -> None:
         next(episodes)
 
 
-def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+def test_missing_file_raises(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         list(read_episodes(tmp_path / "none.jsonl"))

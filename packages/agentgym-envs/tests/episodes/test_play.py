@@ -1,4 +1,4 @@
-"""Episodes end for the right reason, faults are never scored, and many slots play every job once."""
+"""Tests of `play` and `play_many`: records, stop reasons, faults and retries."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def door() -> Iterator[gymnasium.Env[str, str]]:
         yield env
 
 
-def test_an_episode_records_what_was_seen_said_and_paid(door: gymnasium.Env[str, str]) -> None:
+def test_episode_records_observations_replies_and_rewards(door: gymnasium.Env[str, str]) -> None:
     policy = expert()
     episode = play(door, policy, EpisodeSpec("door/test/1", sample=3))
     assert [(turn.observation, turn.reply.text, turn.action, turn.valid, turn.reward) for turn in episode.turns] == [
@@ -53,10 +53,10 @@ def test_an_episode_records_what_was_seen_said_and_paid(door: gymnasium.Env[str,
     assert Episode.from_json(episode.to_json()) == episode
 
 
-def test_the_conversation_is_all_that_was_said(door: gymnasium.Env[str, str]) -> None:
-    shown = Player(lambda seat: "Action: knock")
-    play(ReAct(door), shown, EpisodeSpec("door/train/2"), horizon=2)
-    first, second = shown.contexts
+def test_contexts_contain_the_whole_conversation(door: gymnasium.Env[str, str]) -> None:
+    policy = Player(lambda context: "Action: knock")
+    play(ReAct(door), policy, EpisodeSpec("door/train/2"), horizon=2)
+    first, second = policy.contexts
     assert [message.role for message in second.conversation] == ["system", "user", "assistant", "user"]
     assert second.conversation[:2] == first.conversation
     assert first.conversation[0].content == ReAct(door).instructions
@@ -65,72 +65,72 @@ def test_the_conversation_is_all_that_was_said(door: gymnasium.Env[str, str]) ->
     assert first.rng is second.rng
 
 
-def test_without_instructions_the_conversation_begins_with_the_observation(door: gymnasium.Env[str, str]) -> None:
+def test_conversation_without_instructions_starts_with_the_observation(door: gymnasium.Env[str, str]) -> None:
     policy = expert()
     episode = play(ReAct(door, instructions=""), policy, EpisodeSpec("door/train/0"), horizon=1)
     assert [message.role for message in policy.contexts[0].conversation] == ["user"]
     assert episode.instructions == ""
 
 
-def test_the_horizon_truncates(door: gymnasium.Env[str, str]) -> None:
+def test_horizon_truncates_the_episode(door: gymnasium.Env[str, str]) -> None:
     episode = play(door, knocker(), EpisodeSpec("door/train/5"), horizon=3)
     assert (episode.stop, len(episode.turns), episode.score, episode.success) == ("truncated", 3, 0.0, False)
     with pytest.raises(ValueError, match="at least 1 turn, not 0"):
         play(door, knocker(), horizon=0)
 
 
-def test_an_end_at_the_horizon_is_the_worlds(door: gymnasium.Env[str, str]) -> None:
+def test_termination_at_the_horizon_is_not_truncation(door: gymnasium.Env[str, str]) -> None:
     assert play(door, expert(), EpisodeSpec("door/train/2"), horizon=3).stop == "terminated"
 
 
-def test_the_worlds_own_limit_truncates() -> None:
+def test_step_limit_of_the_environment_truncates() -> None:
     with made(Door, max_episode_steps=4) as env:
         episode = play(env, knocker(), EpisodeSpec("door/train/1"))
     assert (episode.stop, len(episode.turns)) == ("truncated", 4)
 
 
-def test_a_cut_off_reply_ends_the_episode_and_is_not_played(door: gymnasium.Env[str, str]) -> None:
-    cut = Reply("knock", finish="length", sample=Sample((1,), (2,), (-1.0,)))
-    policy = Player(lambda seat: "knock" if len(seat.conversation) < 4 else cut)
+def test_cut_off_reply_ends_the_episode_without_acting(door: gymnasium.Env[str, str]) -> None:
+    cut_off = Reply("knock", finish="length", sample=Sample((1,), (2,), (-1.0,)))
+    policy = Player(lambda context: "knock" if len(context.conversation) < 4 else cut_off)
     episode = play(door, policy, EpisodeSpec("door/train/2"))
     last = episode.turns[-1]
     assert (episode.stop, len(episode.turns), episode.success) == ("length", 2, False)
-    assert (last.reply, last.action, last.valid, last.reward) == (cut, None, False, 0.0)
+    assert (last.reply, last.action, last.valid, last.reward) == (cut_off, None, False, 0.0)
     assert text_env(door).step("nonsense")[4]["raw"] == {"knocks": 1}
 
 
-def test_a_malformed_reply_costs_a_turn(door: gymnasium.Env[str, str]) -> None:
+def test_malformed_reply_costs_a_turn(door: gymnasium.Env[str, str]) -> None:
     episode = play(ReAct(door), knocker(), EpisodeSpec("door/train/1"), horizon=2)
     assert [(turn.action, turn.valid) for turn in episode.turns] == [(None, False)] * 2
     assert "no action" in episode.final_observation
 
 
-class Jammed(Door):
-    """Breaks at the second action of the first `faults` attempts."""
+class FaultyDoor(Door):
+    """Raises a fault at the second action of the first `faults` attempts."""
 
     faults = 0
-    begun = 0
+    starts = 0
 
     def _start(self, task: Task) -> str:
-        self.begun += 1
+        self.starts += 1
         return super()._start(task)
 
     def _act(self, action: str) -> Feedback:
-        if self.begun <= self.faults and self.knocks == 1:
+        if self.starts <= self.faults and self.knocks == 1:
             raise EnvFault("the hinge broke")
         return super()._act(action)
 
 
 @pytest.mark.parametrize(("faults", "retries"), [(1, 1), (2, 2), (0, 0)])
-def test_a_fault_is_retried_from_the_beginning(faults: int, retries: int) -> None:
-    with made(type("Jammed", (Jammed,), {"faults": faults})) as env:
+def test_fault_is_retried_from_the_start(faults: int, retries: int) -> None:
+    with made(type("FaultyDoor", (FaultyDoor,), {"faults": faults})) as env:
         episode = play(env, expert(), EpisodeSpec("door/train/3"), retries=retries)
-        assert text_env(env).unwrapped.begun == faults + 1  # pyright: ignore[reportAttributeAccessIssue]
+        assert text_env(env).unwrapped.starts == faults + 1  # pyright: ignore[reportAttributeAccessIssue]
     assert (episode.stop, episode.score, len(episode.turns)) == ("terminated", 1.0, 4)
 
 
-def test_a_lasting_fault_fails_the_episode_which_has_no_score() -> None:
-    with made(type("Jammed", (Jammed,), {"faults": 2})) as env:
+def test_persistent_fault_fails_the_episode_without_a_score() -> None:
+    with made(type("FaultyDoor", (FaultyDoor,), {"faults": 2})) as env:
         failed, *others = play_many(env, expert(), [EpisodeSpec(f"door/train/{knocks}") for knocks in (3, 2, 1)])
     assert (failed.stop, failed.failed, failed.score, failed.success) == ("failed", True, None, None)
     assert failed.error == "EnvFault: the hinge broke"
@@ -140,35 +140,35 @@ def test_a_lasting_fault_fails_the_episode_which_has_no_score() -> None:
     assert Episode.from_json(failed.to_json()) == failed
 
 
-class NeverBegins(Door):
+class NeverStarts(Door):
     def _start(self, task: Task) -> str:
         raise EnvFault("no door today")
 
 
-def test_a_world_that_never_begins_fails_every_job() -> None:
-    with made(NeverBegins) as env:
+def test_environment_that_never_starts_fails_every_episode() -> None:
+    with made(NeverStarts) as env:
         episodes = list(play_many(env, knocker(), [EpisodeSpec(f"door/train/{i}") for i in range(3)]))
     assert [(episode.stop, episode.turns) for episode in episodes] == [("failed", ())] * 3
 
 
-class Speechless(Door):
+class FaultyFunctions(Door):
     @property
     def functions(self) -> tuple[Function, ...]:
         raise EnvFault("nobody there to ask")
 
 
-def test_a_world_that_can_not_say_what_its_functions_are_fails_the_episode() -> None:
-    with made(Speechless) as env:
+def test_fault_in_functions_fails_the_episode() -> None:
+    with made(FaultyFunctions) as env:
         episode = play(FunctionCall(env), knocker(), EpisodeSpec("door/train/1"))
     assert (episode.stop, episode.error, episode.tools) == ("failed", "EnvFault: nobody there to ask", ())
 
 
-def test_a_policy_that_breaks_fails_the_episode(door: gymnasium.Env[str, str]) -> None:
-    episode = play(door, Player(lambda seat: EnvFault("the endpoint is gone")), EpisodeSpec("door/train/1"))
+def test_fault_of_the_policy_fails_the_episode(door: gymnasium.Env[str, str]) -> None:
+    episode = play(door, Player(lambda context: EnvFault("the endpoint is gone")), EpisodeSpec("door/train/1"))
     assert (episode.stop, episode.error) == ("failed", "EnvFault: the endpoint is gone")
 
 
-def test_without_a_task_id_one_is_drawn_from_the_split(door: gymnasium.Env[str, str]) -> None:
+def test_task_is_drawn_from_the_split_by_seed(door: gymnasium.Env[str, str]) -> None:
     drawn = [play(door, expert(), EpisodeSpec(split="test", seed=seed)).task_id for seed in range(10)]
     assert drawn == [play(door, expert(), EpisodeSpec(split="test", seed=seed)).task_id for seed in range(10)]
     assert {"door/test/0", "door/test/1", "door/test/2"} >= set(drawn) > {drawn[0]}

@@ -6,34 +6,36 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(
-    0, str(Path(__file__).parent)
-)  # so that tests, and the processes they start, can import `faulty_worlds`
+# Tests and the processes that they start import `faulty_worlds`.
+sys.path.insert(0, str(Path(__file__).parent))
 
 from agentgym_envs.pool import EnvPool, Result
 
 
 class Gates:
-    """Files that a toy waits for (`await FILE`); all open at the end, so that no thread waits for ever."""
+    """Files that toy environments wait for with the action `await FILE`.
+
+    All are opened at the end of the test, so that no thread waits forever.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._known: set[Path] = set()
+        self._paths: set[Path] = set()
 
-    def closed(self, name: str) -> str:
-        """The action that waits for the gate `name`."""
-        self._known.add(self._folder / name)
+    def wait_action(self, name: str) -> str:
+        """Return the action that waits for the gate `name`."""
+        self._paths.add(self._folder / name)
         return f"await {self._folder / name}"
 
     def open(self, name: str) -> None:
         (self._folder / name).touch()
 
     def reached(self, name: str) -> bool:
-        """Whether a toy stands before it."""
+        """Return whether an environment waits for the gate `name`."""
         return (self._folder / f"{name}.begun").exists()
 
     def open_all(self) -> None:
-        for path in self._known:
+        for path in self._paths:
             path.touch()
 
 
@@ -46,12 +48,12 @@ def gates(tmp_path: Path) -> Iterator[Gates]:
 
 @pytest.fixture
 def gather() -> Callable[[EnvPool, int], dict[int, Result]]:
-    """Receives a number of results, by slot."""
+    """A function that receives a number of results from a pool, by slot."""
 
-    def gathered(pool: EnvPool, number: int) -> dict[int, Result]:
+    def receive(pool: EnvPool, number: int) -> dict[int, Result]:
         results: dict[int, Result] = {}
         while len(results) < number:
             results |= {result.slot: result for result in pool.recv()}
         return results
 
-    return gathered
+    return receive

@@ -1,4 +1,4 @@
-"""Worlds that misbehave when they are told to. Importing this registers them, also in another process."""
+"""Environments that misbehave on command. Importing this module registers them, also in another process."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ TOY = "faulty_worlds:toys/Toy-v0"
 SHY = "faulty_worlds:toys/Shy-v0"
 
 
-class OddError(ValueError):
-    """Pickles, but can't be read again."""
+class BrokenUnpickleError(ValueError):
+    """Can be pickled but not unpickled."""
 
-    def __init__(self, number: int, what: str) -> None:
-        super().__init__(f"{number} is {what}")
+    def __init__(self, number: int, adjective: str) -> None:
+        super().__init__(f"{number} is {adjective}")
 
 
-class LocalFault(EnvFault):
-    """Can't even be pickled."""
+class UnpicklableFault(EnvFault):
+    """Can't be pickled."""
 
     def __init__(self) -> None:
         super().__init__("the tower fell")
@@ -34,7 +34,7 @@ class LocalFault(EnvFault):
 
 
 class Toy(Door):
-    """A door; and actions of two words."""
+    """A door with further actions, each a word and an argument."""
 
     closed: ClassVar[int] = 0
 
@@ -57,31 +57,31 @@ class Toy(Door):
         return f"{self._greeting} {super()._start(task)}"
 
     def _act(self, action: str) -> Feedback:
-        word, _, rest = action.partition(" ")
+        word, _, argument = action.partition(" ")
         match word:
             case "await":
-                Path(rest + ".begun").touch()
-                while not Path(rest).exists():
+                Path(argument + ".begun").touch()
+                while not Path(argument).exists():
                     time.sleep(0.002)
-                return Feedback(f"{Path(rest).name} is there.")
+                return Feedback(f"{Path(argument).name} is there.")
             case "echo":
-                return Feedback("o" * int(rest))
+                return Feedback("o" * int(argument))
             case "print":
-                sys.stdout.write(rest + "\n")
+                sys.stdout.write(argument + "\n")
             case "leave":
-                sys.exit(int(rest))
+                sys.exit(int(argument))
             case "exit":
-                os._exit(int(rest))
+                os._exit(int(argument))
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             case "raise":
                 raise {
                     "fault": EnvFault("the tower fell"),
-                    "local": LocalFault(),
-                    "odd": OddError(7, "odd"),
+                    "local": UnpicklableFault(),
+                    "odd": BrokenUnpickleError(7, "odd"),
                     "key": KeyError("no such key"),
                     "value": ValueError("no such value"),
-                }[rest]
+                }[argument]
             case _:
                 return super()._act(action)
         return Feedback("done")
@@ -92,7 +92,10 @@ class Toy(Door):
 
 
 class Shy(Door):
-    """A door that has its instructions from its task and shows a number that it drew; some days it doesn't open."""
+    """A door whose instructions depend on the task, with a random number in its first observation.
+
+    It never starts with `open_today=False`.
+    """
 
     def __init__(self, *, open_today: bool = True, **options: Any) -> None:
         super().__init__(**options)
@@ -109,7 +112,7 @@ class Shy(Door):
 
 
 class Wooden(gymnasium.Env[str, str]):
-    """A world that is not ours, and knows no tasks."""
+    """A plain Gymnasium environment, without tasks."""
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[str, dict[str, Any]]:
         return "wood", {}

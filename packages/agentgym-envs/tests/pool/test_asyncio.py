@@ -1,4 +1,4 @@
-"""The face for coroutines: each awaits its own result."""
+"""Tests of the interface for coroutines, each of which awaits its own result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BACKENDS = ("inline", "thread", "process")
 LONG_PROCESS = pytest.param("process", marks=pytest.mark.long)
 
 
-async def episode(pool: EnvPool, slot: int, knocks: int) -> float:
+async def play_expert(pool: EnvPool, slot: int, knocks: int) -> float:
     first = await pool.start(slot, f"door/train/{knocks}")
     assert first.observation == f"Hello. Knock {knocks} times."
     score = first.reward
@@ -31,10 +31,10 @@ async def episode(pool: EnvPool, slot: int, knocks: int) -> float:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_many_coroutines_play_side_by_side(backend: str) -> None:
+def test_many_coroutines_play_concurrently(backend: str) -> None:
     async def play() -> list[float]:
         slots = range(len(pool))
-        return await asyncio.gather(*(episode(pool, slot, 1 + slot % 5) for slot in slots))
+        return await asyncio.gather(*(play_expert(pool, slot, 1 + slot % 5) for slot in slots))
 
     with EnvPool(TOY, 2 if backend == "process" else 16, backend) as pool:
         assert asyncio.run(play()) == [1.0] * len(pool)
@@ -63,23 +63,23 @@ def test_errors_are_raised(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ("thread", LONG_PROCESS))
-def test_a_deadline_ends_the_wait(backend: str, gates: Any) -> None:
+def test_deadline_ends_the_wait(backend: str, gates: Any) -> None:
     async def play() -> None:
         await pool.start(0, "door/test/0")
-        other = asyncio.create_task(episode(pool, 1, 5))
+        other = asyncio.create_task(play_expert(pool, 1, 5))
         with pytest.raises(EnvFault, match=r"did not answer within 0.05 seconds"):
-            await pool.step(0, gates.closed("gate"), deadline=0.05)
+            await pool.step(0, gates.wait_action("gate"), deadline=0.05)
         assert await other == 1.0
-        assert await episode(pool, 0, 2) == 1.0
+        assert await play_expert(pool, 0, 2) == 1.0
 
     with EnvPool(TOY, 2, backend) as pool:
         asyncio.run(play())
 
 
-def test_the_call_of_a_cancelled_coroutine_goes_on_and_is_then_forgotten(gates: Any) -> None:
+def test_call_of_a_cancelled_coroutine_completes_and_is_dropped(gates: Any) -> None:
     async def play() -> None:
         await pool.start(0, "door/test/0")
-        waiting = asyncio.create_task(pool.step(0, gates.closed("gate")))
+        waiting = asyncio.create_task(pool.step(0, gates.wait_action("gate")))
         await eventually_async(lambda: gates.reached("gate"))
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -87,14 +87,14 @@ def test_the_call_of_a_cancelled_coroutine_goes_on_and_is_then_forgotten(gates: 
         with pytest.raises(SlotBusy):
             await pool.step(0, "knock")
         gates.open("gate")
-        assert (await patiently(lambda: pool.step(0, "knock"))).observation == "You knocked 1 times."
+        assert (await retry_while_busy(lambda: pool.step(0, "knock"))).observation == "You knocked 1 times."
 
     with EnvPool(TOY, 1, "thread") as pool:
         asyncio.run(play())
 
 
 class Clock:
-    """In the place of the module `time`: seconds pass when the test says so."""
+    """A fake of the module `time` that the test advances."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -110,10 +110,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_a_cancelled_call_is_given_up_at_its_deadline(gates: Any, clock: Clock) -> None:
+def test_cancelled_call_is_abandoned_at_its_deadline(gates: Any, clock: Clock) -> None:
     async def play() -> None:
         await pool.start(0, "door/test/0")
-        cancelled = asyncio.create_task(pool.step(0, gates.closed("gate"), deadline=60))
+        cancelled = asyncio.create_task(pool.step(0, gates.wait_action("gate"), deadline=60))
         await eventually_async(lambda: gates.reached("gate"))
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -128,22 +128,22 @@ def test_a_cancelled_call_is_given_up_at_its_deadline(gates: Any, clock: Clock) 
         asyncio.run(play())
 
 
-def test_a_cancelled_call_is_given_up_by_its_loop_too(gates: Any) -> None:
+def test_cancelled_call_is_abandoned_by_its_event_loop(gates: Any) -> None:
     async def play() -> None:
         await pool.start(0, "door/test/0")
-        cancelled = asyncio.create_task(pool.step(0, gates.closed("gate"), deadline=0.1))
+        cancelled = asyncio.create_task(pool.step(0, gates.wait_action("gate"), deadline=0.1))
         await asyncio.sleep(0)
         cancelled.cancel()
-        assert (await patiently(lambda: pool.start(0, "door/test/2"))).observation == "Hello. Knock 2 times."
+        assert (await retry_while_busy(lambda: pool.start(0, "door/test/2"))).observation == "Hello. Knock 2 times."
 
     with EnvPool(TOY, 1, "thread") as pool:
         asyncio.run(play())
 
 
-def test_a_call_whose_loop_has_ended_is_given_up_at_its_deadline(gates: Any, clock: Clock) -> None:
+def test_call_of_an_ended_loop_is_abandoned_at_its_deadline(gates: Any, clock: Clock) -> None:
     async def leave() -> None:
         await pool.start(0, "door/test/0")
-        asyncio.create_task(pool.step(0, gates.closed("gate"), deadline=60))  # noqa: RUF006 - it is to be left
+        asyncio.create_task(pool.step(0, gates.wait_action("gate"), deadline=60))  # noqa: RUF006 - abandoned on purpose
         await eventually_async(lambda: gates.reached("gate"))
 
     with EnvPool(TOY, 1, "thread") as pool:
@@ -153,26 +153,26 @@ def test_a_call_whose_loop_has_ended_is_given_up_at_its_deadline(gates: Any, clo
         assert [result.observation for result in pool.recv()] == ["Hello. Knock 2 times."]
 
 
-def test_replacing_and_closing_wake_who_awaits(gates: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replace_and_close_wake_waiting_coroutines(gates: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentgym_envs.pool.pool._CLOSE_TIMEOUT", 0.05)
 
     async def play() -> None:
-        for end, words in ((lambda: pool.replace(0), "was replaced"), (pool.close, "was closed")):
+        for end, message in ((lambda: pool.replace(0), "was replaced"), (pool.close, "was closed")):
             await pool.start(0, "door/test/0")
-            waiting = asyncio.create_task(pool.step(0, gates.closed(words)))
-            await eventually_async(partial(gates.reached, words))
+            waiting = asyncio.create_task(pool.step(0, gates.wait_action(message)))
+            await eventually_async(partial(gates.reached, message))
             end()
-            with pytest.raises(EnvFault, match=f"{words} before it answered"):
+            with pytest.raises(EnvFault, match=f"{message} before it answered"):
                 await waiting
 
     with EnvPool(TOY, 1, "thread") as pool:
         asyncio.run(play())
 
 
-def test_both_faces_work_side_by_side(gates: Any) -> None:
+def test_blocking_and_async_calls_can_be_mixed(gates: Any) -> None:
     async def play() -> None:
         pool.reset(0, "door/test/1")
-        assert await episode(pool, 1, 3) == 1.0
+        assert await play_expert(pool, 1, 3) == 1.0
         (result,) = await asyncio.to_thread(pool.recv)
         assert result.slot == 0 and result.observation == "Hello. Knock 1 times."
 
@@ -182,8 +182,8 @@ def test_both_faces_work_side_by_side(gates: Any) -> None:
             pool.recv()
 
 
-async def patiently(call: Callable[[], Any]) -> Result:
-    """What `call` brings once its slot is free."""
+async def retry_while_busy(call: Callable[[], Any]) -> Result:
+    """Return the result of `call` once its slot is free."""
     async with asyncio.timeout(PATIENCE):
         while True:
             try:

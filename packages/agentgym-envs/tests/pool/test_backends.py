@@ -1,4 +1,4 @@
-"""What a pool does whichever way its slots hold their worlds."""
+"""Tests of pools with every backend."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Pools = Callable[[str], EnvPool]
 
 @pytest.fixture(scope="module")
 def pools() -> Iterator[Callable[[str], EnvPool]]:
-    """Three toys of a backend, the same for many tests: a process takes a third of a second to start."""
+    """Return a pool of three toys of a backend, shared by many tests because a process takes 0.3 seconds to start."""
     with ExitStack() as stack:
 
         @cache
@@ -38,53 +38,53 @@ def pools() -> Iterator[Callable[[str], EnvPool]]:
         yield pool
 
 
-def only(pool: EnvPool) -> Result:
+def receive_one(pool: EnvPool) -> Result:
     (result,) = pool.recv()
     return result
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_transcripts_are_those_of_the_bare_world(pools: Pools, backend: str) -> None:
+def test_transcripts_match_the_environment_without_a_pool(pools: Pools, backend: str) -> None:
     env = agentgym_envs.make(TOY, **OPTIONS)
     pool = pools(backend)
     for slot, task in enumerate(("door/test/1", "door/test/2")):
         pool.reset(slot, task, seed=5)
         observation, info = env.reset(seed=5, options={"task": task})
-        assert only(pool) == Result(slot, observation, info=info)
+        assert receive_one(pool) == Result(slot, observation, info=info)
         terminated = False
         for action in ("fly", Malformed("hm", "Say an action."), *[None] * (slot + 2)):
             action = action or env.get_wrapper_attr("oracle")()
             pool.send(slot, action)
             observation, reward, terminated, truncated, info = env.step(action)
-            assert only(pool) == Result(slot, observation, reward, terminated, truncated, info)
+            assert receive_one(pool) == Result(slot, observation, reward, terminated, truncated, info)
         assert terminated
     env.close()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_worlds_draw_their_own_tasks_from_a_split(pools: Pools, backend: str) -> None:
+def test_environments_draw_tasks_from_a_split(pools: Pools, backend: str) -> None:
     env = agentgym_envs.make(TOY)
     pool = pools(backend)
     pool.reset(0, split="test", seed=3)
-    drawn = [only(pool).info["task_id"]]
+    drawn = [receive_one(pool).info["task_id"]]
     pool.reset(0, split="test")
-    drawn.append(only(pool).info["task_id"])
+    drawn.append(receive_one(pool).info["task_id"])
     first = env.reset(seed=3, options={"split": "test"})[1]["task_id"]
     assert drawn == [first, env.reset(options={"split": "test"})[1]["task_id"]]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_errors_come_back_with_class_and_words(pools: Pools, backend: str) -> None:
+def test_errors_keep_their_class_and_message(pools: Pools, backend: str) -> None:
     pool = pools(backend)
     pool.reset(0, "door/test/99")
-    error = only(pool).error
+    error = receive_one(pool).error
     assert isinstance(error, KeyError) and "There is no task 'door/test/99'" in str(error)
     pool.reset(0, split="exam")  # type: ignore[arg-type]
-    error = only(pool).error
+    error = receive_one(pool).error
     assert isinstance(error, ValueError) and "There is no split 'exam'" in str(error)
     pool.reset(0, "door/test/1")
-    assert only(pool).error is None
-    for action, kind, words in (
+    assert receive_one(pool).error is None
+    for action, kind, message in (
         ("raise fault", EnvFault, "the tower fell"),
         ("raise local", EnvFault, "the tower fell"),
         ("raise odd", ValueError, "7 is odd"),
@@ -92,30 +92,30 @@ def test_errors_come_back_with_class_and_words(pools: Pools, backend: str) -> No
         ("raise value", ValueError, "no such value"),
     ):
         pool.send(0, action)
-        error = only(pool).error
-        assert isinstance(error, kind) and str(error) == words
+        error = receive_one(pool).error
+        assert isinstance(error, kind) and str(error) == message
     pool.send(0, 7)  # type: ignore[arg-type]
-    assert isinstance(only(pool).error, TypeError)
+    assert isinstance(receive_one(pool).error, TypeError)
     pool.send(0, "knock")
-    assert only(pool).observation == "You knocked 1 times."
+    assert receive_one(pool).observation == "You knocked 1 times."
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_worlds_are_asked_before_any_reset_and_until_the_pool_is_closed(backend: str) -> None:
+def test_ask_works_before_reset_and_until_close(backend: str) -> None:
     with EnvPool(TOY, 1, backend, options={"render_mode": "ansi"}) as pool:
         pool.ask(0, "instructions")
-        assert only(pool).value == "Knock as often as you are told to, then open."
+        assert receive_one(pool).value == "Knock as often as you are told to, then open."
         pool.send(0, "knock")
-        assert isinstance(only(pool).error, ResetNeeded)
+        assert isinstance(receive_one(pool).error, ResetNeeded)
         pool.ask(0, "nonsense")
-        assert isinstance(only(pool).error, AttributeError)
+        assert isinstance(receive_one(pool).error, AttributeError)
         pool.reset(0, "door/test/2")
-        assert only(pool).error is None
+        assert receive_one(pool).error is None
         for name, value in (("oracle", "knock"), ("render", "Hello. Knock 2 times.")):
             pool.ask(0, name)
-            assert only(pool).value == value
+            assert receive_one(pool).value == value
         pool.ask(0, "pid")
-        assert (only(pool).value == os.getpid()) == (backend != "process")
+        assert (receive_one(pool).value == os.getpid()) == (backend != "process")
     pool.close()  # again
     for call in (lambda: pool.send(0, "knock"), lambda: pool.reset(0), lambda: pool.replace(0)):
         with pytest.raises(RuntimeError, match="This pool is closed; create a new one"):
@@ -126,30 +126,30 @@ def test_worlds_are_asked_before_any_reset_and_until_the_pool_is_closed(backend:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_tasks_can_be_asked_for_where_no_process_lies_between(pools: Pools, backend: str) -> None:
+def test_tasks_can_be_asked_for_only_within_the_process(pools: Pools, backend: str) -> None:
     pool = pools(backend)
     pool.ask(0, "tasks")
-    result = only(pool)
+    result = receive_one(pool)
     if backend == "process":
         assert isinstance(result.error, TypeError) and "TaskSet can't be sent" in str(result.error)
     else:
         assert result.value.test.ids == ["door/test/0", "door/test/1", "door/test/2"]
 
 
-@pytest.mark.parametrize("backend", ("inline", "thread"))  # in a process: test_pool_host.py
-def test_what_cannot_be_made_says_so_at_every_call(backend: str) -> None:
+@pytest.mark.parametrize("backend", ("inline", "thread"))  # in a process: test_host.py
+def test_failed_construction_is_reported_at_every_call(backend: str) -> None:
     with EnvPool([TOY, TOY], backend=backend, options=[{"lacking": True}, {"colour": "red"}]) as pool:
         for _ in range(2):
             pool.reset(0)
-            error = only(pool).error
+            error = receive_one(pool).error
             assert isinstance(error, DependencyNotInstalled) and "pip install child" in str(error)
             pool.reset(1)
-            error = only(pool).error
+            error = receive_one(pool).error
             assert isinstance(error, ValueError) and "colour" in str(error)
 
 
 @pytest.mark.parametrize("backend", ["inline", "thread", None])
-def test_worlds_and_options_differ_from_slot_to_slot(backend: str | None, gather: Gather) -> None:
+def test_slots_can_have_different_environments_and_options(backend: str | None, gather: Gather) -> None:
     specs = [TEXTCRAFT, WorldSpec(TOY, {"greeting": "Hi!"}), "faulty_worlds:toys/Wooden-v0"]
     with EnvPool(specs, backend=backend, options=[{}, {"max_episode_steps": 1}, {}]) as pool:
         assert len(pool) == 3
@@ -166,36 +166,36 @@ def test_worlds_and_options_differ_from_slot_to_slot(backend: str | None, gather
 
 
 @pytest.mark.parametrize("backend", ("thread", "process"))
-def test_results_come_in_order_of_completion(pools: Pools, backend: str, gates: Any) -> None:
+def test_results_arrive_in_order_of_completion(pools: Pools, backend: str, gates: Any) -> None:
     pool = pools(backend)
     for slot in range(3):
         pool.reset(slot, "door/test/0")
-        assert only(pool).slot == slot
+        assert receive_one(pool).slot == slot
     for slot in range(3):
-        pool.send(slot, gates.closed(f"gate-{slot}"))
+        pool.send(slot, gates.wait_action(f"gate-{slot}"))
     assert pool.recv(timeout=0) == []
     for slot in (2, 0, 1):
         gates.open(f"gate-{slot}")
-        result = only(pool)
+        result = receive_one(pool)
         assert (result.slot, result.observation) == (slot, f"gate-{slot} is there.")
 
 
 @pytest.mark.parametrize("backend", ("thread", "process"))
-def test_fast_worlds_do_not_wait_for_a_slow_one(pools: Pools, backend: str, gates: Any) -> None:
+def test_fast_environments_do_not_wait_for_a_slow_one(pools: Pools, backend: str, gates: Any) -> None:
     pool = pools(backend)
     for slot in range(2):
         pool.reset(slot, "door/test/0")
-        only(pool)
-    pool.send(0, gates.closed("gate"))
+        receive_one(pool)
+    pool.send(0, gates.wait_action("gate"))
     for knocks in range(1, 11):
         pool.send(1, "knock")
-        assert only(pool).observation == f"You knocked {knocks} times."
+        assert receive_one(pool).observation == f"You knocked {knocks} times."
     gates.open("gate")
-    assert only(pool).slot == 0
+    assert receive_one(pool).slot == 0
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_slot_takes_one_call_until_its_result_is_received(pools: Pools, backend: str) -> None:
+def test_slot_is_busy_until_its_result_is_received(pools: Pools, backend: str) -> None:
     pool = pools(backend)
     pool.reset(0)
     with pytest.raises(SlotBusy, match="Slot 0 has a call whose result was not received yet"):
@@ -205,22 +205,22 @@ def test_a_slot_takes_one_call_until_its_result_is_received(pools: Pools, backen
     while len(received) < 2:
         received += pool.recv()
     pool.send(0, "knock")
-    assert only(pool).error is None
+    assert receive_one(pool).error is None
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_long_texts_pass(pools: Pools, backend: str) -> None:
+def test_long_texts_are_transferred(pools: Pools, backend: str) -> None:
     pool = pools(backend)
     pool.reset(0, "door/test/0")
-    only(pool)
+    receive_one(pool)
     pool.send(0, f"echo {1 << 20}")
-    assert only(pool).observation == "o" * (1 << 20)
+    assert receive_one(pool).observation == "o" * (1 << 20)
     pool.send(0, "x" * (1 << 20))
-    assert only(pool).info["valid"] is False
+    assert receive_one(pool).info["valid"] is False
 
 
-def test_what_is_wrong_with_the_arguments_is_said_at_once() -> None:
-    for arguments, options, words in (
+def test_invalid_arguments_are_rejected_immediately() -> None:
+    for arguments, options, message in (
         (("agentgym/TextCaft-v0", 2), {}, "Did you mean agentgym/TextCraft-v0?"),
         (("no_such_module:toys/Toy-v0", 2, "thread"), {}, "no_such_module"),
         ((".faulty_worlds:toys/Toy-v0", 2, "thread"), {}, "can't be imported"),
@@ -236,7 +236,7 @@ def test_what_is_wrong_with_the_arguments_is_said_at_once() -> None:
     ):
         with pytest.raises(ValueError) as caught:
             EnvPool(*arguments, **options)
-        assert words in str(caught.value)
+        assert message in str(caught.value)
     with EnvPool(TOY, 2) as pool:
         for slot in (-1, 2):
             with pytest.raises(IndexError, match=f"There is no slot {slot}; this pool has slots 0 to 1"):
@@ -259,11 +259,11 @@ def test_what_is_wrong_with_the_arguments_is_said_at_once() -> None:
         ("faulty_worlds:toys/Wooden-v0", "thread"),
     ],
 )
-def test_the_default_follows_what_a_step_costs(world: str, backend: str) -> None:
+def test_default_backend_follows_the_cost_of_a_step(world: str, backend: str) -> None:
     assert default_backend(WorldSpec(world)) == backend
 
 
-def test_a_world_of_a_notebook_has_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebook_environment_runs_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     world = type("Own", (Toy,), {"__module__": "__main__"})
     monkeypatch.setitem(gymnasium.registry, "own/Own-v0", EnvSpec("own/Own-v0", world))
     assert default_backend(WorldSpec("own/Own-v0")) == "thread"

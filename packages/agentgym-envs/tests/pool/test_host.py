@@ -1,4 +1,4 @@
-"""A process with many slots, as a server has them."""
+"""Tests of `Host`, a process with many slots, as used by servers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentgym_envs.pool import Ask, Reset, Result, Step, WorldSpec
 from agentgym_envs.pool.orders import packed, unpacked
 from agentgym_envs.pool.process import Host
 from agentgym_envs.pool.slots import Slot
-from faulty_worlds import TOY, LocalFault, OddError
+from faulty_worlds import TOY, BrokenUnpickleError, UnpicklableFault
 from gymnasium.error import DependencyNotInstalled, ResetNeeded
 from patience import PATIENCE
 
@@ -31,14 +31,14 @@ def host() -> Iterator[Host]:
     assert host.join(PATIENCE)
 
 
-def call(slot: Slot, what: Any) -> Result:
+def call(slot: Slot, request: Any) -> Result:
     results = SimpleQueue[Result]()
-    slot.submit(what, results.put)
+    slot.submit(request, results.put)
     return results.get(timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("backend", ("inline", "thread", None))
-def test_slots_share_the_process_and_nothing_else(host: Host, backend: str | None) -> None:
+def test_slots_share_only_their_process(host: Host, backend: str | None) -> None:
     slots = [host.open(number, WorldSpec(TOY), backend) for number in (5, 5, 7)]
     for knocks, slot in enumerate(slots):
         assert call(slot, Reset(f"door/test/{knocks}")).observation == f"Hello. Knock {knocks} times."
@@ -59,13 +59,13 @@ def test_slots_share_the_process_and_nothing_else(host: Host, backend: str | Non
 
 
 @pytest.mark.parametrize("backend", ("inline", "thread"))
-def test_a_world_that_hangs_is_replaced_and_the_others_go_on(host: Host, backend: str, gates: Any) -> None:
+def test_hanging_environment_is_replaced_and_others_continue(host: Host, backend: str, gates: Any) -> None:
     hanging, other = (host.open(number, WorldSpec(TOY), backend) for number in range(2))
     for slot in (hanging, other):
         call(slot, Reset("door/test/0"))
     late = SimpleQueue[Result]()
-    hanging.submit(Step(gates.closed("gate")), late.put)
-    if backend == "inline":  # it waits for its turn
+    hanging.submit(Step(gates.wait_action("gate")), late.put)
+    if backend == "inline":  # the other slot waits for its turn
         waiting = SimpleQueue[Result]()
         other.submit(Step("knock"), waiting.put)
         hanging.replace()
@@ -83,7 +83,7 @@ def test_a_world_that_hangs_is_replaced_and_the_others_go_on(host: Host, backend
         assert slot.join(PATIENCE)
 
 
-def test_what_cannot_be_sent_is_an_error_of_that_call(host: Host) -> None:
+def test_unpicklable_values_fail_only_that_call(host: Host) -> None:
     slot = host.open(0, WorldSpec(TOY), "inline")
     error = call(slot, Ask("step", (threading.Lock(),))).error
     assert isinstance(error, TypeError) and "can't be sent to another process" in str(error)
@@ -94,19 +94,19 @@ def test_what_cannot_be_sent_is_an_error_of_that_call(host: Host) -> None:
     slot.close()
 
 
-def test_what_cannot_be_made_says_so_at_every_call_over_there(host: Host) -> None:
-    for option, kind, words in (
+def test_failed_construction_is_reported_at_every_call(host: Host) -> None:
+    for option, kind, message in (
         ("lacking", DependencyNotInstalled, "pip install child"),
         ("colour", UnknownOption, "co"),
     ):
         slot = host.open(0, WorldSpec(TOY, {option: True}), "inline")
         for _ in range(2):
             error = call(slot, Reset()).error
-            assert type(error) is kind and words in str(error)
+            assert type(error) is kind and message in str(error)
         slot.close()
 
 
-def test_an_error_tells_where_it_was_raised(host: Host) -> None:
+def test_error_has_a_note_where_it_was_raised(host: Host) -> None:
     slot = host.open(0, WorldSpec(TOY), "inline")
     call(slot, Reset("door/test/0"))
     error = call(slot, Step("raise value")).error
@@ -116,7 +116,7 @@ def test_an_error_tells_where_it_was_raised(host: Host) -> None:
     slot.close()
 
 
-def test_what_cannot_be_read_over_there_is_an_error_of_that_slot(host: Host) -> None:
+def test_values_that_cannot_be_unpickled_fail_only_that_slot(host: Host) -> None:
     module = type(sys)("only_here")
     exec("class Judge: pass", module.__dict__)
     sys.modules["only_here"] = module
@@ -132,13 +132,13 @@ def test_what_cannot_be_read_over_there_is_an_error_of_that_slot(host: Host) -> 
     other.close()
 
 
-def test_when_the_process_dies_every_call_hears_of_it(gates: Any) -> None:
+def test_death_of_the_process_fails_every_call(gates: Any) -> None:
     host = Host()
     slots = [host.open(number, WorldSpec(TOY), "thread") for number in range(3)]
     results = SimpleQueue[Result]()
     for slot in slots:
         call(slot, Reset("door/test/0"))
-        slot.submit(Step(gates.closed("gate")), results.put)
+        slot.submit(Step(gates.wait_action("gate")), results.put)
     os.kill(host.pid, signal.SIGKILL)
     faults = sorted((results.get(timeout=PATIENCE) for _ in slots), key=lambda result: result.slot)
     for number, result in enumerate(faults):
@@ -154,19 +154,19 @@ def test_when_the_process_dies_every_call_hears_of_it(gates: Any) -> None:
     host.close()
 
 
-def test_worlds_print_without_disturbing_us(capfd: pytest.CaptureFixture[str]) -> None:
-    own = Host()
-    slot = own.open(0, WorldSpec(TOY))
+def test_output_of_environments_goes_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+    host = Host()
+    slot = host.open(0, WorldSpec(TOY))
     call(slot, Reset("door/test/0"))
     assert call(slot, Step("print many words")).observation == "done"
-    own.close()
-    assert own.join(PATIENCE)
+    host.close()
+    assert host.join(PATIENCE)
     captured = capfd.readouterr()
     assert captured.out == "" and "many words" in captured.err
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-def test_a_forked_child_leaves_its_parents_processes_alone(host: Host) -> None:
+def test_forked_child_cannot_use_its_parents_host(host: Host) -> None:
     slot = host.open(0, WorldSpec(TOY))
     call(slot, Reset("door/test/1"))
 
@@ -176,31 +176,31 @@ def test_a_forked_child_leaves_its_parents_processes_alone(host: Host) -> None:
         host.kill()
         answers.send((type(error).__name__, str(error)))
 
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("fork").Process(target=child, args=(theirs,))
+    receiver, sender = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=child, args=(sender,))
     process.start()
-    name, words = ours.recv()
+    name, message = receiver.recv()
     process.join()
-    assert name == "EnvFault" and "belongs to the process that this one was forked from" in words
+    assert name == "EnvFault" and "belongs to the process that this one was forked from" in message
     assert call(slot, Step("knock")).observation == "You knocked 1 times."
     slot.close()
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "words"),
+    ("error", "kind", "message"),
     [
         (EnvFault("the tower fell"), EnvFault, "the tower fell"),
         (KeyError("a", 1), KeyError, "('a', 1)"),
         (ValueError("no"), ValueError, "no"),
         (ResetNeeded("first"), ResetNeeded, "first"),
         (DependencyNotInstalled("pip"), DependencyNotInstalled, "pip"),
-        (OddError(7, "odd"), ValueError, "7 is odd"),
-        (LocalFault(), EnvFault, "the tower fell"),
+        (BrokenUnpickleError(7, "odd"), ValueError, "7 is odd"),
+        (UnpicklableFault(), EnvFault, "the tower fell"),
         (Exception(threading.Lock()), RuntimeError, None),
         (UnicodeDecodeError("utf-8", b"x", 0, 1, "bad"), UnicodeDecodeError, None),
     ],
 )
-def test_errors_survive_the_way(error: Exception, kind: type[Exception], words: str | None) -> None:
-    arrived = unpacked(3, packed(Result(0, error=error)))
-    assert arrived.slot == 3 and type(arrived.error) is kind
-    assert str(arrived.error) == (words or f"{type(error).__name__}: {error}"[-len(str(arrived.error)) :])
+def test_errors_survive_packing(error: Exception, kind: type[Exception], message: str | None) -> None:
+    received = unpacked(3, packed(Result(0, error=error)))
+    assert received.slot == 3 and type(received.error) is kind
+    assert str(received.error) == (message or f"{type(error).__name__}: {error}"[-len(str(received.error)) :])

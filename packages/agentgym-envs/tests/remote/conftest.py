@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # so that tests can import what lies here
+sys.path.insert(0, str(Path(__file__).parent))  # so that tests can import `remote_servers`
 
-from remote_servers import FarServer, Wire, far_server
+from remote_servers import FaultyProxy, RemoteServer, remote_server
 
 
 @pytest.fixture(scope="package")
-def server() -> Iterator[FarServer]:
-    """A server that lives as long as the tests of this folder."""
-    with far_server() as server:
+def server() -> Iterator[RemoteServer]:
+    """A server that all tests of this folder share."""
+    with remote_server() as server:
         yield server
 
 
 @pytest.fixture
-def wire(server: FarServer) -> Iterator[Wire]:
-    wire = Wire(server.port)
-    yield wire
-    wire.close()
+def proxy(server: RemoteServer) -> Iterator[FaultyProxy]:
+    proxy = FaultyProxy(server.port)
+    yield proxy
+    proxy.close()

@@ -1,4 +1,4 @@
-"""Servers of the remote tests, in threads of this process, and a wire to them that fails when it is told to."""
+"""Servers in threads of this process, and a proxy that injects faults into their responses."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from agentgym_envs.server.auth import Guard
 from agentgym_envs.server.settings import Settings
 from patience import PATIENCE, eventually_async
 
-HELD = "held/Held-v0"
+BLOCKING = "held/Held-v0"
 
 
-class FarServer:
-    """A server of ours that listens on `url`. It knows the world Held beside the registered ones."""
+class RemoteServer:
+    """A server at `url` with the registered environments and `BLOCKING`."""
 
     def __init__(self, port: int = 0, *, token: str | None = None, **settings: Any) -> None:
-        app = build_app(Settings(world=(f"blocking_world:{HELD}",), **settings), grace=0.0)
+        app = build_app(Settings(world=(f"blocking_world:{BLOCKING}",), **settings), grace=0.0)
         self.sessions: Any = app.state.sessions
         self._socket = socket.create_server(("127.0.0.1", port))
         self.port: int = self._socket.getsockname()[1]
@@ -36,41 +36,42 @@ class FarServer:
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
         self._thread.start()
 
-    def lose_all(self) -> None:
-        """Every session's lease is over."""
-        self._server.servers[0].get_loop().call_soon_threadsafe(self._lose)
+    def close_sessions(self) -> None:
+        """Close all sessions, as if their leases had expired."""
+        self._server.servers[0].get_loop().call_soon_threadsafe(self._close_sessions)
         while len(self.sessions):
             pass
 
-    def _lose(self) -> None:
+    def _close_sessions(self) -> None:
         for session in list(self.sessions._sessions.values()):
             self.sessions.close(session)
 
     def stop(self) -> None:
-        """May be called twice."""
+        """Stop the server. Idempotent."""
         self._server.should_exit = True
         self._thread.join()
         self._socket.close()
 
 
 @contextmanager
-def far_server(*arguments: Any, **settings: Any) -> Iterator[FarServer]:
-    server = FarServer(*arguments, **settings)
+def remote_server(*arguments: Any, **settings: Any) -> Iterator[RemoteServer]:
+    server = RemoteServer(*arguments, **settings)
     try:
         yield server
     finally:
         server.stop()
 
 
-class Wire:
-    """A way to the server at `port`. What comes back on it passes, unless `faults` has something for it: `drop` closes
-    the connection instead, `cut` does so after half of it, and `mute` says nothing, ever: it calls `elapse`, which lets
-    time pass for the client, until the client gives up.
+class FaultyProxy:
+    """A TCP proxy to the server at `port`. Each piece of a response consumes an entry of `faults`, if there is one.
+
+    `drop` closes the connection instead of sending the piece, `cut` closes it after half of the piece, and `mute` sends
+    nothing and calls `elapse`, which advances the client's clock, until the client gives up.
     """
 
     def __init__(self, port: int) -> None:
         self._port = port
-        self._loop = LoopThread("The wire")
+        self._loop = LoopThread("The proxy")
         self._server = self._loop.run(asyncio.start_server(self._connect, "127.0.0.1", 0), PATIENCE)
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         self.faults: list[str] = []
@@ -79,20 +80,22 @@ class Wire:
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers = [writer]
         try:
-            there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._port)
-            writers.append(there_writer)
+            server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._port)
+            writers.append(server_writer)
             with contextlib.suppress(ConnectionError):
-                await asyncio.gather(self._there(reader, there_writer), self._back(there_reader, writer, reader))
-        finally:  # also when the loop ends: a writer that outlives it complains in whatever test comes next
-            for each in writers:
-                each.close()
+                await asyncio.gather(
+                    self._send_requests(reader, server_writer), self._send_responses(server_reader, writer, reader)
+                )
+        finally:  # also when the loop ends: a writer that outlives it would raise a warning in a later test
+            for opened in writers:
+                opened.close()
 
-    async def _there(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _send_requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(1 << 16):
             writer.write(data)
         writer.close()
 
-    async def _back(
+    async def _send_responses(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client: asyncio.StreamReader
     ) -> None:
         def given_up() -> bool:

@@ -1,4 +1,4 @@
-"""A world on a server, played as if it were here."""
+"""Tests of the remote environment: it behaves like a local one, and its session on the server is released."""
 
 from __future__ import annotations
 
@@ -25,136 +25,137 @@ from agentgym_envs.remote.servers import Servers
 from agentgym_envs.server.wire import written
 from gymnasium.error import ResetNeeded
 from patience import PATIENCE, eventually
-from remote_servers import HELD, FarServer, far_server
+from remote_servers import BLOCKING, RemoteServer, remote_server
 
 TEXTCRAFT = "agentgym/TextCraft-v0"
-Far = Callable[..., gymnasium.Env[str, str]]
+MakeRemote = Callable[..., gymnasium.Env[str, str]]
 
 
 @pytest.fixture
-def far(server: FarServer) -> Iterator[Far]:
-    """`far(world, **options)`: that world on the server; closed afterwards."""
-    made: list[gymnasium.Env[str, str]] = []
+def make_remote(server: RemoteServer) -> Iterator[MakeRemote]:
+    """A function that makes an environment on the server, which is closed after the test."""
+    envs: list[gymnasium.Env[str, str]] = []
 
-    def make_far(world: str = HELD, **options: Any) -> gymnasium.Env[str, str]:
-        made.append(make(REMOTE, env=world, **{"url": server.url, **options}))
-        return made[-1]
+    def make_env(env: str = BLOCKING, **options: Any) -> gymnasium.Env[str, str]:
+        envs.append(make(REMOTE, env=env, **{"url": server.url, **options}))
+        return envs[-1]
 
-    yield make_far
-    for env in made:
+    yield make_env
+    for env in envs:
         env.close()
 
 
 def transcript(env: gymnasium.Env[str, str]) -> list[Any]:
-    """Draws, steps, nonsense and what comes after the end."""
-    seen: list[Any] = [env.reset(seed=3), env.reset(), env.reset(seed=3, options={"split": "test"})]
+    """Return the results of resets and of valid, invalid and overlong actions."""
+    results: list[Any] = [env.reset(seed=3), env.reset(), env.reset(seed=3, options={"split": "test"})]
     actions = ["inventory", "xyzzy", "\ud800", Malformed("hm", "Say something."), "get 1 stick", "\x00", "a" * 70_000]
-    seen += [env.step(action) for action in actions]
-    return seen
+    results += [env.step(action) for action in actions]
+    return results
 
 
-def test_it_says_what_the_world_says_here(far: Far) -> None:
-    assert transcript(far(TEXTCRAFT)) == transcript(make(TEXTCRAFT))
+def test_remote_environment_matches_local_one(make_remote: MakeRemote) -> None:
+    assert transcript(make_remote(TEXTCRAFT)) == transcript(make(TEXTCRAFT))
 
 
-def test_the_task_set_is_the_worlds(far: Far) -> None:
-    world, here = text_env(far(TEXTCRAFT)), text_env(make(TEXTCRAFT))
-    assert world.tasks.test.ids == list(here.tasks.test.ids)
-    assert list(world.tasks.test[300:303]) == list(here.tasks.test[300:303])
-    assert world.tasks.name == here.tasks.name
-    assert world.instructions == here.instructions
-    assert world.functions == here.functions
-    assert len(here.functions) == 3
-    world.reset(seed=1)
-    assert world.task == here.tasks[world.task.id]
+def test_remote_tasks_match_local_ones(make_remote: MakeRemote) -> None:
+    remote, local = text_env(make_remote(TEXTCRAFT)), text_env(make(TEXTCRAFT))
+    assert remote.tasks.test.ids == list(local.tasks.test.ids)
+    assert list(remote.tasks.test[300:303]) == list(local.tasks.test[300:303])
+    assert remote.tasks.name == local.tasks.name
+    assert remote.instructions == local.instructions
+    assert remote.functions == local.functions
+    assert len(local.functions) == 3
+    remote.reset(seed=1)
+    assert remote.task == local.tasks[remote.task.id]
 
 
-def test_only_the_pages_that_are_asked_for_are_fetched(server: FarServer, far: Far) -> None:
-    asked = server.sessions.metrics.exposition
+def test_only_needed_pages_of_tasks_are_fetched(server: RemoteServer, make_remote: MakeRemote) -> None:
+    exposition = server.sessions.metrics.exposition
 
-    def pages() -> int:
-        lines = asked().decode().splitlines()
+    def fetched_pages() -> int:
+        lines = exposition().decode().splitlines()
         return sum(float(line.split()[-1]) for line in lines if "task_page" in line and "count" in line)
 
-    before = pages()
-    tasks = text_env(far("agentgym/TextCraft-v0", max_episode_steps=None, horizon=7)).tasks
-    ids = pages() - before
-    assert ids == 3
-    assert [tasks.train[0], tasks.train[1], tasks.train[249]] and pages() - before == ids + 1
-    assert tasks.train[250] and pages() - before == ids + 2
+    before = fetched_pages()
+    tasks = text_env(make_remote("agentgym/TextCraft-v0", max_episode_steps=None, horizon=7)).tasks
+    pages_of_ids = fetched_pages() - before
+    assert pages_of_ids == 3
+    assert [tasks.train[0], tasks.train[1], tasks.train[249]] and fetched_pages() - before == pages_of_ids + 1
+    assert tasks.train[250] and fetched_pages() - before == pages_of_ids + 2
 
 
-def test_limits_are_those_of_the_world_there(far: Far) -> None:
-    env = far(TEXTCRAFT, horizon=2)
+def test_server_applies_the_horizon(make_remote: MakeRemote) -> None:
+    env = make_remote(TEXTCRAFT, horizon=2)
     env.reset(seed=0)
     assert [env.step("inventory")[3] for _ in range(2)] == [False, True]
-    longer = far(TEXTCRAFT, horizon=1_000)
+    longer = make_remote(TEXTCRAFT, horizon=1_000)
     longer.reset(seed=0)
     assert not any(longer.step("inventory")[3] for _ in range(70))
 
 
-def test_it_is_rendered_there(far: Far) -> None:
-    env = far(render_mode="ansi")
+def test_server_renders_the_environment(make_remote: MakeRemote) -> None:
+    env = make_remote(render_mode="ansi")
     observation, _ = env.reset(seed=0)
     assert env.render() == observation
-    assert far().unwrapped.render() is None
-    babyai, here = (
-        far("agentgym/BabyAI-v0", render_mode="rgb_array"),
+    assert make_remote().unwrapped.render() is None
+    remote, local = (
+        make_remote("agentgym/BabyAI-v0", render_mode="rgb_array"),
         make("agentgym/BabyAI-v0", render_mode="rgb_array"),
     )
-    for one in (babyai, here):
-        one.reset(seed=5)
-    np.testing.assert_array_equal(babyai.render(), here.render())
+    for env in (remote, local):
+        env.reset(seed=5)
+    np.testing.assert_array_equal(remote.render(), local.render())
 
 
-def test_pictures_in_infos_are_arrays_again() -> None:
-    picture = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
+def test_images_in_infos_are_decoded_to_arrays() -> None:
+    image = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
     outcome = {"observation": "", "reward": 0.5, "terminated": False, "truncated": True}
-    sent = json.loads(written({**outcome, "info": {"screenshot": picture, "score": 0.5}}))
-    got = result(7, sent)
-    np.testing.assert_array_equal(got.info.pop("screenshot"), picture)
-    assert got == Result(7, **outcome, info={"score": 0.5})
+    received = result(7, json.loads(written({**outcome, "info": {"screenshot": image, "score": 0.5}})))
+    np.testing.assert_array_equal(received.info.pop("screenshot"), image)
+    assert received == Result(7, **outcome, info={"score": 0.5})
     broken = {**outcome, "info": {"screenshot": "data:image/png;base64,AAAA"}}
     assert isinstance(result(7, broken).error, OSError)
 
 
-def test_before_the_first_reset_there_is_nothing_to_play(far: Far) -> None:
-    world = text_env(far())
-    for act in (
-        lambda: world.step("knock"),
-        world.oracle,
-        world.oracle_thought,
-        world.oracle_plan,
-        world.scene,
-        lambda: world.task,
+def test_calls_before_the_first_reset_raise(make_remote: MakeRemote) -> None:
+    env = text_env(make_remote())
+    for call in (
+        lambda: env.step("knock"),
+        env.oracle,
+        env.oracle_thought,
+        env.oracle_plan,
+        env.scene,
+        lambda: env.task,
     ):
         with pytest.raises(ResetNeeded):
-            act()
+            call()
 
 
 @pytest.mark.parametrize(
-    ("made", "error", "words"),
+    ("arguments", "error", "message"),
     [
         ({"env": "agentgym/Textcraft-v0"}, ValueError, "Did you mean agentgym/TextCraft-v0"),
         ({"env": TEXTCRAFT, "colour": 1}, ValueError, "colour"),
         ({"env": TEXTCRAFT, "depth": object()}, ValueError, "as JSON"),
         ({"env": TEXTCRAFT, "render_mode": "rgb_array"}, ValueError, "render_mode"),
-        ({"env": HELD, "url": "127.0.0.1:8000"}, ValueError, "http://127.0.0.1:8000"),
-        ({"env": HELD, "url": " , "}, ValueError, "No server URL was given"),
-        ({"env": HELD, "token": "s\u00e9same"}, ValueError, "token"),
-        ({"env": HELD, "timeout": 0}, ValueError, "above 0"),
-        ({"env": HELD, "url": "http://127.0.0.1:1"}, EnvFault, "`serve` starts one"),
+        ({"env": BLOCKING, "url": "127.0.0.1:8000"}, ValueError, "http://127.0.0.1:8000"),
+        ({"env": BLOCKING, "url": " , "}, ValueError, "No server URL was given"),
+        ({"env": BLOCKING, "token": "s\u00e9same"}, ValueError, "token"),
+        ({"env": BLOCKING, "timeout": 0}, ValueError, "above 0"),
+        ({"env": BLOCKING, "url": "http://127.0.0.1:1"}, EnvFault, "`serve` starts one"),
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_what_cant_be_made_is_told(far: Far, made: dict[str, Any], error: type[Exception], words: str) -> None:
-    env = far(made.pop("env"), **made)
-    with pytest.raises(error, match=words):
+def test_invalid_arguments_are_refused_at_reset(
+    make_remote: MakeRemote, arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    env = make_remote(**arguments)
+    with pytest.raises(error, match=message):
         env.reset()
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "words"),
+    ("options", "error", "message"),
     [
         ({"task": "door/train/99"}, KeyError, "no task 'door/train/99'"),
         ({"split": "dev"}, ValueError, "no tasks in split 'dev'"),
@@ -163,18 +164,20 @@ def test_what_cant_be_made_is_told(far: Far, made: dict[str, Any], error: type[E
     ],
     ids=str,
 )
-def test_what_cant_be_begun_is_told(far: Far, options: dict[str, Any], error: type[Exception], words: str) -> None:
-    env = far()
-    with pytest.raises(error, match=words):
+def test_invalid_reset_options_are_refused(
+    make_remote: MakeRemote, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    env = make_remote()
+    with pytest.raises(error, match=message):
         env.reset(options=options)
     assert env.reset(options={"task": "door/train/2"})[0] == "Knock 2 times."
 
 
-def test_a_token_opens_and_stays_secret() -> None:
-    with far_server(token="sesame-sesame-sesame") as guarded:
+def test_token_grants_access_and_stays_secret() -> None:
+    with remote_server(token="sesame-sesame-sesame") as guarded:
         with_password = guarded.url.replace("//", "//:sesame-sesame-sesame@")
         for options in ({"url": guarded.url, "token": "sesame-sesame-sesame"}, {"url": with_password}):
-            env = make(REMOTE, env=HELD, **options)
+            env = make(REMOTE, env=BLOCKING, **options)
             env.reset(seed=0)
             with pytest.raises(ValueError, match="no environment") as unknown:
                 make(REMOTE, **options, env="held/Hold-v0").reset()
@@ -182,47 +185,47 @@ def test_a_token_opens_and_stays_secret() -> None:
             env.close()
         for options in ({}, {"token": "sesame"}):
             with pytest.raises(PermissionError, match="token=TOKEN"):
-                make(REMOTE, env=HELD, url=guarded.url, **options).reset()
+                make(REMOTE, env=BLOCKING, url=guarded.url, **options).reset()
 
 
-def test_proxies_of_the_environment_are_not_followed(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_environment_variables_are_ignored(make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
-    assert far().reset(options={"task": "door/train/1"})[0] == "Knock 1 times."
+    assert make_remote().reset(options={"task": "door/train/1"})[0] == "Knock 1 times."
 
 
-def ours() -> set[threading.Thread]:
+def agentgym_threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name.startswith("agentgym")}
 
 
 @pytest.mark.long
-def test_nothing_is_left_after_close(server: FarServer) -> None:
+def test_closed_and_forgotten_environments_release_everything(server: RemoteServer) -> None:
     gc.collect()
-    sessions, threads, descriptors = len(server.sessions), ours(), psutil.Process().num_fds()
-    for closing in ("close", "forgotten"):
-        envs = [make(REMOTE, env=HELD, url=server.url) for _ in range(3)]
+    sessions, threads, descriptors = len(server.sessions), agentgym_threads(), psutil.Process().num_fds()
+    for ending in ("close", "forget"):
+        envs = [make(REMOTE, env=BLOCKING, url=server.url) for _ in range(3)]
         for env in envs:
             env.reset(seed=1)
         assert len(server.sessions) == sessions + 3
-        for env in envs if closing == "close" else ():
+        for env in envs if ending == "close" else ():
             env.close()
             env.close()
         del env, envs
         gc.collect()
         assert len(server.sessions) == sessions
-        eventually(lambda: ours() <= threads)  # those of the server, too
-        eventually(lambda: psutil.Process().num_fds() <= descriptors)  # the server closes its connections by and by
+        eventually(lambda: agentgym_threads() <= threads)  # includes those of the server
+        eventually(lambda: psutil.Process().num_fds() <= descriptors)  # the server closes connections asynchronously
 
 
-def test_it_may_be_used_again_after_close(far: Far) -> None:
-    env = far()
+def test_closed_environment_can_be_reset(make_remote: MakeRemote) -> None:
+    env = make_remote()
     env.reset(seed=1)
     env.close()
     assert env.reset(options={"task": "door/train/3"})[0] == "Knock 3 times."
 
 
-def test_a_copy_is_a_world_of_its_own(far: Far) -> None:
-    env = far()
+def test_copy_has_its_own_session(make_remote: MakeRemote) -> None:
+    env = make_remote()
     env.reset(options={"task": "door/train/4"})
     env.step("knock")
     for copy in (pickle.loads(pickle.dumps(env)), deepcopy(env)):
@@ -233,43 +236,43 @@ def test_a_copy_is_a_world_of_its_own(far: Far) -> None:
     assert env.step("knock")[0] == "You knocked 2 times."
 
 
-def test_certificates_are_read_where_they_are_needed(server: FarServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[Any] = []
-    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", lambda *asked, **_: read.append(asked))
-    for url, times in ((server.url, 0), ("https://127.0.0.1:1", 1)):
+def test_certificates_are_loaded_for_https_only(server: RemoteServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads: list[Any] = []
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", lambda *arguments, **_: loads.append(arguments))
+    for url, count in ((server.url, 0), ("https://127.0.0.1:1", 1)):
         Servers(url).close()
-        assert len(read) == times
+        assert len(loads) == count
 
 
-def _play(env: gymnasium.Env[str, str], said: Any) -> None:
-    for act in (
+def _play(env: gymnasium.Env[str, str], results: Any) -> None:
+    for call in (
         lambda: env.step("knock"),
         lambda: env.reset(options={"task": "door/train/5"}),
         lambda: env.step("knock"),
     ):
         try:
-            said.put(act()[0])
-        except Exception as error:  # noqa: BLE001 - the parent waits for three answers
-            said.put(type(error).__name__)
+            results.put(call()[0])
+        except Exception as error:  # noqa: BLE001 - the parent waits for three results
+            results.put(type(error).__name__)
     env.close()
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-def test_a_forked_child_has_a_session_of_its_own(far: Far, server: FarServer) -> None:
-    env = far()
+def test_forked_child_opens_its_own_session(make_remote: MakeRemote, server: RemoteServer) -> None:
+    env = make_remote()
     env.reset(options={"task": "door/train/4"})
     env.step("knock")
     fork = multiprocessing.get_context("fork")
-    said = fork.SimpleQueue()
-    child = fork.Process(target=_play, args=(env, said))
+    results = fork.SimpleQueue()
+    child = fork.Process(target=_play, args=(env, results))
     child.start()
-    assert [said.get() for _ in range(3)] == ["ResetNeeded", "Knock 5 times.", "You knocked 1 times."]
+    assert [results.get() for _ in range(3)] == ["ResetNeeded", "Knock 5 times.", "You knocked 1 times."]
     child.join(PATIENCE)
     assert env.step("knock")[0] == "You knocked 2 times."
 
 
-def test_plain_http_is_what_it_speaks(server: FarServer, far: Far) -> None:
-    env = far()
+def test_session_is_visible_over_plain_http(server: RemoteServer, make_remote: MakeRemote) -> None:
+    env = make_remote()
     env.reset(options={"task": "door/train/1"})
-    (session,) = (key for key, one in server.sessions._sessions.items() if one.last is not None)
-    assert httpx.get(f"{server.url}/v1/sessions/{session}", trust_env=False).json()["task"] == "door/train/1"
+    (session_id,) = (key for key, session in server.sessions._sessions.items() if session.last is not None)
+    assert httpx.get(f"{server.url}/v1/sessions/{session_id}", trust_env=False).json()["task"] == "door/train/1"

@@ -1,4 +1,4 @@
-"""What goes wrong between a client and its servers: nothing is played twice, and what is lost is said to be."""
+"""Tests of faults between a client and its servers: no call is executed twice, and lost sessions are reported."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from agentgym_envs.pool.calls import Reset, Result, Step, WorldSpec
 from agentgym_envs.remote.client import Client, split_urls
 from agentgym_envs.remote.slots import RemoteSlot, Servers
 from patience import PATIENCE, eventually
-from remote_servers import HELD, FarServer, Wire, far_server
+from remote_servers import BLOCKING, FaultyProxy, RemoteServer, remote_server
 
 PAUSES = (0.01,) * 9
-"""More than there are faults: time that passes for one attempt may be over for the next one, too."""
+"""More than the injected faults: the elapsed time of one attempt may also count for the next one."""
 
 
-class Play:
-    """A slot, and the result of each call to it. Attempts time out when `wire` says nothing, and never by the clock."""
+class Caller:
+    """Remote slots with synchronous calls. Attempts time out when `proxy` is mute, independently of real time."""
 
-    def __init__(self, *urls: str, wire: Wire | None = None) -> None:
-        self.servers = Servers([wire.url] if wire else urls, timeout=PATIENCE, pauses=PAUSES)
-        self.slots = [RemoteSlot(0, WorldSpec(HELD), self.servers)]
-        if wire:
-            self._passed = 0.0
-            self.servers.loop._loop.time = lambda: time.monotonic() + self._passed
-            wire.elapse = self._elapse
+    def __init__(self, *urls: str, proxy: FaultyProxy | None = None) -> None:
+        self.servers = Servers([proxy.url] if proxy else urls, timeout=PATIENCE, pauses=PAUSES)
+        self.slots = [RemoteSlot(0, WorldSpec(BLOCKING), self.servers)]
+        if proxy:
+            self._elapsed = 0.0
+            self.servers.loop._loop.time = lambda: time.monotonic() + self._elapsed
+            proxy.elapse = self._elapse
 
     def _elapse(self) -> None:
-        self._passed += PATIENCE
-        self.servers.loop.call_soon(str)  # so that the loop looks at its clock
+        self._elapsed += PATIENCE
+        self.servers.loop.call_soon(str)  # wakes the loop, which then reads its clock
 
     def __call__(self, call: Reset | Step, slot: int = 0) -> Result:
         while len(self.slots) <= slot:
-            self.slots.append(RemoteSlot(len(self.slots), WorldSpec(HELD), self.servers))
-        answer: Future[Result] = Future()
-        self.slots[slot].submit(call, answer.set_result)
-        return answer.result(PATIENCE)
+            self.slots.append(RemoteSlot(len(self.slots), WorldSpec(BLOCKING), self.servers))
+        future: Future[Result] = Future()
+        self.slots[slot].submit(call, future.set_result)
+        return future.result(PATIENCE)
 
     def close(self) -> None:
         for slot in self.slots:
@@ -47,123 +47,123 @@ class Play:
 
 
 @pytest.fixture
-def play(wire: Wire) -> Iterator[Play]:
-    """A slot at the other end of the wire, which has 3 knocks before it."""
-    play = Play(wire=wire)
-    assert play(Reset("door/train/3")).observation == "Knock 3 times."
-    yield play
-    play.close()
+def caller(proxy: FaultyProxy) -> Iterator[Caller]:
+    """A caller behind the proxy, in an episode whose goal is 3 knocks."""
+    caller = Caller(proxy=proxy)
+    assert caller(Reset("door/train/3")).observation == "Knock 3 times."
+    yield caller
+    caller.close()
 
 
 @pytest.mark.parametrize("faults", [["drop"], ["cut"], ["mute"], ["drop", "cut", "mute"]], ids="-".join)
-def test_a_step_whose_answer_is_lost_is_not_played_twice(play: Play, wire: Wire, faults: list[str]) -> None:
-    wire.faults[:] = faults
-    assert play(Step("knock")).observation == "You knocked 1 times."
-    assert wire.faults == []
-    result = play(Step("knock"))
+def test_step_with_lost_response_is_executed_once(caller: Caller, proxy: FaultyProxy, faults: list[str]) -> None:
+    proxy.faults[:] = faults
+    assert caller(Step("knock")).observation == "You knocked 1 times."
+    assert proxy.faults == []
+    result = caller(Step("knock"))
     assert (result.observation, result.info["raw"]["knocks"]) == ("You knocked 2 times.", 2)
 
 
 @pytest.mark.parametrize("fault", ["drop", "cut", "mute"])
-def test_a_session_whose_birth_is_not_told_is_not_made_twice(server: FarServer, wire: Wire, fault: str) -> None:
+def test_creation_with_lost_response_creates_one_session(server: RemoteServer, proxy: FaultyProxy, fault: str) -> None:
     before = len(server.sessions)
-    wire.faults.append(fault)
-    play = Play(wire=wire)
-    assert play(Reset("door/train/1")).error is None
+    proxy.faults.append(fault)
+    caller = Caller(proxy=proxy)
+    assert caller(Reset("door/train/1")).error is None
     assert len(server.sessions) == before + 1
-    play.close()
+    caller.close()
     assert len(server.sessions) == before
 
 
-def test_a_reset_is_repeated_with_its_key(play: Play, wire: Wire) -> None:
-    drawn = [play(Reset(seed=seed)).info["task_id"] for seed in (7, None, None)]
-    play(Reset(seed=7))
-    wire.faults[:] = ["drop", "cut"]
-    assert [play(Reset()).info["task_id"] for _ in range(2)] == drawn[1:]
+def test_retried_reset_draws_the_same_task(caller: Caller, proxy: FaultyProxy) -> None:
+    task_ids = [caller(Reset(seed=seed)).info["task_id"] for seed in (7, None, None)]
+    caller(Reset(seed=7))
+    proxy.faults[:] = ["drop", "cut"]
+    assert [caller(Reset()).info["task_id"] for _ in range(2)] == task_ids[1:]
 
 
-def test_a_server_that_stays_silent_is_a_fault_and_reset_opens_anew(play: Play, wire: Wire) -> None:
-    wire.faults[:] = ["drop"] * (len(PAUSES) + 1)
-    fault = play(Step("knock")).error
+def test_unreachable_server_is_a_fault_until_the_next_reset(caller: Caller, proxy: FaultyProxy) -> None:
+    proxy.faults[:] = ["drop"] * (len(PAUSES) + 1)
+    fault = caller(Step("knock")).error
     assert isinstance(fault, EnvFault)
     assert "can't be reached" in str(fault)
-    assert isinstance(play(Step("knock")).error, EnvFault)
-    assert play(Reset("door/train/2")).observation == "Knock 2 times."
+    assert isinstance(caller(Step("knock")).error, EnvFault)
+    assert caller(Reset("door/train/2")).observation == "Knock 2 times."
 
 
-def test_a_lease_that_ended_is_a_fault_in_an_episode_and_nothing_between_two(play: Play, server: FarServer) -> None:
-    server.lose_all()
-    assert play(Reset("door/train/1")).observation == "Knock 1 times."
-    server.lose_all()
-    fault = play(Step("knock")).error
+def test_expired_lease_is_a_fault_only_during_an_episode(caller: Caller, server: RemoteServer) -> None:
+    server.close_sessions()
+    assert caller(Reset("door/train/1")).observation == "Knock 1 times."
+    server.close_sessions()
+    fault = caller(Step("knock")).error
     assert isinstance(fault, EnvFault)
     assert "no session" in str(fault)
-    assert play(Reset("door/train/1")).observation == "Knock 1 times."
+    assert caller(Reset("door/train/1")).observation == "Knock 1 times."
 
 
 @pytest.mark.parametrize("seconds", [0, 1])
-def test_a_full_server_is_asked_again_when_it_says(monkeypatch: pytest.MonkeyPatch, seconds: int) -> None:
+def test_full_server_is_retried_after_the_requested_delay(monkeypatch: pytest.MonkeyPatch, seconds: int) -> None:
     monkeypatch.setattr("agentgym_envs.server.errors.RETRY_SECONDS", seconds)
-    waited: list[float] = []
-    monkeypatch.setattr(Client, "jittered", lambda _, pause, least=0.0: waited.append(least) or 0.0)
-    with far_server(max_sessions=1) as server:
-        first, second = Play(server.url), Play(server.url)
+    delays: list[float] = []
+    monkeypatch.setattr(Client, "jittered", lambda _, pause, least=0.0: delays.append(least) or 0.0)
+    with remote_server(max_sessions=1) as server:
+        first, second = Caller(server.url), Caller(server.url)
         assert first(Reset("door/train/1")).error is None
         first.close()
         assert second(Reset("door/train/1")).error is None
-        third = Play(server.url)
+        third = Caller(server.url)
         fault = third(Reset("door/train/1")).error
         assert isinstance(fault, EnvFault)
         assert "1 sessions" in str(fault)
-        assert waited == [seconds] * len(PAUSES)
+        assert delays == [seconds] * len(PAUSES)
         second.close()
         third.close()
 
 
-def test_sessions_are_shared_out_and_move_when_a_server_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    with far_server() as one, far_server() as other:
-        play = Play(one.url, other.url)
+def test_sessions_are_balanced_and_move_when_a_server_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    with remote_server() as one, remote_server() as other:
+        caller = Caller(one.url, other.url)
         for slot in range(6):
-            assert play(Reset("door/train/2"), slot).error is None
+            assert caller(Reset("door/train/2"), slot).error is None
         assert (len(one.sessions), len(other.sessions)) == (3, 3)
         one.stop()
-        results = [play(Step("knock"), slot) for slot in range(6)]
+        results = [caller(Step("knock"), slot) for slot in range(6)]
         assert sum(isinstance(result.error, EnvFault) for result in results) == 3
         assert sum(result.observation == "You knocked 1 times." for result in results) == 3
         for slot in range(6):
-            assert play(Reset("door/train/2"), slot).observation == "Knock 2 times."
+            assert caller(Reset("door/train/2"), slot).observation == "Knock 2 times."
         assert len(other.sessions) == 6
         monkeypatch.setattr("agentgym_envs.remote.servers._LOAD_TTL", 0.0)
-        with far_server(one.port) as back:
-            assert [play(Reset("door/train/2"), slot).error for slot in (6, 7)] == [None, None]
-            assert (len(back.sessions), len(other.sessions)) == (2, 6)
-        play.close()
+        with remote_server(one.port) as restarted:
+            assert [caller(Reset("door/train/2"), slot).error for slot in (6, 7)] == [None, None]
+            assert (len(restarted.sessions), len(other.sessions)) == (2, 6)
+        caller.close()
         assert len(other.sessions) == 0
 
 
-def test_the_emptier_server_comes_first(server: FarServer) -> None:
-    with far_server() as full:
-        here = Play(full.url)
+def test_server_with_fewer_sessions_is_preferred(server: RemoteServer) -> None:
+    with remote_server() as busy:
+        others = Caller(busy.url)
         for slot in range(3):
-            here(Reset("door/train/2"), slot)
+            others(Reset("door/train/2"), slot)
         before = len(server.sessions)
-        play = Play(f"{full.url},{server.url}")
-        play(Reset("door/train/2"))
+        caller = Caller(f"{busy.url},{server.url}")
+        caller(Reset("door/train/2"))
         assert len(server.sessions) == before + 1
-        play.close()
-        here.close()
+        caller.close()
+        others.close()
 
 
-def test_urls_come_one_by_one_or_with_commas() -> None:
+def test_urls_are_given_as_a_list_or_separated_by_commas() -> None:
     assert split_urls("http://a, http://b ,") == ["http://a", "http://b"]
     assert split_urls(["http://a", "http://b,http://a"]) == ["http://a", "http://b"]
 
 
-def test_the_last_user_may_leave_on_the_thread_of_the_loop(server: FarServer) -> None:
-    """Where the collector of garbage finds it."""
+def test_last_user_can_close_on_the_loop_thread(server: RemoteServer) -> None:
+    """Garbage collection may close the client there."""
     before = len(server.sessions)
-    play = Play(server.url)
-    play(Reset("door/train/1"))
-    play.servers.loop.call_soon(play.servers.close)
-    eventually(lambda: not play.servers.loop.alive)
+    caller = Caller(server.url)
+    caller(Reset("door/train/1"))
+    caller.servers.loop.call_soon(caller.servers.close)
+    eventually(lambda: not caller.servers.loop.alive)
     assert len(server.sessions) == before

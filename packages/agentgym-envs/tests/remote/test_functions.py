@@ -1,4 +1,4 @@
-"""Agents that call functions play a world on a server as they play it here, and take no session for asking."""
+"""Tests of function-calling agents in remote environments: they play as in local ones and open no extra session."""
 
 from __future__ import annotations
 
@@ -20,51 +20,51 @@ from agentgym_envs import (
     make,
     play_pool,
 )
-from remote_servers import far_server
+from remote_servers import remote_server
 
 TEXTCRAFT = "agentgym/TextCraft-v0"
 TASKS = ["textcraft/test/oak_button", "textcraft/test/birch_button"]
 
 
 class Crafter(Policy):
-    """Gathers logs, by a call of its own words."""
+    """Gathers oak logs, with replies in `reply_format`."""
 
     name = "crafter"
 
-    def __init__(self, form: ReplyWrapper) -> None:
-        self._form = form
-        self.seen: list[TurnContext] = []
+    def __init__(self, reply_format: ReplyWrapper) -> None:
+        self._reply_format = reply_format
+        self.contexts: list[TurnContext] = []
 
-    async def reply(self, seat: TurnContext) -> Reply:
-        self.seen.append(seat)
-        return Reply(self._form.format(f"get {seat.acts + 1} oak log", "Wood is of use."))
+    async def reply(self, context: TurnContext) -> Reply:
+        self.contexts.append(context)
+        return Reply(self._reply_format.format(f"get {context.acts + 1} oak log", "Wood is of use."))
 
 
-def played(pool: EnvPool, form: ReplyWrapper) -> tuple[list[Episode], list[TurnContext]]:
-    player = Crafter(form)
+def play_episodes(pool: EnvPool, reply_format: ReplyWrapper) -> tuple[list[Episode], list[TurnContext]]:
+    policy = Crafter(reply_format)
 
     async def play() -> list[Episode]:
-        episodes = play_pool(pool, player, [EpisodeSpec(task) for task in TASKS], env=form, horizon=2)
+        episodes = play_pool(pool, policy, [EpisodeSpec(task) for task in TASKS], env=reply_format, horizon=2)
         return [episode async for episode in episodes]
 
-    return sorted(asyncio.run(play()), key=lambda episode: episode.task_id), player.seen
+    return sorted(asyncio.run(play()), key=lambda episode: episode.task_id), policy.contexts
 
 
-@pytest.mark.parametrize("form", [FunctionCall, CodeAct])
-def test_functions_are_called_over_http(form: type[ReplyWrapper]) -> None:
+@pytest.mark.parametrize("reply_format", [FunctionCall, CodeAct])
+def test_function_calls_work_over_http(reply_format: type[ReplyWrapper]) -> None:
     with EnvPool(TEXTCRAFT, 2) as pool:
-        here, _ = played(pool, form(make(TEXTCRAFT)))
-    with far_server(max_sessions=2) as server:
+        local_episodes, _ = play_episodes(pool, reply_format(make(TEXTCRAFT)))
+    with remote_server(max_sessions=2) as server:
         spec = WorldSpec("agentgym/Remote-v0", {"url": server.url, "env": TEXTCRAFT})
-        with EnvPool(spec, 2, "thread") as pool, closing(form(spec.build())) as at_hand:
-            there, seats = played(pool, at_hand)
-    assert [turn.action for turn in here[0].turns] == ["get 1 oak log", "get 2 oak log"]
-    for far, near in zip(there, here, strict=True):
-        assert (far.turns, far.tools, far.instructions, far.agent) == (
-            near.turns,
-            near.tools,
-            near.instructions,
-            near.agent,
+        with EnvPool(spec, 2, "thread") as pool, closing(reply_format(spec.build())) as wrapper:
+            remote_episodes, contexts = play_episodes(pool, wrapper)
+    assert [turn.action for turn in local_episodes[0].turns] == ["get 1 oak log", "get 2 oak log"]
+    for remote, local in zip(remote_episodes, local_episodes, strict=True):
+        assert (remote.turns, remote.tools, remote.instructions, remote.agent) == (
+            local.turns,
+            local.tools,
+            local.instructions,
+            local.agent,
         )
-    functions = [tool["function"]["name"] for tool in seats[0].tools]
-    assert functions == (["get", "craft", "inventory"] if form is FunctionCall else [])
+    functions = [tool["function"]["name"] for tool in contexts[0].tools]
+    assert functions == (["get", "craft", "inventory"] if reply_format is FunctionCall else [])

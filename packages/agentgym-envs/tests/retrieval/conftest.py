@@ -19,12 +19,12 @@ from agentgym_envs.retrieval.lucene import JAVA, LuceneRetriever, anserini_jar
 from agentgym_envs.retrieval.server import retrieval_router
 from agentgym_envs.util.java import find_java
 from patience import eventually
-from small_corpus import library, write_corpus
+from small_corpus import make_passages, write_corpus
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of the test session's own."""
+    """Use a cache folder of this test session instead of the user's."""
     home = tmp_path_factory.getbasetemp() / "cache"
     monkeypatch.setenv("XDG_CACHE_HOME", str(home))
     return home
@@ -32,7 +32,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture(scope="session")
 def passages() -> list[Passage]:
-    return library()
+    return make_passages()
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +42,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory, passages: list[Passage]) ->
 
 @pytest.fixture(scope="session")
 def java() -> None:
-    """Lucene can run here: else the install command, as a failure under CI."""
+    """Skip the test if Lucene can't run here; fail under CI."""
     try:
         find_java(JAVA)
         anserini_jar()
@@ -55,7 +55,7 @@ def lucene_index(java: None, tmp_path_factory: pytest.TempPathFactory, corpus: P
     from agentgym_envs.retrieval.indexing import make_index
 
     out = tmp_path_factory.mktemp("lucene") / "index"
-    make_index(corpus, out, told=lambda doing, read: None)
+    make_index(corpus, out, told=lambda phase, count: None)
     return out
 
 
@@ -67,7 +67,7 @@ def lucene(lucene_index: Path) -> Iterator[LuceneRetriever]:
 
 
 @contextmanager
-def served(retriever: Retriever) -> Iterator[str]:
+def serve_in_thread(retriever: Retriever) -> Iterator[str]:
     app = FastAPI()
     app.include_router(retrieval_router(retriever, 4_096))
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
@@ -83,6 +83,6 @@ def served(retriever: Retriever) -> Iterator[str]:
 
 
 @pytest.fixture
-def serving() -> Callable[[Retriever], object]:
-    """A context manager that serves a retriever and gives its URL."""
-    return served
+def serve_retriever() -> Callable[[Retriever], object]:
+    """A context manager that serves a retriever and yields the URL."""
+    return serve_in_thread

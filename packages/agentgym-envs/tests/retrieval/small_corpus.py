@@ -1,4 +1,4 @@
-"""A small made-up library that the tests of retrieval search, and what they need to do so."""
+"""A small synthetic corpus for the retrieval tests, with queries and helpers."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ AWKWARD = [
 ]
 
 
-def library(size: int = 1_500) -> list[Passage]:
-    """Passages of invented words, some rare and some common, after a few with awkward spelling."""
+def make_passages(size: int = 1_500) -> list[Passage]:
+    """Return `AWKWARD` and `size` passages of made-up words, some rare and some common."""
     rng = Random(7)
     words = [
         "".join(rng.choice("aeiou bcdlmnrst".replace(" ", "")) for _ in range(rng.randint(3, 9))) for _ in range(900)
     ]
-    return [*AWKWARD, *(_invented(rng, words, number) for number in range(size))]
+    return [*AWKWARD, *(_make_passage(rng, words, number) for number in range(size))]
 
 
-def _invented(rng: Random, words: Sequence[str], number: int) -> Passage:
+def _make_passage(rng: Random, words: Sequence[str], number: int) -> Passage:
     picked = [words[min(int(rng.expovariate(0.008)), len(words) - 1)] for _ in range(rng.randint(5, 90))]
     return Passage(f"p{number}", " ".join(picked[:2]).title(), f"{' '.join(picked).capitalize()}.")
 
@@ -43,12 +43,12 @@ def write_corpus(path: Path, passages: Sequence[Passage]) -> Path:
     return path
 
 
-def ids(found: Sequence[Sequence[Hit]]) -> list[list[str]]:
-    return [[hit.passage.id for hit in hits] for hits in found]
+def ids(results: Sequence[Sequence[Hit]]) -> list[list[str]]:
+    return [[hit.passage.id for hit in hits] for hits in results]
 
 
-def runs(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
+def is_running(pid: int) -> bool:
+    """Return whether a process exists and is not a zombie."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -61,8 +61,8 @@ def retrieve(url: str, **body: Any) -> httpx.Response:
     return httpx.post(f"{url}/retrieve", json=body, timeout=PATIENCE)
 
 
-def queries(passages: Sequence[Passage], count: int, seed: int = 3) -> Iterator[str]:
-    """Queries of four kinds: titles, some words of a passage, a run of its words, and questions about a title."""
+def make_queries(passages: Sequence[Passage], count: int, seed: int = 3) -> Iterator[str]:
+    """Yield titles, words of a passage, consecutive words of a passage, and questions about a title, in turn."""
     rng = Random(seed)
     for number in range(count):
         passage = passages[rng.randrange(len(passages))]

@@ -1,4 +1,4 @@
-"""Terms as Lucene's English analyzer makes them; `uv run python <this file>` writes Lucene's to `lucene_terms.json`."""
+"""Tests of terms against Lucene's English analyzer. `uv run python <this file>` updates `lucene_terms.json`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentgym_envs.retrieval.analysis import STOP_WORDS, Analyzer
 from agentgym_envs.retrieval.lucene import _SHELL, JAVA, anserini_jar, find_java
 from hypothesis import given
 from hypothesis import strategies as st
-from small_corpus import AWKWARD, library
+from small_corpus import AWKWARD, make_passages
 
 ASK_LUCENE = """
 import json, sys
@@ -25,7 +25,7 @@ analyzer = autoclass("io.anserini.analysis.DefaultEnglishAnalyzer").newDefaultIn
 analyze = autoclass("io.anserini.analysis.AnalyzerUtils").analyze
 print(json.dumps([list(analyze(analyzer, text).toArray()) for text in json.load(sys.stdin)]))
 """
-FROZEN = Path(__file__).parent / "lucene_terms.json"
+SAVED = Path(__file__).parent / "lucene_terms.json"
 TEXTS: dict[str, list[str]] = {
     "English": [
         "The runner's dogs' O'Brien's café can't won’t 'quoted' rock'n'roll d'Artagnan l’été",
@@ -57,7 +57,7 @@ TEXTS: dict[str, list[str]] = {
     "more scripts": ["አማርኛ Հայերեն ქართული ᏣᎳᎩ ᠮᠣᠩᠭᠣᠯ བོད་ཡིག ꦗꦮ ᮞᮥᮔ᮪ᮓ"],
     "emoji": ["😀 👍🏽 👨\u200d👩\u200d👧 🇩🇪🇫🇷 ❤️ © ™ 1️⃣ a😀b ☂ ☂️"],
 }
-"""Of each kind, what the rules for word boundaries treat differently."""
+"""Texts that cover the rules for word boundaries, by script or kind."""
 
 
 def test_terms() -> None:
@@ -75,55 +75,55 @@ def test_terms() -> None:
     assert terms("") == terms("!?") == terms("the __") == []
 
 
-def test_the_stop_words_are_lucenes() -> None:
+def test_stop_word_count_matches_lucenes() -> None:
     assert len(STOP_WORDS) == 33
 
 
 @given(st.text())
-def test_any_text_has_terms_in_lower_case(text: str) -> None:
+def test_terms_are_lowercase_and_not_stop_words(text: str) -> None:
     assert all(term and term not in STOP_WORDS and term == term.lower() for term in Analyzer().terms(text))
 
 
-def test_they_are_lucenes_in_every_script() -> None:
-    frozen = json.loads(FROZEN.read_text(encoding="utf-8"))
-    assert frozen.keys() == TEXTS.keys(), f"uv run python {__file__} asks Lucene anew"
+def test_terms_match_lucenes_in_every_script() -> None:
+    saved = json.loads(SAVED.read_text(encoding="utf-8"))
+    assert saved.keys() == TEXTS.keys(), f"TEXTS changed; run: uv run python {__file__}"
     terms = Analyzer().terms
-    assert {kind: [terms(text) for text in texts] for kind, texts in TEXTS.items()} == frozen
+    assert {kind: [terms(text) for text in texts] for kind, texts in TEXTS.items()} == saved
 
 
 @pytest.mark.parametrize("piece", ["a'", "ab", "_", "_a", 'א"', "\u0301", "a\u0301", "😀\u200d", "bly", "1,"])
-def test_no_text_takes_long_for_its_length(piece: str) -> None:
-    # where the work grows with the square of a word's length this takes hours
+def test_analysis_time_is_not_quadratic(piece: str) -> None:
+    # quadratic time in the length of a word would take hours
     assert len(Analyzer().terms(piece * 400_000)) < 10_000
 
 
-def test_what_is_written_without_spaces_is_more_than_one_term() -> None:
-    # where Lucene has the phrase up to the next space
+def test_thai_words_are_several_terms_each() -> None:
+    # Lucene makes one term of all text up to the next space
     assert Analyzer().terms("กรุงเทพ เมือง") == ["กร", "งเทพ", "เม", "อง"]
 
 
 def lucene_terms(texts: Sequence[str]) -> list[list[str]]:
     home = find_java(JAVA).resolve().parent.parent
     command = ["/bin/sh", "-c", _SHELL, "sh", str(home), sys.executable, "-c", ASK_LUCENE, str(anserini_jar())]
-    asked = subprocess.run(command, input=json.dumps(texts), capture_output=True, text=True, check=True)
-    return json.loads(asked.stdout.splitlines()[-1])
+    completed = subprocess.run(command, input=json.dumps(texts), capture_output=True, text=True, check=True)
+    return json.loads(completed.stdout.splitlines()[-1])
 
 
-def document() -> str:
-    """What Lucene makes of `TEXTS`, as it is frozen."""
-    made = iter(lucene_terms([text for texts in TEXTS.values() for text in texts]))
-    found = {kind: [next(made) for _ in texts] for kind, texts in TEXTS.items()}
-    return json.dumps(found, ensure_ascii=False, indent=1) + "\n"
+def lucene_terms_json() -> str:
+    """Return Lucene's terms of `TEXTS`, as in `lucene_terms.json`."""
+    terms = iter(lucene_terms([text for texts in TEXTS.values() for text in texts]))
+    by_kind = {kind: [next(terms) for _ in texts] for kind, texts in TEXTS.items()}
+    return json.dumps(by_kind, ensure_ascii=False, indent=1) + "\n"
 
 
 @pytest.mark.long
-def test_lucene_makes_the_same_terms(java: None) -> None:
-    assert document() == FROZEN.read_text(encoding="utf-8")
-    # Python's own manual is the longest English text that is on every machine
-    texts = [*topics.values(), *(passage.contents for passage in [*AWKWARD, *library(50)])]
+def test_lucene_produces_the_same_terms(java: None) -> None:
+    assert lucene_terms_json() == SAVED.read_text(encoding="utf-8")
+    # the Python manual is the longest English text available on every machine
+    texts = [*topics.values(), *(passage.contents for passage in [*AWKWARD, *make_passages(50)])]
     terms = Analyzer().terms
     assert [terms(text) for text in texts] == lucene_terms(texts)
 
 
 if __name__ == "__main__":
-    FROZEN.write_text(document(), encoding="utf-8")
+    SAVED.write_text(lucene_terms_json(), encoding="utf-8")

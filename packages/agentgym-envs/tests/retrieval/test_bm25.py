@@ -1,4 +1,4 @@
-"""BM25 in process: the textbook's scores, Anserini's order, an index that forks and threads share."""
+"""Tests of in-process BM25: the textbook's scores, Anserini's ordering, and an index shared by threads and forks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentgym_envs.retrieval.bm25 import K1, B, Bm25Retriever, best, build_index
 from agentgym_envs.retrieval.corpus import CorpusError
 from hypothesis import given
 from hypothesis import strategies as st
-from small_corpus import ids, queries
+from small_corpus import ids, make_queries
 
 ZOO = [
     Passage("10", "Otter", "The otter swims. An otter swims well."),
@@ -42,106 +42,109 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Bm25Retriever:
     return Bm25Retriever(folder)
 
 
-def slowly(texts: dict[str, Counter[str]], query: str, k: int) -> list[tuple[str, float]]:
-    """Robertson and Zaragoza's BM25 as Lucene has it, one passage after the other."""
+def reference_scores(texts: dict[str, Counter[str]], query: str, k: int) -> list[tuple[str, float]]:
+    """Return the best ids and scores of Robertson and Zaragoza's BM25 in Lucene's variant, one passage at a time."""
     mean = sum(text.total() for text in texts.values()) / len(texts)
     scores: dict[str, float] = {}
     for term in Analyzer().terms(query):
-        holders = sum(term in text for text in texts.values())
-        weight = math.log(1 + (len(texts) - holders + 0.5) / (holders + 0.5))
+        document_frequency = sum(term in text for text in texts.values())
+        weight = math.log(1 + (len(texts) - document_frequency + 0.5) / (document_frequency + 0.5))
         for name, text in texts.items():
             if count := text[term]:
                 length = 1 - B + B * text.total() / mean
                 scores[name] = scores.get(name, 0.0) + weight * count / (count + K1 * length)
-    return sorted(scores.items(), key=lambda found: (-found[1], found[0]))[:k]
+    return sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:k]
 
 
-def test_scores_are_the_textbooks(tmp_path: Path, passages: list[Passage]) -> None:
+def test_scores_match_the_textbook(tmp_path: Path, passages: list[Passage]) -> None:
     texts = {passage.id: Counter(Analyzer().terms(passage.contents)) for passage in passages[:300]}
-    known = {passage.id: passage for passage in passages}
+    by_id = {passage.id: passage for passage in passages}
     build_index(passages[:300], tmp_path)
-    asked = list(queries(passages[:300], 24))
-    for query, hits in zip(asked, Bm25Retriever(tmp_path).search(asked, 5), strict=True):
-        slow = slowly(texts, query, 5)
-        assert [hit.score for hit in hits] == pytest.approx([score for _, score in slow], rel=1e-5)
-        assert [hit.passage for hit in hits] == [known[hit.passage.id] for hit in hits]
+    queries = list(make_queries(passages[:300], 24))
+    for query, hits in zip(queries, Bm25Retriever(tmp_path).search(queries, 5), strict=True):
+        expected = reference_scores(texts, query, 5)
+        assert [hit.score for hit in hits] == pytest.approx([score for _, score in expected], rel=1e-5)
+        assert [hit.passage for hit in hits] == [by_id[hit.passage.id] for hit in hits]
 
 
-def test_a_word_that_is_asked_for_twice_counts_twice(zoo: Bm25Retriever) -> None:
+def test_repeated_query_word_counts_twice(zoo: Bm25Retriever) -> None:
     (once,), (twice,) = zoo.search(["otter", "otter otter"], 3)
     assert twice.score == pytest.approx(2 * once.score)
 
 
-def test_equal_scores_stand_by_id_as_text(zoo: Bm25Retriever) -> None:
+def test_ties_are_ordered_by_id_as_text(zoo: Bm25Retriever) -> None:
     (hits,) = zoo.search(["fish river"], 10)
     assert [hit.passage.id for hit in hits] == ["11", "2", "9"]
     assert hits[0].score == hits[1].score
     assert ids(zoo.search(["fish river"], 1)) == [["11"]]
 
 
-def test_what_matches_nothing_finds_nothing(zoo: Bm25Retriever) -> None:
+def test_query_without_matching_terms_finds_nothing(zoo: Bm25Retriever) -> None:
     assert zoo.search(["", "?!", "the of and", "xylophone"], 3) == [[], [], [], []]
     assert zoo.search([], 3) == []
     assert zoo.search(["otter"], 0) == [[]]
 
 
 @given(st.lists(st.floats(0, 4, width=16), min_size=1), st.integers(1, 12), st.integers(1, 5), st.randoms())
-def test_the_best_are_the_best(values: list[float], k: int, stretch: int, rng: Random) -> None:
+def test_best_selects_the_highest_scores(values: list[float], k: int, stretch: int, rng: Random) -> None:
     rank = list(range(len(values)))
     rng.shuffle(rank)
-    sorted_out = sorted((at for at in range(len(values)) if values[at] > 0), key=lambda at: (-values[at], rank[at]))
+    positive = (index for index in range(len(values)) if values[index] > 0)
+    expected = sorted(positive, key=lambda index: (-values[index], rank[index]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("agentgym_envs.retrieval.bm25._STRETCH", stretch)
-        found = best(np.array(values, dtype=np.float32), np.array(rank, dtype=np.int32), k)
-    assert found.tolist() == sorted_out[:k]
+        selected = best(np.array(values, dtype=np.float32), np.array(rank, dtype=np.int32), k)
+    assert selected.tolist() == expected[:k]
 
 
 @given(query=st.text())
-def test_any_text_may_be_asked(zoo: Bm25Retriever, query: str) -> None:
+def test_any_text_is_a_valid_query(zoo: Bm25Retriever, query: str) -> None:
     (hits,) = zoo.search([query], 2)
     assert len(hits) <= 2
 
 
-def test_threads_and_batches_find_what_one_call_does(retriever: Bm25Retriever, passages: list[Passage]) -> None:
-    asked = list(queries(passages, 200))
-    alone = [retriever.search([query], 3)[0] for query in asked]
-    assert retriever.search(asked, 3) == alone
+def test_threads_and_batches_find_the_same_passages(retriever: Bm25Retriever, passages: list[Passage]) -> None:
+    queries = list(make_queries(passages, 200))
+    expected = [retriever.search([query], 3)[0] for query in queries]
+    assert retriever.search(queries, 3) == expected
     with ThreadPoolExecutor(8) as threads:
-        assert [hits for (hits,) in threads.map(lambda query: retriever.search([query], 3), asked)] == alone
+        assert [hits for (hits,) in threads.map(lambda query: retriever.search([query], 3), queries)] == expected
 
 
-def _search_in_child(retriever: Bm25Retriever, asked: list[str], found: multiprocessing.SimpleQueue[object]) -> None:
-    found.put(ids(retriever.search(asked, 3)))
+def _search_in_child(
+    retriever: Bm25Retriever, queries: list[str], results: multiprocessing.SimpleQueue[object]
+) -> None:
+    results.put(ids(retriever.search(queries, 3)))
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of Python 3.12, at a fork
-def test_a_fork_searches_on(retriever: Bm25Retriever, passages: list[Passage]) -> None:
-    asked = list(queries(passages, 20))
-    before = ids(retriever.search(asked, 3))
+def test_forked_process_can_search(retriever: Bm25Retriever, passages: list[Passage]) -> None:
+    queries = list(make_queries(passages, 20))
+    expected = ids(retriever.search(queries, 3))
     context = multiprocessing.get_context("fork")
-    found = context.SimpleQueue()
-    child = context.Process(target=_search_in_child, args=(retriever, asked, found))
+    results = context.SimpleQueue()
+    child = context.Process(target=_search_in_child, args=(retriever, queries, results))
     child.start()
-    assert found.get() == before
+    assert results.get() == expected
     child.join()
     assert child.exitcode == 0
 
 
-def test_the_index_lies_in_files_not_in_memory(retriever: Bm25Retriever) -> None:
+def test_index_is_memory_mapped(retriever: Bm25Retriever) -> None:
     assert all(isinstance(retriever._scorer.scores[part], np.memmap) for part in ("data", "indices", "indptr"))
 
 
-def test_an_index_is_built_once_per_corpus(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_is_built_once_per_corpus(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = open_retriever(f"bm25:{corpus}")
-    found = first.search(["state of the art"], 2)
+    hits = first.search(["state of the art"], 2)
     first.close()
     monkeypatch.setattr("agentgym_envs.retrieval.bm25.build_index", None)
-    again = open_retriever(f"bm25:{corpus}")
-    assert again.search(["state of the art"], 2) == found
-    again.close()
+    second = open_retriever(f"bm25:{corpus}")
+    assert second.search(["state of the art"], 2) == hits
+    second.close()
 
 
-def test_another_state_of_the_corpus_is_another_index(tmp_path: Path) -> None:
+def test_changed_corpus_gets_a_new_index(tmp_path: Path) -> None:
     corpus = tmp_path / "c.jsonl"
     for word in ("heron", "kingfisher"):
         corpus.write_text(json.dumps({"id": "1", "text": word}) + "\n")
@@ -150,17 +153,17 @@ def test_another_state_of_the_corpus_is_another_index(tmp_path: Path) -> None:
         retriever.close()
 
 
-def test_the_quicker_of_two_builders_wins(cache: Path) -> None:
+def test_first_of_two_concurrent_builds_is_used(cache: Path) -> None:
     def passages() -> list[Passage]:
-        quicker.append(cached_index("race", lambda: ZOO))
+        faster.append(cached_index("race", lambda: ZOO))
         return ZOO
 
-    quicker: list[Path] = []
-    assert [cached_index("race", passages)] == quicker
+    faster: list[Path] = []
+    assert [cached_index("race", passages)] == faster
     assert not list((cache / "agentgym" / "bm25").glob(".building-*"))
 
 
-def test_a_broken_corpus_leaves_no_index(tmp_path: Path, cache: Path) -> None:
+def test_invalid_corpus_leaves_no_index(tmp_path: Path, cache: Path) -> None:
     (tmp_path / "c.jsonl").write_text('{"id": "1", "text": "fine"}\nnot fine\n')
     before = set((cache / "agentgym" / "bm25").iterdir())
     with pytest.raises(CorpusError, match="line 2"):
@@ -168,7 +171,7 @@ def test_a_broken_corpus_leaves_no_index(tmp_path: Path, cache: Path) -> None:
     assert set((cache / "agentgym" / "bm25").iterdir()) == before
 
 
-def test_what_is_no_index_is_refused(tmp_path: Path) -> None:
+def test_invalid_index_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds no bm25 index; `searchqa-index CORPUS"):
         Bm25Retriever(tmp_path)
     (tmp_path / "bm25.json").write_text('{"format": 0}')

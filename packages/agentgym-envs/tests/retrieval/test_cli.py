@@ -1,4 +1,4 @@
-"""The commands `serve` and `searchqa-index`, as a user runs them."""
+"""Tests of the commands `serve` and `searchqa-index` with retrievers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agentgym_envs.cli.main import searchqa_index, serve
 from agentgym_envs.retrieval import Passage, open_retriever
 from patience import PATIENCE, eventually
 from serve_process import serve_process
-from small_corpus import ids, retrieve, runs
+from small_corpus import ids, is_running, retrieve
 
 
 def command(function: str, *arguments: object) -> list[str]:
@@ -21,39 +21,41 @@ def command(function: str, *arguments: object) -> list[str]:
 
 
 @pytest.mark.long
-def test_serve_until_ctrl_c(corpus: Path) -> None:
+def test_serve_searches_until_ctrl_c(corpus: Path) -> None:
     with serve_process("--retriever", f"bm25:{corpus}", "--max-batch", "2") as server:
         assert server.line.endswith(f", /retrieve from bm25:{corpus}\n")
         (row,) = retrieve(server.url, queries=["crème brûlée"], topk=1).json()["result"]
         assert row[0]["id"] == "awk-2"
-        refused = retrieve(server.url, queries="crème brûlée")
-        assert (refused.status_code, refused.json()["error"]["type"]) == (422, "invalid")
-        crowded = retrieve(server.url, queries=["a", "b", "c"])
-        assert (crowded.status_code, crowded.json()["error"]["type"]) == (422, "invalid")
-        assert "has 3 queries; the server accepts 2" in crowded.json()["error"]["message"]
+        invalid = retrieve(server.url, queries="crème brûlée")
+        assert (invalid.status_code, invalid.json()["error"]["type"]) == (422, "invalid")
+        too_many = retrieve(server.url, queries=["a", "b", "c"])
+        assert (too_many.status_code, too_many.json()["error"]["type"]) == (422, "invalid")
+        assert "has 3 queries; the server accepts 2" in too_many.json()["error"]["message"]
         server.process.send_signal(signal.SIGINT)
         assert server.process.wait(PATIENCE) == 0
-        # A request may count as on its way for a moment after its client has the answer.
-        said = [line for line in server.errors() if "pending request" not in line]
-        assert said == [f"Loading bm25:{corpus}", "Stopped."]
+        # A request may count as pending for a moment after its client has the response.
+        lines = [line for line in server.errors() if "pending request" not in line]
+        assert lines == [f"Loading bm25:{corpus}", "Stopped."]
 
 
 @pytest.mark.parametrize(
-    ("spec", "code", "says"),
+    ("spec", "status", "message"),
     [
         ("elastic", 2, "There is no retriever 'elastic'; there are bm25"),
         ("bm25:nowhere.jsonl", 2, "There is no corpus nowhere.jsonl"),
         ("http://127.0.0.1:9", 1, "http://127.0.0.1:9/retrieve can't be searched"),
     ],
 )
-def test_serve_says_what_is_wrong(spec: str, code: int, says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert serve(["--retriever", spec, "--port", "0"]) == code
+def test_serve_reports_unusable_retrievers(
+    spec: str, status: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert serve(["--retriever", spec, "--port", "0"]) == status
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("serve: ")
-    assert says in last
+    assert message in last
 
 
-def test_index_for_bm25(
+def test_bm25_index_is_built_and_replaced_on_request(
     corpus: Path, tmp_path: Path, passages: list[Passage], capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "deep" / "index"
@@ -74,7 +76,7 @@ def test_index_for_bm25(
 
 
 @pytest.mark.long
-def test_index_for_lucene_is_the_default(
+def test_lucene_index_is_the_default(
     java: None, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "index"
@@ -86,7 +88,7 @@ def test_index_for_lucene_is_the_default(
 
 
 @pytest.mark.parametrize("backend", ["bm25", "pyserini"])
-def test_a_bad_corpus_leaves_nothing(backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_corpus_leaves_no_files(backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "c.jsonl").write_text('{"id": "1", "text": "a heron"}\n{}\n')
     assert searchqa_index([str(tmp_path / "c.jsonl"), str(tmp_path / "out"), "--backend", backend]) == 2
     assert "c.jsonl, line 2: it has neither text nor contents" in capsys.readouterr().err
@@ -97,42 +99,42 @@ def test_a_bad_corpus_leaves_nothing(backend: str, tmp_path: Path, capsys: pytes
 
 @pytest.mark.long
 @pytest.mark.parametrize("backend", ["bm25", "pyserini"])
-def test_ctrl_c_leaves_nothing_half(java: None, backend: str, tmp_path: Path) -> None:
+def test_ctrl_c_leaves_no_partial_index(java: None, backend: str, tmp_path: Path) -> None:
     corpus = tmp_path / "c.jsonl"
     row = '{"id": "%d", "text": "%s"}\n'
     words = " ".join(f"word{number}" for number in range(60))
     corpus.write_text("".join(row % (number, words) for number in range(60_000)))
-    run = command("searchqa_index", corpus, tmp_path / "out", "--backend", backend)
-    with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    arguments = command("searchqa_index", corpus, tmp_path / "out", "--backend", backend)
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         lines = iter(process.stderr.readline, "")
-        until = "indexing" if backend == "pyserini" else "reading"
-        assert any(line.startswith(until) for line in lines)
-        java_ = children(process.pid)
+        phase = "indexing" if backend == "pyserini" else "reading"
+        assert any(line.startswith(phase) for line in lines)
+        workers = child_pids(process.pid)
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE) == 130
         assert list(lines)[-1] == "searchqa-index: interrupted.\n"
-    eventually(lambda: not any(map(runs, java_)))
+    eventually(lambda: not any(map(is_running, workers)))
     assert [path.name for path in tmp_path.iterdir()] == ["c.jsonl"]
 
 
-def children(pid: int) -> list[int]:
-    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
-    return [int(line) for line in listed.stdout.split()]
+def child_pids(pid: int) -> list[int]:
+    completed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    return [int(line) for line in completed.stdout.split()]
 
 
 @pytest.mark.parametrize("main", [serve, searchqa_index])
-def test_wrong_flags(main: object, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_flags_are_refused(main: object, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["--nonsense", "1"])  # type: ignore[operator]
     assert end.value.code == 2
 
 
 @pytest.mark.parametrize("function", ["serve", "searchqa_index"])
-def test_help_loads_nothing_heavy(function: str) -> None:
+def test_help_loads_no_heavy_packages(function: str) -> None:
     script = command(function)[2].replace(f"sys.exit({function}())", "")
     show = f"{script}\ntry:\n    {function}(['--help'])\nexcept SystemExit as end:\n    print(end.code, *sys.modules)"
-    told = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True)
-    code, *loaded = told.stdout.splitlines()[-1].split()
-    assert code == "0"
-    assert not {"bm25s", "fastapi", "httpx", "torch", "uvicorn", "Stemmer"} & set(loaded)
+    completed = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True)
+    status, *modules = completed.stdout.splitlines()[-1].split()
+    assert status == "0"
+    assert not {"bm25s", "fastapi", "httpx", "torch", "uvicorn", "Stemmer"} & set(modules)

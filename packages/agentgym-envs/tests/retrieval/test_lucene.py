@@ -1,4 +1,4 @@
-"""Lucene in a process of its own: many callers, what happens when somebody dies, and what it refuses."""
+"""Tests of Lucene in a worker process: concurrent callers, ending processes, and refused indexes."""
 
 from __future__ import annotations
 
@@ -21,52 +21,52 @@ from agentgym_envs.retrieval.http import HttpRetriever
 from agentgym_envs.retrieval.indexing import make_index
 from agentgym_envs.retrieval.lucene import LuceneRetriever, index_folder
 from patience import eventually
-from small_corpus import ids, queries, runs, write_corpus
+from small_corpus import ids, is_running, make_queries, write_corpus
 
 
-def test_it_finds_passages_whole(lucene: LuceneRetriever, passages: list[Passage]) -> None:
-    known = {passage.id: passage for passage in passages}
+def test_hits_contain_complete_passages(lucene: LuceneRetriever, passages: list[Passage]) -> None:
+    by_id = {passage.id: passage for passage in passages}
     for (hit,) in lucene.search([passage.contents for passage in passages[:12]], 1):
-        assert hit.passage == known[hit.passage.id]
+        assert hit.passage == by_id[hit.passage.id]
     assert ids(lucene.search(["creme brulee", "crème brûlée"], 1)) == [[], ["awk-2"]]
 
 
-def test_bm25_in_process_agrees(lucene: LuceneRetriever, passages: list[Passage], tmp_path: Path) -> None:
+def test_lucene_agrees_with_in_process_bm25(lucene: LuceneRetriever, passages: list[Passage], tmp_path: Path) -> None:
     build_index(passages, tmp_path)
-    asked = list(queries(passages, 300))
-    theirs, ours = lucene.search(asked, 3), Bm25Retriever(tmp_path).search(asked, 3)
-    same = [set(a) == set(b) for a, b in zip(ids(theirs), ids(ours), strict=True)]
-    assert sum(same) >= 0.95 * len(asked)
-    assert theirs[0][0].score == pytest.approx(ours[0][0].score, rel=0.05)
+    queries = list(make_queries(passages, 300))
+    by_lucene, by_bm25 = lucene.search(queries, 3), Bm25Retriever(tmp_path).search(queries, 3)
+    same = [set(a) == set(b) for a, b in zip(ids(by_lucene), ids(by_bm25), strict=True)]
+    assert sum(same) >= 0.95 * len(queries)
+    assert by_lucene[0][0].score == pytest.approx(by_bm25[0][0].score, rel=0.05)
 
 
-def test_many_callers_at_once(lucene: LuceneRetriever, passages: list[Passage]) -> None:
-    asked = list(queries(passages, 160))
-    together = lucene.search(asked, 3)
+def test_concurrent_searches_match_one_batch(lucene: LuceneRetriever, passages: list[Passage]) -> None:
+    queries = list(make_queries(passages, 160))
+    batch = lucene.search(queries, 3)
 
-    def alone(number: int) -> bool:
+    def matches(number: int) -> bool:
         k = 1 + number % 3
-        return ids(lucene.search([asked[number]], k)) == [[hit.passage.id for hit in together[number][:k]]]
+        return ids(lucene.search([queries[number]], k)) == [[hit.passage.id for hit in batch[number][:k]]]
 
     with ThreadPoolExecutor(16) as threads:
-        assert all(threads.map(alone, range(len(asked))))
+        assert all(threads.map(matches, range(len(queries))))
 
 
-def test_what_matches_nothing_finds_nothing(lucene: LuceneRetriever) -> None:
+def test_query_without_matching_terms_finds_nothing(lucene: LuceneRetriever) -> None:
     assert lucene.search(["", "?!", "the of and", "xylophone"], 3) == [[], [], [], []]
     assert lucene.search([], 3) == []
     assert lucene.search(["naïve"], 0) == [[]]
 
 
-def test_any_text_may_be_asked(lucene: LuceneRetriever) -> None:
+def test_any_text_is_a_valid_query(lucene: LuceneRetriever) -> None:
     long = " ".join(f"{a}{b}" for a in "abcdefghijklmnopqrstuvwxyz" for b in "abcdefghijklmnopqrstuvwxyz" * 2)
-    odd = [long, "lone \ud800 surrogate", "\x00", "🦆" * 50, "title:naive AND (", "*", "\n"]
-    assert len(lucene.search(odd, 2)) == len(odd)
+    unusual = [long, "lone \ud800 surrogate", "\x00", "🦆" * 50, "title:naive AND (", "*", "\n"]
+    assert len(lucene.search(unusual, 2)) == len(unusual)
     assert ids(lucene.search(["naïve 🦆"], 1)) == [["awk-2"]]
 
 
 @pytest.mark.long
-def test_a_killed_worker_is_a_fault_and_the_next_search_has_another(lucene: LuceneRetriever) -> None:
+def test_killed_worker_is_a_fault_and_is_replaced(lucene: LuceneRetriever) -> None:
     lucene.search(["naïve"], 1)
     first = lucene.worker_pid
     assert first is not None
@@ -74,50 +74,51 @@ def test_a_killed_worker_is_a_fault_and_the_next_search_has_another(lucene: Luce
     before = worker._asked
     os.kill(first, signal.SIGSTOP)
     with ThreadPoolExecutor(4) as threads:
-        waiting = [threads.submit(lucene.search, ["naïve"], 1) for _ in range(4)]
+        pending = [threads.submit(lucene.search, ["naïve"], 1) for _ in range(4)]
         eventually(lambda: worker._asked == before + 4)
         os.kill(first, signal.SIGKILL)
-        for future in waiting:
+        for future in pending:
             with pytest.raises(EnvFault, match="The process that runs Lucene ended by signal 9"):
                 future.result()
     assert ids(lucene.search(["naïve"], 1)) == [["awk-2"]]
     assert lucene.worker_pid != first
-    assert not runs(first)
+    assert not is_running(first)
 
 
-def test_a_server_over_lucene(
-    lucene: LuceneRetriever, passages: list[Passage], serving: Callable[[Retriever], AbstractContextManager[str]]
+def test_lucene_is_served_over_http(
+    lucene: LuceneRetriever,
+    passages: list[Passage],
+    serve_retriever: Callable[[Retriever], AbstractContextManager[str]],
 ) -> None:
-    asked = list(queries(passages, 48))
-    with serving(lucene) as url, ThreadPoolExecutor(8) as threads:
+    queries = list(make_queries(passages, 48))
+    with serve_retriever(lucene) as url, ThreadPoolExecutor(8) as threads:
         client = HttpRetriever(url)
-        assert [hits for (hits,) in threads.map(lambda query: client.search([query], 3), asked)] == lucene.search(
-            asked, 3
-        )
+        results = [hits for (hits,) in threads.map(lambda query: client.search([query], 3), queries)]
+        assert results == lucene.search(queries, 3)
         client.close()
 
 
-def _search_in_child(retriever: LuceneRetriever, found: multiprocessing.SimpleQueue[object]) -> None:
-    found.put((ids(retriever.search(["naïve"], 1)), retriever.worker_pid))
+def _search_in_child(retriever: LuceneRetriever, results: multiprocessing.SimpleQueue[object]) -> None:
+    results.put((ids(retriever.search(["naïve"], 1)), retriever.worker_pid))
     retriever.close()
 
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of Python 3.12, at a fork
-def test_a_fork_has_a_worker_of_its_own(lucene: LuceneRetriever) -> None:
+def test_forked_process_starts_its_own_worker(lucene: LuceneRetriever) -> None:
     lucene.search(["naïve"], 1)
-    ours = lucene.worker_pid
+    parent_worker = lucene.worker_pid
     context = multiprocessing.get_context("fork")
-    found = context.SimpleQueue()
-    child = context.Process(target=_search_in_child, args=(lucene, found))
+    results = context.SimpleQueue()
+    child = context.Process(target=_search_in_child, args=(lucene, results))
     child.start()
-    rows, theirs = found.get()
+    rows, child_worker = results.get()
     child.join()
     assert (rows, child.exitcode) == ([["awk-2"]], 0)
-    assert theirs != ours
-    eventually(lambda: not runs(theirs))
+    assert child_worker != parent_worker
+    eventually(lambda: not is_running(child_worker))
     assert ids(lucene.search(["naïve"], 1)) == [["awk-2"]]
-    assert lucene.worker_pid == ours
+    assert lucene.worker_pid == parent_worker
 
 
 OWNER = """
@@ -134,7 +135,7 @@ signal.pause()
 
 
 @pytest.mark.long
-def test_no_worker_outlives_its_owner(lucene_index: Path) -> None:
+def test_worker_ends_with_its_owner(lucene_index: Path) -> None:
     command = [
         sys.executable,
         "-c",
@@ -146,27 +147,27 @@ def test_no_worker_outlives_its_owner(lucene_index: Path) -> None:
         assert owner.stdout is not None
         child, worker = map(int, owner.stdout.readline().split())
         try:
-            assert runs(worker)
+            assert is_running(worker)
             owner.kill()
-            eventually(lambda: not runs(worker))
-            assert runs(child)
+            eventually(lambda: not is_running(worker))
+            assert is_running(child)
         finally:
             os.kill(child, signal.SIGKILL)
 
 
 @pytest.mark.long
-def test_closing_ends_the_worker(lucene_index: Path) -> None:
+def test_close_ends_the_worker(lucene_index: Path) -> None:
     retriever = open_retriever(f"pyserini:{lucene_index}?threads=2&heap=256m")
-    inner = retriever._shared.retriever  # type: ignore[attr-defined]
-    assert inner.worker_pid is None
+    shared = retriever._shared.retriever  # type: ignore[attr-defined]
+    assert shared.worker_pid is None
     retriever.search(["naïve"], 1)
-    worker = inner.worker_pid
+    worker = shared.worker_pid
     retriever.close()
     retriever.close()
-    assert not runs(worker)
+    assert not is_running(worker)
 
 
-def test_a_name_that_is_no_index(java: None) -> None:
+def test_unknown_prebuilt_index_is_refused_with_a_suggestion(java: None) -> None:
     retriever = open_retriever("pyserini:wikipedia-dpr-100")
     with pytest.raises(
         ValueError, match="no prebuilt index of Pyserini's of that name; did you mean wikipedia-dpr-100w"
@@ -176,7 +177,7 @@ def test_a_name_that_is_no_index(java: None) -> None:
 
 
 @pytest.mark.long
-def test_a_dense_index_needs_faiss(java: None, tmp_path: Path) -> None:
+def test_dense_index_needs_faiss(java: None, tmp_path: Path) -> None:
     (tmp_path / "docid").write_text("1\n")
     retriever = open_retriever(f"pyserini:{tmp_path}?encoder=facebook/dpr-question_encoder-multiset-base")
     with pytest.raises(ValueError, match="uv pip install faiss-cpu"):
@@ -185,7 +186,7 @@ def test_a_dense_index_needs_faiss(java: None, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_an_index_that_lucene_cannot_read_is_a_fault_with_its_words(java: None, tmp_path: Path) -> None:
+def test_unreadable_index_is_a_fault_with_the_output_of_lucene(java: None, tmp_path: Path) -> None:
     (tmp_path / "segments_1").write_bytes(b"no index")
     retriever = open_retriever(f"pyserini:{tmp_path}")
     with pytest.raises(EnvFault, match=r"(?s)ended with status 1\. Its last output: .*segments_1"):
@@ -194,7 +195,7 @@ def test_an_index_that_lucene_cannot_read_is_a_fault_with_its_words(java: None, 
 
 
 @pytest.mark.long
-def test_an_index_that_is_not_whole_is_noticed(java: None, tmp_path: Path) -> None:
+def test_incomplete_index_is_detected(java: None, tmp_path: Path) -> None:
     (tmp_path / "input").mkdir()
     write_corpus(tmp_path / "input" / "part.jsonl", [Passage("1", "a", "heron")])
     with pytest.raises(ValueError, match="Lucene indexed 1 of 2 passages; the index is incomplete"):
@@ -202,12 +203,12 @@ def test_an_index_that_is_not_whole_is_noticed(java: None, tmp_path: Path) -> No
 
 
 @pytest.mark.long
-def test_an_index_made_by_several_threads_holds_all(
+def test_index_built_by_several_threads_is_complete(
     java: None, tmp_path: Path, corpus: Path, passages: list[Passage]
 ) -> None:
-    told: list[tuple[str, int]] = []
-    make_index(corpus, tmp_path / "out", threads=3, told=lambda doing, read: told.append((doing, read)))
-    assert told == [("reading", 1_000), ("indexing", len(passages))]
+    progress: list[tuple[str, int]] = []
+    make_index(corpus, tmp_path / "out", threads=3, told=lambda phase, count: progress.append((phase, count)))
+    assert progress == [("reading", 1_000), ("indexing", len(passages))]
     retriever = open_retriever(f"pyserini:{tmp_path / 'out'}")
     (hits,) = retriever.search([passages[-1].text], 1)
     assert hits[0].passage == passages[-1]

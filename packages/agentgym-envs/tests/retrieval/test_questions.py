@@ -1,4 +1,4 @@
-"""Question files as they are published, and how many of their passages are found."""
+"""Tests of reading published question files and of the recall of their gold passages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ HOTPOT = {
     "supporting_facts": FACTS,
     "context": [["Ham", []]],
 }
-BOTH = frozenset({"Ham", "O'Neil"})
+GOLD_TITLES = frozenset({"Ham", "O'Neil"})
 
 
 @pytest.mark.parametrize(
@@ -54,30 +54,30 @@ BOTH = frozenset({"Ham", "O'Neil"})
          Question("Who?", ("me",), context="c")),
         ("q.jsonl", [{"question": "Who?", "answer": ["me"]}], Question("Who?", ("me",))),
         ("q.json", SQUAD, Question("Who is mayor?", ("O'Neil",), context=PARAGRAPH)),
-        ("q.json", [HOTPOT], Question("Who is mayor?", ("O'Neil",), titles=BOTH)),
+        ("q.json", [HOTPOT], Question("Who is mayor?", ("O'Neil",), titles=GOLD_TITLES)),
         ("q.jsonl", [HOTPOT | {"supporting_facts": {"title": ["Ham", "O'Neil"], "sent_id": [0, 0]}}],
-         Question("Who is mayor?", ("O'Neil",), titles=BOTH)),
+         Question("Who is mayor?", ("O'Neil",), titles=GOLD_TITLES)),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_questions_as_they_are_published(
-    tmp_path: Path, name: str, content: Any, expected: Question, mark: str
+@pytest.mark.parametrize("byte_order_mark", ["", "\ufeff"])
+def test_published_question_formats_are_read(
+    tmp_path: Path, name: str, content: Any, expected: Question, byte_order_mark: str
 ) -> None:
     lines = name.endswith("l")
     text = "\n\n".join(map(json.dumps, content)) if lines else json.dumps(content, indent=1)
-    (tmp_path / name).write_text(mark + text, encoding="utf-8")
+    (tmp_path / name).write_text(byte_order_mark + text, encoding="utf-8")
     assert list(read_questions(tmp_path / name)) == [expected]
 
 
-@pytest.mark.parametrize("ending", ["json", "jsonl"])
-def test_lines_are_lines_whatever_they_say(tmp_path: Path, ending: str) -> None:
-    (tmp_path / f"q.{ending}").write_text(
+@pytest.mark.parametrize("suffix", ["json", "jsonl"])
+def test_json_lines_are_recognized_with_either_suffix(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / f"q.{suffix}").write_text(
         '\n{"question": "What?", "answer": "data"}\n{"question": "Who?", "answer": "me"}\n'
     )
-    assert [question.answers for question in read_questions(tmp_path / f"q.{ending}")] == [("data",), ("me",)]
+    assert [question.answers for question in read_questions(tmp_path / f"q.{suffix}")] == [("data",), ("me",)]
 
 
-def beir(folder: Path) -> Path:
+def write_beir(folder: Path) -> Path:
     (folder / "qrels").mkdir()
     (folder / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\nq1\td2\t2\nq2\td1\t0\n")
     queries = [{"_id": "q1", "text": "mayor of Ham", "metadata": {}}, {"_id": "q2", "text": "king"}]
@@ -85,12 +85,12 @@ def beir(folder: Path) -> Path:
     return folder / "queries.jsonl"
 
 
-def test_queries_of_beir_that_something_is_judged_right_for(tmp_path: Path) -> None:
-    assert list(read_questions(beir(tmp_path))) == [Question("mayor of Ham", ids=frozenset({"d1", "d2"}))]
+def test_beir_queries_with_relevant_passages_are_read(tmp_path: Path) -> None:
+    assert list(read_questions(write_beir(tmp_path))) == [Question("mayor of Ham", ids=frozenset({"d1", "d2"}))]
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "says"),
+    ("name", "content", "message"),
     [
         ("q.jsonl", '{"question": "a", "answer": "b"}\n\n{"text": "a"}', r"line 3, is not a question; expected"),
         ("q.json", '[{"question": "a", "answer": "b"}, 3]', r"q\.json, entry 2, is not a question"),
@@ -100,49 +100,50 @@ def test_queries_of_beir_that_something_is_judged_right_for(tmp_path: Path) -> N
         ("q.json", "3", r"q\.json contains no questions; expected"),
     ],
 )
-def test_what_is_no_question_is_named(tmp_path: Path, name: str, content: str, says: str) -> None:
+def test_invalid_question_is_reported_with_its_position(tmp_path: Path, name: str, content: str, message: str) -> None:
     (tmp_path / name).write_text(content)
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match=message):
         list(read_questions(tmp_path / name))
 
 
-class Shelf:
-    """Finds the same passages for everything."""
+class ConstantRetriever:
+    """A retriever that returns the same passages for every query."""
 
-    found = (Passage("1", "King", "No king."), Passage("2", "Ham", PARAGRAPH), Passage("3", "O'Neil", "A man."))
+    passages = (Passage("1", "King", "No king."), Passage("2", "Ham", PARAGRAPH), Passage("3", "O'Neil", "A man."))
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
-        return [[Hit(passage, 1.0) for passage in self.found[:k]] for _ in queries]
+        return [[Hit(passage, 1.0) for passage in self.passages[:k]] for _ in queries]
 
     def close(self) -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("question", "shares"),
+    ("question", "recalls"),
     [
         (Question("?", ids=frozenset({"2", "9"})), [0, 0.5, 0.5]),
-        (Question("?", ("x",), titles=BOTH), [0, 0.5, 1]),
+        (Question("?", ("x",), titles=GOLD_TITLES), [0, 0.5, 1]),
         (Question("?", ("x",), context=f" {PARAGRAPH.replace(' ', '  ')}"), [0, 1, 1]),
         (Question("?", ("king",)), [1, 1, 1]),
         (Question("?", ("the O'Neil!",)), [0, 1, 1]),
         (Question("?", ("O'Nei",)), [0, 0, 0]),
     ],
 )
-def test_the_share_of_gold_passages_among_the_first(question: Question, shares: list[float]) -> None:
-    assert gold_recall(Shelf(), [question], (1, 2, 3)) == (dict(zip((1, 2, 3), shares, strict=True)), 1)
-    both = gold_recall(Shelf(), [question, Question("?", ids=frozenset({"9"}))] * 300, (1, 2, 3))
-    assert both == ({k: share / 2 for k, share in zip((1, 2, 3), shares, strict=True)}, 600)
+def test_gold_recall_at_several_cutoffs(question: Question, recalls: list[float]) -> None:
+    retriever = ConstantRetriever()
+    assert gold_recall(retriever, [question], (1, 2, 3)) == (dict(zip((1, 2, 3), recalls, strict=True)), 1)
+    mean = gold_recall(retriever, [question, Question("?", ids=frozenset({"9"}))] * 300, (1, 2, 3))
+    assert mean == ({k: recall / 2 for k, recall in zip((1, 2, 3), recalls, strict=True)}, 600)
 
 
-def test_without_questions_there_is_no_recall() -> None:
+def test_recall_of_no_questions_is_an_error() -> None:
     with pytest.raises(ValueError, match="no questions"):
-        gold_recall(Shelf(), [], (1,))
+        gold_recall(ConstantRetriever(), [], (1,))
 
 
-def test_an_index_and_its_recall_in_one_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_searchqa_index_prints_the_recall_of_questions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"_id": "d1", "title": "Ham", "text": PARAGRAPH}, {"_id": "d2", "title": "King", "text": "A mayor rules."}]
     (tmp_path / "corpus.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    questions = beir(tmp_path)
+    questions = write_beir(tmp_path)
     out = tmp_path / "index"
     assert (
         searchqa_index([str(tmp_path / "corpus.jsonl"), str(out), "--backend", "bm25", "--questions", str(questions)])

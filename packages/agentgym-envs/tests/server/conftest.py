@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # so that tests, and workers, can import what lies here
+sys.path.insert(0, str(Path(__file__).parent))  # so that tests and workers can import the modules in this folder
 
 import strange_worlds
 from agentgym_envs.server.app import build_app
@@ -18,27 +18,30 @@ from app_client import Client
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Client]]:
-    """`serve(**settings)`: a client of an app with the strange worlds. In the end no world is left."""
-    strange_worlds.forget()
+    """A function of settings that returns a client of an app with the environments of `strange_worlds`.
+
+    All environments must be closed after the test.
+    """
+    strange_worlds.clear_state()
     with ExitStack() as stack:
 
-        def served(**settings: Any) -> Client:
+        def make_client(**settings: Any) -> Client:
             app = build_app(Settings(world=strange_worlds.WORLDS, **settings), grace=5.0)
             return stack.enter_context(Client(app, raise_server_exceptions=False))
 
-        yield served
-        strange_worlds.let_go()
+        yield make_client
+        strange_worlds.release_all()
     assert strange_worlds.all_closed()
 
 
 @pytest.fixture(scope="module")
-def asked() -> Iterator[Client]:
-    """A client of an app whose sessions don't matter: for what is refused."""
+def shared_client() -> Iterator[Client]:
+    """A client of an app that the tests of a module share, for requests that are refused."""
     with Client(build_app(Settings(world=strange_worlds.WORLDS)), raise_server_exceptions=False) as client:
         yield client
 
 
 @pytest.fixture
 def client(serve: Callable[..., Client]) -> Client:
-    """A client of an app with the strange worlds."""
+    """A client of an app with the environments of `strange_worlds`."""
     return serve()

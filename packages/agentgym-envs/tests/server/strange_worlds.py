@@ -1,4 +1,4 @@
-"""Worlds of the server's tests: Door, and whatever a world may do to a server that holds it."""
+"""Environments for the server tests: Door, with actions that block, fail or return unusual values."""
 
 from __future__ import annotations
 
@@ -18,48 +18,48 @@ QUICK, WAITING, BOUND = "strange/Quick-v0", "strange/Waiting-v0", "strange/Bound
 WORLDS = tuple(f"strange_worlds:{world}" for world in (QUICK, WAITING, BOUND))
 
 gates: dict[str, threading.Event] = {}
-"""What `wait NAME` waits for, in the server's own process."""
-begun: dict[str, threading.Event] = {}
-"""Set once it does."""
-living: set[int] = set()
-"""The worlds that were made and not closed."""
+"""The events that `wait NAME` waits for, in the server's own process."""
+blocked: dict[str, threading.Event] = {}
+"""Events that are set once `wait NAME` waits."""
+open_envs: set[int] = set()
+"""Ids of the environments that were created and not closed."""
 
 
-def picture() -> NDArray[np.uint8]:
-    """What worlds show: (2, 3, 3)."""
+def image() -> NDArray[np.uint8]:
+    """Return what environments render, of shape (2, 3, 3)."""
     return np.arange(18, dtype=np.uint8).reshape(2, 3, 3) * 14
 
 
-def forget() -> None:
-    """Begin as if nothing had happened."""
+def clear_state() -> None:
+    """Clear the state that earlier tests left."""
     gates.clear()
-    begun.clear()
-    living.clear()
+    blocked.clear()
+    open_envs.clear()
 
 
-def wait_for(name: str) -> None:
-    """Return once a world waits for `name`."""
-    assert begun.setdefault(name, threading.Event()).wait(PATIENCE)
+def wait_until_blocked(name: str) -> None:
+    """Return once an environment waits for `name`."""
+    assert blocked.setdefault(name, threading.Event()).wait(PATIENCE)
 
 
-def let_go_on(name: str) -> None:
-    """Whoever waits for `name`, or will, goes on."""
+def release(name: str) -> None:
+    """End all present and future waiting for `name`."""
     gates.setdefault(name, threading.Event()).set()
 
 
-def let_go() -> None:
-    """Whoever waits has waited long enough."""
+def release_all() -> None:
+    """End all present waiting."""
     for gate in gates.values():
         gate.set()
 
 
 def all_closed() -> bool:
-    """Whether every world is closed, by and by: one that was let go of while it hung closes when it comes back."""
-    return eventually(lambda: not living)
+    """Wait until every environment is closed. A replaced environment closes only after its blocked call returns."""
+    return eventually(lambda: not open_envs)
 
 
 class Quick(Door):
-    """Door, played in the server's thread, with some actions that no world should have."""
+    """Door, executed in the server's thread, with actions that block or fail."""
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012
     client_options: ClassVar[frozenset[str]] = frozenset({"mood"})
@@ -72,19 +72,19 @@ class Quick(Door):
         if mood not in ("fine", "raw", "knotted"):
             raise ValueError(f"mood is fine or raw, not {mood!r}.")
         self.mood = mood
-        self.acted: list[str] = []
-        living.add(id(self))
+        self.actions: list[str] = []
+        open_envs.add(id(self))
 
     def _start(self, task: Task) -> str:
-        self.acted = []
+        self.actions = []
         return super()._start(task)
 
     def _act(self, action: str) -> Feedback:
-        self.acted.append(action)
+        self.actions.append(action)
         match action.split():
             case ["wait", name]:
                 gate = gates.setdefault(name, threading.Event())
-                begun.setdefault(name, threading.Event()).set()
+                blocked.setdefault(name, threading.Event()).set()
                 gate.wait(PATIENCE)
                 return Feedback(f"You waited for {name}.")
             case ["dawdle"]:
@@ -102,47 +102,47 @@ class Quick(Door):
                 return super()._act(action)
 
     def _raw(self) -> dict[str, Any]:
-        odd = {"nan": float("nan"), "half": "\ud83e", "seven": np.int64(7), "list": np.arange(2), "set": {1}}
-        knot: dict[str, Any] = {}
-        knot["knot"] = knot
-        return {"acted": len(self.acted)} | {"raw": odd, "knotted": knot}.get(self.mood, {})
+        unusual = {"nan": float("nan"), "half": "\ud83e", "seven": np.int64(7), "list": np.arange(2), "set": {1}}
+        cyclic: dict[str, Any] = {}
+        cyclic["knot"] = cyclic
+        return {"acted": len(self.actions)} | {"raw": unusual, "knotted": cyclic}.get(self.mood, {})
 
     def render(self) -> Any:
-        return picture() if self.render_mode == "rgb_array" else super().render()
+        return image() if self.render_mode == "rgb_array" else super().render()
 
     def close(self) -> None:
-        living.discard(id(self))
+        open_envs.discard(id(self))
 
 
 class Waiting(Quick):
-    """The same in a thread of its own."""
+    """`Quick`, executed in a thread of its own."""
 
     step_seconds: ClassVar[float] = 1.0
     step_waits: ClassVar[bool] = True
 
 
 class Bound(Waiting):
-    """The same, and no other thread may touch it."""
+    """`Waiting`, with a check that only the thread that created it uses it."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.thread = threading.get_ident()
 
     def _act(self, action: str) -> Feedback:
-        assert threading.get_ident() == self.thread, "another thread plays"
+        assert threading.get_ident() == self.thread, "step in another thread"
         return super()._act(action)
 
     @property
     def instructions(self) -> str:
-        assert threading.get_ident() == self.thread, "another thread asks"
+        assert threading.get_ident() == self.thread, "instructions in another thread"
         return super().instructions
 
     def oracle(self) -> str:
-        assert threading.get_ident() == self.thread, "another thread asks"
+        assert threading.get_ident() == self.thread, "oracle in another thread"
         return super().oracle()
 
     def close(self) -> None:
-        assert threading.get_ident() == self.thread, "another thread closes"
+        assert threading.get_ident() == self.thread, "close in another thread"
         super().close()
 
 

@@ -1,4 +1,4 @@
-"""`serve`, as a user starts it, calls it and ends it."""
+"""Tests of the command `serve`: a server process from start to shutdown, and errors in its settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from agentgym_envs.cli.main import serve
-from agentgym_envs.server.models import WorldSeen
+from agentgym_envs.server.models import EnvironmentInfo
 from agentgym_envs.server.serving import offer
 from patience import PATIENCE, all_end, eventually
 from serve_process import Serve, serve_process
@@ -20,17 +20,17 @@ from serve_process import Serve, serve_process
 TOKEN = "correct-horse-battery-staple"
 
 
-def held(client: httpx.Client) -> str:
-    """The path of a session of the world Held in which an episode has begun."""
-    made = client.post("/v1/sessions", json={"world": "held/Held-v0"})
-    assert made.status_code == 201
-    path = f"/v1/sessions/{made.json()['id']}"
+def start_episode(client: httpx.Client) -> str:
+    """Create a session of the blocking environment, start an episode and return the path of the session."""
+    response = client.post("/v1/sessions", json={"world": "held/Held-v0"})
+    assert response.status_code == 201
+    path = f"/v1/sessions/{response.json()['id']}"
     assert client.post(f"{path}/reset", json={"task": "door/train/1"}).json()["observation"] == "Knock 1 times."
     return path
 
 
-def test_a_server_from_its_first_line_to_its_last(tmp_path: Path) -> None:
-    """Everything a user does with one server, since starting one takes seconds."""
+def test_server_from_start_to_shutdown(tmp_path: Path) -> None:
+    """One test of everything that a user does with a server, since starting a server takes seconds."""
     (tmp_path / "token").write_text(TOKEN)
     (tmp_path / "token").chmod(0o600)
     flags = [
@@ -51,53 +51,53 @@ def test_a_server_from_its_first_line_to_its_last(tmp_path: Path) -> None:
             assert client.get(path).status_code == 401
         assert httpx.get(server.url.replace("//", f"//:{TOKEN}@") + "/v1/worlds").status_code == 200
         client.headers["Authorization"] = f"Bearer {TOKEN}"
-        session = held(client)
-        family = server.family()
-        assert len(family) == 2
-        with ThreadPoolExecutor(1) as elsewhere:
+        session = start_episode(client)
+        processes = server.family()
+        assert len(processes) == 2
+        with ThreadPoolExecutor(1) as executor:
             batch = {"calls": [{"session": session.rpartition("/")[2], "action": f"hold {tmp_path}"}]}
-            answer = elsewhere.submit(client.post, "/v1/step", json=batch)
+            response = executor.submit(client.post, "/v1/step", json=batch)
             eventually((tmp_path / "begun").exists)
             server.process.send_signal(signal.SIGINT)
-            refused = until_refused(server)
-            assert refused.json()["error"]["type"] == "closing"
-            assert refused.headers["Retry-After"].isdigit()
+            refusal = wait_for_refusal(server)
+            assert refusal.json()["error"]["type"] == "closing"
+            assert refusal.headers["Retry-After"].isdigit()
             (tmp_path / "go").touch()
-            assert answer.result().json()["outcome"]["observation"] == "You waited."
+            assert response.result().json()["outcome"]["observation"] == "You waited."
         assert server.process.wait(PATIENCE) == 0
         assert server.errors() == [
             "1 pending request(s) have 600 seconds to finish; Ctrl-C again stops immediately.",
             "Stopped.",
         ]
-        assert all_end(family[1:])
+        assert all_end(processes[1:])
 
 
-def until_refused(server: Serve) -> httpx.Response:
-    """The first answer that a server gives once it heard a signal."""
+def wait_for_refusal(server: Serve) -> httpx.Response:
+    """Send requests until the server is closing, and return its first refusal."""
     while True:
-        answer = httpx.get(f"{server.url}/v1/sessions/none", headers={"Authorization": f"Bearer {TOKEN}"})
-        if answer.status_code != 404:
-            assert answer.status_code == 503
-            return answer
+        response = httpx.get(f"{server.url}/v1/sessions/none", headers={"Authorization": f"Bearer {TOKEN}"})
+        if response.status_code != 404:
+            assert response.status_code == 503
+            return response
 
 
 @pytest.mark.long
-def test_calls_that_do_not_end_are_cut_off(tmp_path: Path) -> None:
+def test_pending_requests_are_refused_after_the_grace_period(tmp_path: Path) -> None:
     flags = ["--world", "blocking_world:held/Held-v0", "--grace", "0.2"]
     with (
         serve_process(*flags) as server,
         httpx.Client(base_url=server.url, timeout=PATIENCE) as client,
-        socket.create_connection((client.base_url.host, client.base_url.port or 0)) as half_said,
+        socket.create_connection((client.base_url.host, client.base_url.port or 0)) as incomplete_request,
     ):
         head = b"POST /v1/sessions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-        half_said.sendall(head + b"Content-Length: 20\r\n\r\n{")
-        session = held(client)
-        with ThreadPoolExecutor(1) as elsewhere:
-            answer = elsewhere.submit(client.post, f"{session}/step", json={"action": f"hold {tmp_path}"})
+        incomplete_request.sendall(head + b"Content-Length: 20\r\n\r\n{")
+        session = start_episode(client)
+        with ThreadPoolExecutor(1) as executor:
+            response = executor.submit(client.post, f"{session}/step", json={"action": f"hold {tmp_path}"})
             eventually((tmp_path / "begun").exists)
             server.process.send_signal(signal.SIGTERM)
-            assert answer.result().status_code == 503
-            assert answer.result().json()["error"]["type"] == "closing"
+            assert response.result().status_code == 503
+            assert response.result().json()["error"]["type"] == "closing"
         assert server.process.wait(PATIENCE) == 0
         assert server.errors() == [
             "2 pending request(s) have 0.2 seconds to finish; Ctrl-C again stops immediately.",
@@ -106,14 +106,14 @@ def test_calls_that_do_not_end_are_cut_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
+def test_second_ctrl_c_stops_immediately(tmp_path: Path) -> None:
     flags = ["--world", "blocking_world:held/Held-v0", "--workers", 2, "--grace", 600]
     with serve_process(*flags) as server, httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
-        session = held(client)
-        family = server.family()
-        assert len(family) == 3
-        with ThreadPoolExecutor(1) as elsewhere:
-            answer = elsewhere.submit(client.post, f"{session}/step", json={"action": f"hold {tmp_path}"})
+        session = start_episode(client)
+        processes = server.family()
+        assert len(processes) == 3
+        with ThreadPoolExecutor(1) as executor:
+            response = executor.submit(client.post, f"{session}/step", json={"action": f"hold {tmp_path}"})
             eventually((tmp_path / "begun").exists)
             server.process.send_signal(signal.SIGINT)
             assert server.process.stderr is not None
@@ -121,38 +121,39 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
             server.process.send_signal(signal.SIGINT)
             assert server.process.wait(PATIENCE) == 130
             with pytest.raises(httpx.HTTPError):
-                answer.result()
+                response.result()
         assert server.errors() == ["Stopped immediately."]
-        assert all_end(family[1:])
+        assert all_end(processes[1:])
 
 
 @pytest.mark.long
-def test_what_a_killed_server_started_ends_with_it() -> None:
+def test_workers_end_with_a_killed_server() -> None:
     with serve_process("--world", "blocking_world:held/Held-v0", "--workers", 2) as server:
         with httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
-            held(client)
-        family = server.family()
+            start_episode(client)
+        processes = server.family()
         server.process.kill()
-        assert len(family) == 3
-        assert all_end(family)
+        assert len(processes) == 3
+        assert all_end(processes)
 
 
-def test_the_first_line_tells_how_to_get_what_is_missing() -> None:
-    def seen(world: str, missing: str | None) -> WorldSeen:
+def test_first_line_reports_missing_packages() -> None:
+    def world_seen(world: str, missing: str | None) -> EnvironmentInfo:
         return {"id": world, "max_episode_steps": 9, "installed": missing is None, "missing": missing}
 
-    worlds = [seen("a/A-v0", None), seen("b/B-v0", "B needs a thing:\nrun `pip install thing`."), seen("c/C-v0", None)]
+    hint = "B needs a thing:\nrun `pip install thing`."
+    worlds = [world_seen("a/A-v0", None), world_seen("b/B-v0", hint), world_seen("c/C-v0", None)]
     assert offer(worlds, None) == "a/A-v0, c/C-v0; without b/B-v0: B needs a thing: run `pip install thing`."
     assert offer(worlds[:1], "bm25") == "a/A-v0, /retrieve from bm25"
 
 
-def said(capsys: pytest.CaptureFixture[str]) -> str:
-    """Standard error as one line, without the box that tyro draws."""
+def stderr_text(capsys: pytest.CaptureFixture[str]) -> str:
+    """Return standard error as one line, without the box that tyro draws."""
     return " ".join(re.sub("[│╭╮╰╯─]", " ", capsys.readouterr().err).split())
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "status", "message"),
     [
         (
             ["--host", "0.0.0.0"],
@@ -187,23 +188,23 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
         (["--grace", "nan"], 2, "--grace must be a number of seconds, not nan."),
         (["--trust-network"], 2, "Unrecognized options: --trust-network"),
     ],
-    ids=lambda part: " ".join(part) if isinstance(part, list) else "",
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_serve_says_what_is_wrong(
-    arguments: list[str], code: int, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_invalid_settings_are_reported(
+    arguments: list[str], status: int, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     token = tmp_path / "token"
     token.write_text(TOKEN)
     token.chmod(0o600)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        stands_for = {"TOKEN": str(token), "TAKEN": str(taken.getsockname()[1])}
-        assert ended([stands_for.get(word, word) for word in arguments]) == code
-    for name, value in stands_for.items():
-        says = says.replace(name, value)
-    assert says in said(capsys)
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        values = {"TOKEN": str(token), "TAKEN": str(occupied.getsockname()[1])}
+        assert exit_status([values.get(word, word) for word in arguments]) == status
+    for name, value in values.items():
+        message = message.replace(name, value)
+    assert message in stderr_text(capsys)
 
 
-def ended(arguments: list[str]) -> Any:
+def exit_status(arguments: list[str]) -> Any:
     try:
         return serve(arguments)
     except SystemExit as end:

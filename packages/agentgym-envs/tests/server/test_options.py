@@ -1,4 +1,4 @@
-"""What a client may ask of a world: no option that names a file, an address or a program, and none of a wrong type."""
+"""Tests of environment options: clients may set none that name files, addresses or programs, or of a wrong type."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import strange_worlds
 from agentgym_envs.core.registry import WORLDS
 from agentgym_envs.server.app import build_app
 from agentgym_envs.server.settings import Settings
-from app_client import Client, refused, told
+from app_client import Client, expect_error, expect_ok
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def client() -> Any:
         yield client
 
 
-def made(client: Client, world: str, **options: Any) -> Any:
+def create(client: Client, world: str, **options: Any) -> Any:
     return client.post("/v1/sessions", json={"world": f"agentgym/{world}-v0", "options": options})
 
 
@@ -34,9 +34,9 @@ def made(client: Client, world: str, **options: Any) -> Any:
         ("WebArena", {"observe": "page", "max_chars": 600, "screenshot": True}),
     ],
 )
-def test_what_a_client_may_set(client: Client, world: str, options: dict[str, Any]) -> None:
-    session = told(made(client, world, **options), 201)["id"]
-    assert told(client.ask(session, "tasks"))["total"] > 0
+def test_clients_may_set_safe_options(client: Client, world: str, options: dict[str, Any]) -> None:
+    session = expect_ok(create(client, world, **options), 201)["id"]
+    assert expect_ok(client.query(session, "tasks"))["total"] > 0
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,9 @@ def test_what_a_client_may_set(client: Client, world: str, options: dict[str, An
         ("TextCraft", "", 1),
     ],
 )
-def test_what_a_client_may_not_set(client: Client, world: str, option: str, value: Any) -> None:
-    said = refused(made(client, world, **{option: value}), 422, "invalid")
-    assert f"can't set {option}" in said and "render_mode" in said
+def test_clients_may_not_set_other_options(client: Client, world: str, option: str, value: Any) -> None:
+    message = expect_error(create(client, world, **{option: value}), 422, "invalid")
+    assert f"can't set {option}" in message and "render_mode" in message
 
 
 @pytest.mark.parametrize(
@@ -84,49 +84,49 @@ def test_what_a_client_may_not_set(client: Client, world: str, option: str, valu
         ("TextCraft", "render_mode"),
     ],
 )
-def test_a_value_of_a_wrong_kind_is_refused_in_a_sentence(client: Client, world: str, option: str) -> None:
+def test_value_of_a_wrong_type_is_refused_with_a_message(client: Client, world: str, option: str) -> None:
     for value in (-1, 1.5, "nonsense", [["boil"]], [None], {"boil": 1}):
-        assert len(refused(made(client, world, **{option: value}), 422, "invalid")) > 20
+        assert len(expect_error(create(client, world, **{option: value}), 422, "invalid")) > 20
 
 
-def test_a_huge_number_of_distractors_is_all_there_are(client: Client) -> None:
-    session = told(made(client, "TextCraft", distractors=2**62), 201)["id"]
-    told(client.reset(session))
+def test_huge_number_of_distractors_means_all(client: Client) -> None:
+    session = expect_ok(create(client, "TextCraft", distractors=2**62), 201)["id"]
+    expect_ok(client.reset(session))
 
 
-def test_every_client_option_is_one_of_the_world(client: Client) -> None:
+def test_client_options_are_parameters_of_the_environment(client: Client) -> None:
     import inspect
 
     from gymnasium.envs.registration import load_env_creator
 
     for world in WORLDS:
-        made = load_env_creator(world.entry_point)
-        assert made.client_options <= inspect.signature(made).parameters.keys(), world.id
+        env_class = load_env_creator(world.entry_point)
+        assert env_class.client_options <= inspect.signature(env_class).parameters.keys(), world.id
 
 
-def test_a_world_of_ones_own_says_what_its_clients_may_set(serve: Any) -> None:
+def test_custom_environment_declares_its_client_options(serve: Any) -> None:
     client = serve()
-    assert client.made(strange_worlds.QUICK, mood="raw")
-    answer = client.post("/v1/sessions", json={"world": strange_worlds.QUICK, "options": {"secret": "x"}})
-    assert "max_episode_steps, mood, render_mode" in refused(answer, 422, "invalid")
-    answer = client.post("/v1/sessions", json={"world": strange_worlds.QUICK, "options": {"mood": "sad"}})
-    assert refused(answer, 422, "invalid") == "mood is fine or raw, not 'sad'."
+    assert client.create_session(strange_worlds.QUICK, mood="raw")
+    response = client.post("/v1/sessions", json={"world": strange_worlds.QUICK, "options": {"secret": "x"}})
+    assert "max_episode_steps, mood, render_mode" in expect_error(response, 422, "invalid")
+    response = client.post("/v1/sessions", json={"world": strange_worlds.QUICK, "options": {"mood": "sad"}})
+    assert expect_error(response, 422, "invalid") == "mood is fine or raw, not 'sad'."
 
 
-def test_the_server_sets_options_that_no_client_may(tmp_path: Path) -> None:
+def test_server_sets_options_that_clients_may_not(tmp_path: Path) -> None:
     (tmp_path / "nq").mkdir()
     for split in ("train", "test"):
         (tmp_path / "nq" / f"{split}.jsonl").write_text('{"id": "0", "question": "who?", "golden_answers": ["me"]}\n')
-    set_here = ("searchqa:dataset=nq", f"searchqa:data={tmp_path}", "agentgym/TextCraft-v0:depth=(2,2)")
-    with Client(build_app(Settings(option=set_here))) as client:
-        for world, asked, total in (("SearchQA", {}, 1), ("TextCraft", {}, 57), ("TextCraft", {"depth": [1, 1]}, 34)):
-            session = told(made(client, world, **asked), 201)["id"]
-            assert told(client.ask(session, "tasks?split=test"))["total"] == total
-        refused(made(client, "SearchQA", dataset="nq"), 422, "invalid")
+    server_options = ("searchqa:dataset=nq", f"searchqa:data={tmp_path}", "agentgym/TextCraft-v0:depth=(2,2)")
+    with Client(build_app(Settings(option=server_options))) as client:
+        for world, options, total in (("SearchQA", {}, 1), ("TextCraft", {}, 57), ("TextCraft", {"depth": [1, 1]}, 34)):
+            session = expect_ok(create(client, world, **options), 201)["id"]
+            assert expect_ok(client.query(session, "tasks?split=test"))["total"] == total
+        expect_error(create(client, "SearchQA", dataset="nq"), 422, "invalid")
 
 
 @pytest.mark.parametrize(
-    ("option", "why"),
+    ("option", "message"),
     [
         ("textcraft", "WORLD:KEY=VALUE"),
         ("nowhere:depth=3", "agentgym/TextCraft-v0"),
@@ -135,6 +135,6 @@ def test_the_server_sets_options_that_no_client_may(tmp_path: Path) -> None:
         ("textcraft:depth=(7,9)", "depth"),
     ],
 )
-def test_options_that_no_world_takes_are_refused_at_the_start(option: str, why: str) -> None:
-    with pytest.raises(ValueError, match=why):
+def test_invalid_server_options_are_refused_at_the_start(option: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         build_app(Settings(option=(option,)))

@@ -1,5 +1,6 @@
-"""Many clients at a server whose workers die under them: no episode is lost, doubled or mixed up, but those of the dead
-workers, which end as faults and begin anew.
+"""Tests of many concurrent clients while workers are killed: only episodes of killed workers fail and start again.
+
+No other episode is lost, executed twice or mixed up with another.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from agentgym_envs.pool.calls import Reset, Step, carry_out
 from patience import PATIENCE, eventually, eventually_async
 from serve_process import Serve, serve_process
 
-HELD, CRAFT = blocking_world.ENV_ID, "agentgym/TextCraft-v0"
-TASKS = {HELD: "door/train/3", CRAFT: "textcraft/test/leather_boots"}
+BLOCKING, TEXTCRAFT = blocking_world.ENV_ID, "agentgym/TextCraft-v0"
+TASKS = {BLOCKING: "door/train/3", TEXTCRAFT: "textcraft/test/leather_boots"}
 ACTIONS = {
-    HELD: ["knock", "knock", "nap", "dance"],
-    CRAFT: ["inventory", "get 2 leather", "get 1 oak logs", "craft 4 oak planks using 1 oak logs", "dance"],
+    BLOCKING: ["knock", "knock", "nap", "dance"],
+    TEXTCRAFT: ["inventory", "get 2 leather", "get 1 oak logs", "craft 4 oak planks using 1 oak logs", "dance"],
 }
 MALFORMED = [
     (b"{", 400),
@@ -39,118 +40,118 @@ MALFORMED = [
 
 @dataclass
 class Episode:
-    """What a client did from a reset on, and what it was told."""
+    """The actions of a client since a reset, and the outcomes that it received."""
 
     actions: list[str] = field(default_factory=list[str])
     outcomes: list[Any] = field(default_factory=list[Any])
 
 
 @dataclass
-class Storm:
-    """What all clients share."""
+class Shared:
+    """The state that all clients share."""
 
-    client: httpx.AsyncClient
-    counted: Counter[tuple[str, int]]
-    """The calls by kind and status, repeats left out."""
-    hurried: bool
-    """Whether the server's deadline is so short that on a busy machine any call may miss it."""
+    http: httpx.AsyncClient
+    calls: Counter[tuple[str, int]]
+    """The number of calls by kind and status, excluding repeats."""
+    short_deadline: bool
+    """Whether the server's deadline is so short that any call may miss it on a busy machine."""
     steps: int = 0
 
-    async def kill(self) -> tuple[int, int]:
-        """Kill a worker; its process and how many sessions it had."""
-        worker = (await self.client.get("/healthz")).json()["workers"][0]
+    async def kill_worker(self) -> tuple[int, int]:
+        """Kill a worker, and return its process id and its number of sessions."""
+        worker = (await self.http.get("/healthz")).json()["workers"][0]
         psutil.Process(worker["pid"]).kill()
         return worker["pid"], worker["sessions"]
 
 
-class Player:
-    """A client with a session of its own, which behaves badly one time in five."""
+class StressClient:
+    """A client with one session, which misbehaves in one of five steps."""
 
-    def __init__(self, number: int, storm: Storm, held_in: Path) -> None:
-        self.world = (HELD, CRAFT)[number % 2]
+    def __init__(self, number: int, shared: Shared, hold_folder: Path) -> None:
+        self.world = (BLOCKING, TEXTCRAFT)[number % 2]
         self.rng = Random(number)
-        self.storm = storm
+        self.shared = shared
         self.number = number
-        self.held_in = held_in
+        self.hold_folder = hold_folder
         self.keys = 0
         self.episodes: list[Episode] = []
         self.faults: list[str] = []
-        self.homes: list[int] = []
-        """The processes in which it saw its world played, where the world tells."""
+        self.pids: list[int] = []
+        """The processes that executed the environment, if it reports them."""
 
-    async def enter(self) -> None:
-        made = await self.storm.client.post("/v1/sessions", json={"world": self.world})
-        assert made.status_code == 201
-        self.id = made.json()["id"]
-        await self.begin()
+    async def open(self) -> None:
+        response = await self.shared.http.post("/v1/sessions", json={"world": self.world})
+        assert response.status_code == 201
+        self.id = response.json()["id"]
+        await self.reset()
 
-    async def play(self, steps: int, *, late: bool) -> None:
+    async def play(self, steps: int, *, miss_deadline: bool) -> None:
         for step in range(steps):
-            self.storm.steps += 1
-            if late and step == steps // 2:
-                await self.be_late()
+            self.shared.steps += 1
+            if miss_deadline and step == steps // 2:
+                await self.miss_deadline()
             chance = self.rng.random()
             if chance < 0.05:
                 body, status = self.rng.choice(MALFORMED)
                 assert (await self.post("step", body)).status_code == status
             else:
-                await self.act(self.rng.choice(ACTIONS[self.world]), leave=chance < 0.2)
+                await self.step(self.rng.choice(ACTIONS[self.world]), disconnect=chance < 0.2)
 
-    async def act(self, action: str, *, leave: bool) -> None:
-        answer = await self.call("step", {"action": action}, leave=leave)
-        if answer.status_code == 200:
+    async def step(self, action: str, *, disconnect: bool) -> None:
+        response = await self.call("step", {"action": action}, disconnect=disconnect)
+        if response.status_code == 200:
             self.episodes[-1].actions.append(action)
-            self.keep(answer)
+            self.record_outcome(response)
         else:
-            assert answer.status_code in (502, 504), answer.text
-            self.hear(answer)
-            await self.begin()
+            assert response.status_code in (502, 504), response.text
+            self.record_error(response)
+            await self.reset()
 
-    async def be_late(self) -> None:
-        answer = await self.call("step", {"action": f"hold {self.held_in}"})
-        self.hear(answer)
-        await self.begin()
+    async def miss_deadline(self) -> None:
+        response = await self.call("step", {"action": f"hold {self.hold_folder}"})
+        self.record_error(response)
+        await self.reset()
 
-    async def begin(self) -> None:
-        answer = await self.call("reset", {"task": TASKS[self.world], "seed": self.number})
-        while answer.status_code in (502, 504):  # its worker died while it began
-            self.hear(answer)
-            answer = await self.call("reset", {"task": TASKS[self.world], "seed": self.number})
-        assert answer.status_code == 200, answer.text
+    async def reset(self) -> None:
+        response = await self.call("reset", {"task": TASKS[self.world], "seed": self.number})
+        while response.status_code in (502, 504):  # the worker died during the reset
+            self.record_error(response)
+            response = await self.call("reset", {"task": TASKS[self.world], "seed": self.number})
+        assert response.status_code == 200, response.text
         self.episodes.append(Episode())
-        self.keep(answer)
+        self.record_outcome(response)
 
-    def hear(self, answer: httpx.Response) -> None:
-        """A deadline that was missed says nothing about the world."""
-        if answer.status_code != 504:
-            self.faults.append(answer.json()["error"]["type"])
-        assert self.storm.hurried or answer.status_code != 504
+    def record_error(self, response: httpx.Response) -> None:
+        """Record the type of an error, unless the call only missed the deadline."""
+        if response.status_code != 504:
+            self.faults.append(response.json()["error"]["type"])
+        assert self.shared.short_deadline or response.status_code != 504
 
-    def keep(self, answer: httpx.Response) -> None:
-        outcome = answer.json()
+    def record_outcome(self, response: httpx.Response) -> None:
+        outcome = response.json()
         if "pid" in outcome["info"]["raw"]:
-            self.homes.append(outcome["info"]["raw"].pop("pid"))
+            self.pids.append(outcome["info"]["raw"].pop("pid"))
         self.episodes[-1].outcomes.append(outcome)
 
-    async def call(self, kind: str, body: dict[str, Any], *, leave: bool = False) -> httpx.Response:
-        """The answer to a call that is made once, though it may be sent several times."""
+    async def call(self, kind: str, body: dict[str, Any], *, disconnect: bool = False) -> httpx.Response:
+        """Make a call, whose request may be sent several times, and return the response."""
         self.keys += 1
-        keyed = json.dumps(body | {"key": f"{self.number}:{self.keys}"}).encode()
-        if leave:
-            await self.send_and_leave(kind, keyed)
-        answer = await self.post(kind, keyed)
+        content = json.dumps(body | {"key": f"{self.number}:{self.keys}"}).encode()
+        if disconnect:
+            await self.send_and_disconnect(kind, content)
+        response = await self.post(kind, content)
         if self.rng.random() < 0.1:
-            assert (await self.post(kind, keyed)).content == answer.content
-        self.storm.counted[kind, answer.status_code] += 1
-        return answer
+            assert (await self.post(kind, content)).content == response.content
+        self.shared.calls[kind, response.status_code] += 1
+        return response
 
     async def post(self, kind: str, body: bytes) -> httpx.Response:
         path = f"/v1/sessions/{self.id}/{kind}"
-        return await self.storm.client.post(path, content=body, headers={"Content-Type": "application/json"})
+        return await self.shared.http.post(path, content=body, headers={"Content-Type": "application/json"})
 
-    async def send_and_leave(self, kind: str, body: bytes) -> None:
-        """Hang up before the answer, or before all is said."""
-        url = self.storm.client.base_url
+    async def send_and_disconnect(self, kind: str, body: bytes) -> None:
+        """Send a request, or a part of it, and disconnect before the response."""
+        url = self.shared.http.base_url
         _, writer = await asyncio.open_connection(url.host, url.port)
         head = f"POST /v1/sessions/{self.id}/{kind} HTTP/1.1\r\nHost: {url.host}\r\nContent-Type: application/json\r\n"
         request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
@@ -160,9 +161,9 @@ class Player:
         writer.close()
 
 
-def locally(env: gymnasium.Env[str, str], player: Player, episode: Episode) -> list[Any]:
-    """What the world itself says to an episode's actions."""
-    calls = [Reset(TASKS[player.world], seed=player.number), *map(Step, episode.actions)]
+def replay(env: gymnasium.Env[str, str], client: StressClient, episode: Episode) -> list[Any]:
+    """Return the outcomes of an episode's actions in a local environment."""
+    calls = [Reset(TASKS[client.world], seed=client.number), *map(Step, episode.actions)]
     outcomes = [json.loads(json.dumps(carry_out(env, 0, call)._asdict())) for call in calls]
     for outcome in outcomes:
         outcome["info"]["raw"].pop("pid", None)
@@ -171,71 +172,77 @@ def locally(env: gymnasium.Env[str, str], player: Player, episode: Episode) -> l
     return outcomes
 
 
-async def storm(
-    server: Serve, clients: int, steps: int, held_in: Path, *, kills: int = 0, late: int = 0, hurried: bool = True
+async def run_clients(
+    server: Serve,
+    count: int,
+    steps: int,
+    hold_folder: Path,
+    *,
+    kills: int = 0,
+    late: int = 0,
+    short_deadline: bool = True,
 ) -> None:
-    limits = httpx.Limits(max_connections=clients + 1, max_keepalive_connections=clients + 1)
-    async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE, limits=limits) as client:
-        shared = Storm(client, await told(client), hurried)
-        players = [Player(number, shared, held_in) for number in range(clients)]
-        await asyncio.gather(*(player.enter() for player in players))
-        await asyncio.gather(*(player.play(steps // 4, late=False) for player in players))
-        playing = [
-            asyncio.create_task(player.play(steps - steps // 4, late=player.number < 2 * late and player.world == HELD))
-            for player in players
-        ]
+    """Run `count` clients of `steps` steps, of which `late` miss the deadline, kill workers and check all episodes."""
+    limits = httpx.Limits(max_connections=count + 1, max_keepalive_connections=count + 1)
+    async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE, limits=limits) as http:
+        shared = Shared(http, await counted_calls(http), short_deadline)
+        clients = [StressClient(number, shared, hold_folder) for number in range(count)]
+        await asyncio.gather(*(client.open() for client in clients))
+        await asyncio.gather(*(client.play(steps // 4, miss_deadline=False) for client in clients))
+        tasks: list[asyncio.Task[None]] = []
+        for client in clients:
+            miss_deadline = client.number < 2 * late and client.world == BLOCKING
+            tasks.append(asyncio.create_task(client.play(steps - steps // 4, miss_deadline=miss_deadline)))
         killed: list[tuple[int, int]] = []
         while len(killed) < kills:
-            due = clients * steps * (len(killed) + 2) / (kills + 3)
+            due = count * steps * (len(killed) + 2) / (kills + 3)
             await eventually_async(lambda due=due: shared.steps > due)
-            killed.append(await shared.kill())
-        await asyncio.gather(*playing)
+            killed.append(await shared.kill_worker())
+        await asyncio.gather(*tasks)
 
-        hit = [player for player in players if player.faults]
-        assert {fault for player in players for fault in player.faults} <= {"world_fault"}
-        assert len(hit) <= sum(sessions for _, sessions in killed)
+        failed = [client for client in clients if client.faults]
+        assert {fault for client in clients for fault in client.faults} <= {"world_fault"}
+        assert len(failed) <= sum(sessions for _, sessions in killed)
         pids = {pid for pid, _ in killed}
-        for player in players:
-            assert player.faults or not pids & set(player.homes), "its worker was killed, and it heard of nothing"
-            assert not player.faults or player.world == CRAFT or pids & set(player.homes), "its worker lives"
-        for world in (HELD, CRAFT):
+        for client in clients:
+            assert client.faults or not pids & set(client.pids), "its worker was killed, but it got no fault"
+            assert not client.faults or client.world == TEXTCRAFT or pids & set(client.pids), "its worker is alive"
+        for world in (BLOCKING, TEXTCRAFT):
             with make(world) as env:
-                for player in players:
-                    for episode in player.episodes if player.world == world else ():
-                        assert episode.outcomes == locally(env, player, episode)
-        assert await told(client) == shared.counted
-        assert shared.counted["step", 504] > 0 or not late
-        for player in players:
-            assert (await client.delete(f"/v1/sessions/{player.id}")).status_code == 204
-        health = (await client.get("/healthz")).json()
+                for client in clients:
+                    for episode in client.episodes if client.world == world else ():
+                        assert episode.outcomes == replay(env, client, episode)
+        assert await counted_calls(http) == shared.calls
+        assert shared.calls["step", 504] > 0 or not late
+        for client in clients:
+            assert (await http.delete(f"/v1/sessions/{client.id}")).status_code == 204
+        health = (await http.get("/healthz")).json()
         assert health["sessions"] == 0
         assert [worker["alive"] for worker in health["workers"]] == [True, True]
         assert not pids & {worker["pid"] for worker in health["workers"]}
 
 
-async def told(client: httpx.AsyncClient) -> Counter[tuple[str, int]]:
-    """What the server counted of resets and steps."""
-    lines = re.findall(
-        r'agentgym_calls_total\{kind="(\w+)",status="(\d+)"\} (\S+)', (await client.get("/metrics")).text
-    )
+async def counted_calls(http: httpx.AsyncClient) -> Counter[tuple[str, int]]:
+    """Return the server's counts of resets and steps by kind and status."""
+    lines = re.findall(r'agentgym_calls_total\{kind="(\w+)",status="(\d+)"\} (\S+)', (await http.get("/metrics")).text)
     return Counter({(kind, int(status)): int(float(n)) for kind, status, n in lines if kind in ("reset", "step")})
 
 
-def descriptors(server: Serve) -> int:
+def count_descriptors(server: Serve) -> int:
     return psutil.Process(server.process.pid).num_fds()
 
 
 @pytest.mark.long
-def test_a_storm_in_which_nobody_is_late(tmp_path: Path) -> None:
-    with serve_process("--world", f"blocking_world:{HELD}", "--workers", 2, "--deadline", PATIENCE) as server:
-        asyncio.run(storm(server, 8, 16, tmp_path, kills=1, hurried=False))
+def test_many_clients_with_a_killed_worker(tmp_path: Path) -> None:
+    with serve_process("--world", f"blocking_world:{BLOCKING}", "--workers", 2, "--deadline", PATIENCE) as server:
+        asyncio.run(run_clients(server, 8, 16, tmp_path, kills=1, short_deadline=False))
 
 
 @pytest.mark.long
-def test_a_storm(tmp_path: Path) -> None:
-    with serve_process("--world", f"blocking_world:{HELD}", "--workers", 2, "--deadline", 8) as server:
-        asyncio.run(storm(server, 8, 16, tmp_path))
-        before = descriptors(server)
-        asyncio.run(storm(server, 32, 40, tmp_path, kills=2, late=4))
+def test_many_clients_with_killed_workers_and_timeouts(tmp_path: Path) -> None:
+    with serve_process("--world", f"blocking_world:{BLOCKING}", "--workers", 2, "--deadline", 8) as server:
+        asyncio.run(run_clients(server, 8, 16, tmp_path))
+        before = count_descriptors(server)
+        asyncio.run(run_clients(server, 32, 40, tmp_path, kills=2, late=4))
         (tmp_path / "go").touch()
-        eventually(lambda: descriptors(server) <= before)
+        eventually(lambda: count_descriptors(server) <= before)

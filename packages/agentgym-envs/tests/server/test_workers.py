@@ -1,4 +1,4 @@
-"""Sessions in worker processes: when one dies, its sessions hear of it and the others don't."""
+"""Tests of sessions in worker processes: a worker that dies affects only its own sessions."""
 
 from __future__ import annotations
 
@@ -11,55 +11,56 @@ import psutil
 import pytest
 from agentgym_envs.server.app import build_app
 from agentgym_envs.server.settings import Settings
-from app_client import TASK, Client, refused, told
+from app_client import TASK, Client, expect_error, expect_ok
 from patience import all_end, eventually
 from strange_worlds import QUICK, WAITING, WORLDS
 
 
 def workers(client: Client) -> list[dict[str, Any]]:
-    return told(client.get("/healthz"))["workers"]
+    return expect_ok(client.get("/healthz"))["workers"]
 
 
-def test_sessions_live_in_the_worker_with_the_fewest(serve: Callable[..., Client]) -> None:
+def test_new_session_goes_to_the_least_loaded_worker(serve: Callable[..., Client]) -> None:
     client = serve(workers=2)
     assert len({worker["pid"] for worker in workers(client)} | {os.getpid()}) == 3
-    sessions = [client.playing(world) for world in (QUICK, WAITING, QUICK, WAITING)]
+    sessions = [client.start_episode(world) for world in (QUICK, WAITING, QUICK, WAITING)]
     assert [worker["sessions"] for worker in workers(client)] == [2, 2]
     for session in sessions[::2]:
         client.delete(f"/v1/sessions/{session}")
     assert [worker["sessions"] for worker in workers(client)] == [0, 2]
-    client.playing()
+    client.start_episode()
     assert [worker["sessions"] for worker in workers(client)] == [1, 2]
 
 
-def test_worlds_play_there_as_they_do_here(serve: Callable[..., Client]) -> None:
-    here, there = serve(), serve(workers=1)
+def test_environments_in_workers_match_local_environments(serve: Callable[..., Client]) -> None:
+    local, remote = serve(), serve(workers=1)
     for world in (QUICK, WAITING):
-        one, other = here.playing(world), there.playing(world)
+        local_session, remote_session = local.start_episode(world), remote.start_episode(world)
         for action in ("knock", "what", "knock", "open"):
-            assert told(here.step(one, action)) == told(there.step(other, action))
-        assert here.ask(one, "tasks", fields="all").json() == there.ask(other, "tasks", fields="all").json()
-        refused(there.reset(other, task="nope"), 404, "unknown_task")
-        told(there.reset(other, task=TASK))
-        refused(there.step(other, "fault"), 502, "world_fault")
-        refused(there.step(other, "bug"), 500, "internal")
+            assert expect_ok(local.step(local_session, action)) == expect_ok(remote.step(remote_session, action))
+        local_tasks = local.query(local_session, "tasks", fields="all").json()
+        assert local_tasks == remote.query(remote_session, "tasks", fields="all").json()
+        expect_error(remote.reset(remote_session, task="nope"), 404, "unknown_task")
+        expect_ok(remote.reset(remote_session, task=TASK))
+        expect_error(remote.step(remote_session, "fault"), 502, "world_fault")
+        expect_error(remote.step(remote_session, "bug"), 500, "internal")
 
 
 @pytest.mark.parametrize("world", [QUICK, WAITING])
-def test_a_dead_worker_takes_no_other_with_it(serve: Callable[..., Client], world: str) -> None:
+def test_dead_worker_affects_only_its_own_sessions(serve: Callable[..., Client], world: str) -> None:
     client = serve(workers=2)
-    sessions = [client.playing(world) for _ in range(4)]
+    sessions = [client.start_episode(world) for _ in range(4)]
     before = workers(client)
     for session in sessions:
-        told(client.step(session, "knock"))
-    assert "status 3" in refused(client.step(sessions[0], "die", key="k"), 502, "world_fault")
-    refused(client.step(sessions[0], "die", key="k"), 502, "world_fault")  # a repeat, and nothing dies again
-    answers = [client.step(session, "knock") for session in sessions]
-    assert [answer.status_code for answer in answers] == [502, 200, 502, 200]
-    assert told(answers[1])["reward"] == 0.5
+        expect_ok(client.step(session, "knock"))
+    assert "status 3" in expect_error(client.step(sessions[0], "die", key="k"), 502, "world_fault")
+    expect_error(client.step(sessions[0], "die", key="k"), 502, "world_fault")  # repeated, not executed again
+    responses = [client.step(session, "knock") for session in sessions]
+    assert [response.status_code for response in responses] == [502, 200, 502, 200]
+    assert expect_ok(responses[1])["reward"] == 0.5
     for session in (sessions[0], sessions[2]):
-        told(client.reset(session, task=TASK))
-        told(client.step(session, "knock"))
+        expect_ok(client.reset(session, task=TASK))
+        expect_ok(client.step(session, "knock"))
     after = workers(client)
     assert [worker["alive"] for worker in after] == [True, True]
     assert sum(worker["sessions"] for worker in after) == 4
@@ -67,27 +68,27 @@ def test_a_dead_worker_takes_no_other_with_it(serve: Callable[..., Client], worl
     assert "agentgym_worker_restarts_total 1.0" in client.get("/metrics").text
 
 
-def test_a_killed_worker_is_replaced_unasked(serve: Callable[..., Client]) -> None:
+def test_killed_worker_is_replaced_without_a_request(serve: Callable[..., Client]) -> None:
     client = serve(workers=1)
     (before,) = workers(client)
     os.kill(before["pid"], signal.SIGKILL)
     eventually(lambda: workers(client)[0]["pid"] != before["pid"])
-    client.playing()
+    client.start_episode()
 
 
-def test_a_world_that_hangs_there_is_replaced(serve: Callable[..., Client]) -> None:
+def test_blocked_environment_in_a_worker_is_replaced(serve: Callable[..., Client]) -> None:
     client = serve(workers=1)
-    sessions = [client.playing(world) for world in (QUICK, WAITING, QUICK)]
+    sessions = [client.start_episode(world) for world in (QUICK, WAITING, QUICK)]
     for session in sessions[:2]:
-        with client.impatient():
-            refused(client.step(session, "wait a"), 504, "deadline")
-        told(client.reset(session, task=TASK))
-        told(client.step(session, "knock"))
-    told(client.step(sessions[2], "knock"))
+        with client.short_deadline():
+            expect_error(client.step(session, "wait a"), 504, "deadline")
+        expect_ok(client.reset(session, task=TASK))
+        expect_ok(client.step(session, "knock"))
+    expect_ok(client.step(sessions[2], "knock"))
 
 
-def test_the_end_of_an_app_ends_its_workers() -> None:
+def test_shutdown_of_an_app_ends_its_workers() -> None:
     with Client(build_app(Settings(world=WORLDS, workers=2))) as client:
         processes = [psutil.Process(worker["pid"]) for worker in workers(client)]
-        client.playing(WAITING)
+        client.start_episode(WAITING)
     assert all_end(processes)

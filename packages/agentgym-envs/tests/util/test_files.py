@@ -1,4 +1,4 @@
-"""What is kept, is kept whole; and where nothing can be kept, that is said."""
+"""Tests of cache folders and of writing files atomically."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agentgym_envs.util.files import cache_folder, write_whole
 pytestmark = pytest.mark.quick
 
 
-def test_a_folder_of_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_folder_is_created_or_the_error_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentgym_envs.util.files.user_cache_path", lambda name: tmp_path / name)
     assert cache_folder("a", "b") == cache_folder("a", "b") == tmp_path / "agentgym/a/b"
     assert cache_folder("a", "b").is_dir()
@@ -20,7 +20,7 @@ def test_a_folder_of_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(("content", "written"), [("Zürich\n", "Zürich\n".encode()), (b"\x00\xff", b"\x00\xff")])
-def test_a_file_is_written_over(tmp_path: Path, content: str | bytes, written: bytes) -> None:
+def test_write_whole_replaces_a_file(tmp_path: Path, content: str | bytes, written: bytes) -> None:
     file = tmp_path / "file"
     file.write_text("old")
     write_whole(file, content)
@@ -28,7 +28,7 @@ def test_a_file_is_written_over(tmp_path: Path, content: str | bytes, written: b
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_what_can_not_be_written_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_write_leaves_no_temporary_file(tmp_path: Path) -> None:
     (tmp_path / "file").mkdir()
     (tmp_path / "file/in").write_text("the way")
     with pytest.raises(OSError, match="file"):

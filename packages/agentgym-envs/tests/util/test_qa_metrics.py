@@ -1,4 +1,4 @@
-"""Exact match and F1 are SQuAD's."""
+"""Tests that exact match and F1 equal those of SQuAD."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ ANSWERS = st.text() | st.lists(st.sampled_from(["the", "An", "cat", "Cat.", "sat
 
 
 @pytest.mark.parametrize(
-    ("answer", "aliases", "right"),
+    ("answer", "aliases", "expected"),
     [
         ("The Beatles", ["Beatles"], True),
         ("beatles!", ["The  Beatles"], True),
         ("Beatles, the", ["The Beatles"], True),
         ("U.S.A.", ["USA"], True),
-        ("anthem", ["them"], False),  # an article inside a word is none
+        ("anthem", ["them"], False),  # articles are removed only as whole words
         ("two cats", ["cats two"], False),
         ("Zürich", ["Zürich", "Zurich"], True),
         ("Zurich", ["Zürich"], False),
-        ("4.1", ["41"], True),  # SQuAD's own rule; published figures have it
+        ("4.1", ["41"], True),  # SQuAD's own rule, on which published results depend
         ("A", ["A"], True),
         ("the", ["A"], False),
         ("", ["A"], False),
         ("?!", ["The"], False),
     ],
 )
-def test_exact_match(answer: str, aliases: list[str], right: bool) -> None:
-    assert exact_match(answer, aliases) is right
+def test_exact_match(answer: str, aliases: list[str], expected: bool) -> None:
+    assert exact_match(answer, aliases) is expected
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_f1(answer: str, aliases: list[str], score: float) -> None:
 
 
 @given(answer=ANSWERS, alias=ANSWERS)
-def test_laws(answer: str, alias: str) -> None:
+def test_metrics_are_bounded_symmetric_and_consistent(answer: str, alias: str) -> None:
     assert normalise(normalise(answer)) == normalise(answer)
     assert 0.0 <= f1(answer, [alias]) <= 1.0
     assert f1(answer, [alias]) == pytest.approx(f1(alias, [answer]))

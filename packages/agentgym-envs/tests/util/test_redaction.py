@@ -1,4 +1,4 @@
-"""What is taken for a secret, and what isn't."""
+"""Tests of what is redacted as a secret, and what isn't."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 
 class Vault(TextEnv):
-    """A world that declares an option with an innocent name."""
+    """An environment that declares an option with an innocuous name as secret."""
 
     secret_options = frozenset({"vault_codes"})
 
@@ -56,7 +56,7 @@ class Vault(TextEnv):
         ('headers={"token": ${A}CANARY}', 'headers={"token": ***}'),
     ],
 )
-def test_options_without_their_secrets(option: str, shown: str) -> None:
+def test_secrets_in_options_are_redacted(option: str, shown: str) -> None:
     assert redacted_option(option) == shown
     assert redacted_option(shown) == shown
 
@@ -96,19 +96,19 @@ def test_options_without_their_secrets(option: str, shown: str) -> None:
         "url=http://me:${WORLD_TOKEN}@host?token=${WORLD_TOKEN}",
     ],
 )
-def test_options_that_hold_none(option: str) -> None:
+def test_options_without_secrets_are_unchanged(option: str) -> None:
     assert redacted_option(option) == option
 
 
 @pytest.mark.parametrize(
     "option", ["token=${A}x", "url=http://:${A}x@host", "vault_codes={'a': '${A}', 'b': 'CANARY'}"]
 )
-def test_what_is_more_than_a_reference_is_secret(option: str) -> None:
+def test_text_around_references_is_redacted(option: str) -> None:
     assert "***" in redacted_option(option)
     assert "CANARY" not in redacted_option(option)
 
 
-def test_command_lines_without_their_secrets() -> None:
+def test_secrets_in_command_lines_are_redacted() -> None:
     words = ["train", "--token", "CANARY", "--api-key=CANARY", "--token-file", "f", "--options", "token=CANARY", "a=b"]
     shown = ["train", "--token", "***", "--api-key=***", "--token-file", "f", "--options", "token=***", "a=b"]
     assert redacted_words(words) == shown
@@ -120,7 +120,7 @@ def test_command_lines_without_their_secrets() -> None:
     [
         ("{'vault_codes': {'a': ('me', 'CANARY')}, 'n': 1}", "{'vault_codes': ***"),
         (repr("made with\ntoken=CANARY\n\tvault_codes='CANARY'"), r'"made with\ntoken=***'),
-        ('{"password": 123456, "n": 1}', '{"password": ***, "n": 1}'),  # digits may be all of a secret
+        ('{"password": 123456, "n": 1}', '{"password": ***, "n": 1}'),  # a secret may consist of digits
         ('{"token": "CANARY", "n": 1}', '{"token": ***, "n": 1}'),
         (
             'go on: evaluate --options \'vault_codes={"a": "CANARY"}\' --out x',
@@ -153,7 +153,7 @@ def test_command_lines_without_their_secrets() -> None:
         ("at http://h/@a then http://me:CANARY@h/a", "at http://h/@a then http://***@h/a"),
     ],
 )
-def test_texts_without_their_secrets(text: str, shown: str) -> None:
+def test_secrets_in_texts_are_redacted(text: str, shown: str) -> None:
     assert redacted(text) == shown
 
 
@@ -170,7 +170,7 @@ def test_texts_without_their_secrets(text: str, shown: str) -> None:
         "The key 'k' was used for another session; use a new key.",
     ],
 )
-def test_prose_stays(text: str) -> None:
+def test_prose_is_unchanged(text: str) -> None:
     assert redacted(text) == text
 
 
@@ -178,12 +178,12 @@ _NOISE = st.text(st.sampled_from("-/@:=?&'\"({ token\n"), max_size=200)
 
 
 @given(_NOISE, _NOISE)
-def test_no_text_around_a_secret_hides_it(before: str, behind: str) -> None:
+def test_secrets_are_redacted_in_any_surrounding_text(before: str, after: str) -> None:
     for secret in ("token=CANARY", "http://me:CANARY@host", "--token CANARY", "Authorization: Bearer CANARYCANARY"):
-        assert "CANARY" not in redacted(f"{before} {secret} {behind}")
+        assert "CANARY" not in redacted(f"{before} {secret} {after}")
 
 
-def test_a_long_text_takes_no_longer_than_it_is_long() -> None:
+def test_redaction_takes_linear_time() -> None:
     for noise in (
         "/" * 100_000,
         "-" * 100_000,
@@ -200,22 +200,22 @@ def test_a_long_text_takes_no_longer_than_it_is_long() -> None:
         redacted(noise)
 
 
-def test_references_are_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variable_references_are_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_TOKEN", "CANARY")
     assert resolved("http://:${WORLD_TOKEN}@host?a=$WORLD_TOKEN") == "http://:CANARY@host?a=$WORLD_TOKEN"
     with pytest.raises(ValueError, match=r"variable WORLD_TOKENS is not set. Set it: export WORLD_TOKENS="):
         resolved("${WORLD_TOKENS}")
 
 
-_SAY_SECRET = ("password", "token", "secret", "credential", "authorization")
+_SECRET_WORDS = ("password", "token", "secret", "credential", "authorization")
 
 
 @pytest.mark.parametrize("world", [*(world.id for world in WORLDS), "agentgym/Remote-v0"])
-def test_worlds_declare_the_options_whose_description_speaks_of_a_secret(world: str) -> None:
-    made = world_class(world)
-    assert made is not None
-    described = [line.strip() for line in (made.__doc__ or "").partition("Args:")[2].splitlines()]
-    options = {line.partition(":")[0]: line.lower() for line in described if line.partition(":")[0].isidentifier()}
-    speaking = {name for name, about in options.items() if any(word in about for word in _SAY_SECRET)}
-    assert {name for name in speaking if not is_secret(name)} <= {"url"}  # in which the password is found
-    assert made.secret_options <= options.keys()
+def test_options_described_as_secret_are_declared_secret(world: str) -> None:
+    cls = world_class(world)
+    assert cls is not None
+    lines = [line.strip() for line in (cls.__doc__ or "").partition("Args:")[2].splitlines()]
+    options = {line.partition(":")[0]: line.lower() for line in lines if line.partition(":")[0].isidentifier()}
+    secret = {name for name, description in options.items() if any(word in description for word in _SECRET_WORDS)}
+    assert {name for name in secret if not is_secret(name)} <= {"url"}  # its password is detected by the URL's syntax
+    assert cls.secret_options <= options.keys()

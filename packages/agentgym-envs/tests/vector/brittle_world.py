@@ -1,4 +1,4 @@
-"""The world Door with hinges that break: in the middle of a game, or while it is set up as often as a test says."""
+"""A door environment that breaks on command, during an episode or at its start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class BrittleDoor(Door):
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012
     step_seconds: ClassVar[float] = 1e-5
     key: ClassVar[threading.Event] = threading.Event()
-    """What a door waits for that was told to `hang`."""
+    """The event that the action `hang` waits for."""
 
     def __init__(self, *, render_mode: str | None = None, chars: int | None = None) -> None:
         super().__init__(render_mode=render_mode)
@@ -56,7 +56,7 @@ class BrittleDoor(Door):
         return super()._raw() | {"parity": {"odd": odd}} | ({"echo": f"{self.knocks}!"} if odd else {})
 
     def break_starts(self, count: int, *, more: int = 0) -> int:
-        """Let the next starts fail, and say how many."""
+        """Make the next `count + more` starts fail, and return their number."""
         self.broken_starts = count + more
         return self.broken_starts
 

@@ -3,4 +3,5 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # so that tests, and processes that they start, can import brittle_world
+# Tests and the processes that they start import `brittle_world`.
+sys.path.insert(0, str(Path(__file__).parent))

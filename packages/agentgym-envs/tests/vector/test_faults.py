@@ -1,4 +1,4 @@
-"""A world that breaks ends its episode and nothing else; one that can't be brought up is told of."""
+"""Tests of environments that fail in a vector: a fault ends only their episode, and a failed reset raises."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ TASK = {"task": "door/train/1"}
 
 @pytest.fixture
 def vectors() -> Iterator[Any]:
-    """Makes vectors of three."""
-    made: list[TextVectorEnv] = []
+    """Return a function that creates a vector of three environments."""
+    created: list[TextVectorEnv] = []
 
     def make(mode: AutoresetMode = AutoresetMode.NEXT_STEP, **options: Any) -> TextVectorEnv:
-        made.append(TextVectorEnv(DOOR, num_envs=3, autoreset_mode=mode, **options))
-        made[-1].reset(options=TASK)
-        return made[-1]
+        created.append(TextVectorEnv(DOOR, num_envs=3, autoreset_mode=mode, **options))
+        created[-1].reset(options=TASK)
+        return created[-1]
 
     yield make
-    for vec in made:
+    for vec in created:
         vec.close()
 
 
 @pytest.mark.parametrize("backend", ["inline", "thread"])
-def test_a_fault_ends_the_episode_without_a_score(vectors: Any, backend: str) -> None:
+def test_fault_truncates_the_episode_without_a_score(vectors: Any, backend: str) -> None:
     vec = vectors(backend=backend)
     observations, rewards, terminated, truncated, infos = vec.step(["knock", "crash", "open"])
     assert observations == ("You knocked 1 times.", "Knock 1 times.", "The door opens.")
@@ -45,7 +45,7 @@ def test_a_fault_ends_the_episode_without_a_score(vectors: Any, backend: str) ->
     assert infos["_score"].tolist() == infos["_success"].tolist() == [True, False, True]
 
 
-def test_after_a_fault_the_next_step_resets(vectors: Any) -> None:
+def test_next_step_after_a_fault_resets(vectors: Any) -> None:
     vec = vectors()
     vec.step(["knock", "crash", "knock"])
     observations, _, _, truncated, infos = vec.step(["open", "open", "knock"])
@@ -55,7 +55,7 @@ def test_after_a_fault_the_next_step_resets(vectors: Any) -> None:
     assert "fault" not in infos
 
 
-def test_in_the_same_step_the_fault_is_in_the_final_info(vectors: Any) -> None:
+def test_same_step_mode_puts_the_fault_in_final_info(vectors: Any) -> None:
     vec = vectors(AutoresetMode.SAME_STEP)
     observations, _, _, truncated, infos = vec.step(["knock", "crash", "knock"])
     assert truncated.tolist() == [False, True, False]
@@ -66,7 +66,7 @@ def test_in_the_same_step_the_fault_is_in_the_final_info(vectors: Any) -> None:
     assert infos["_score"].all()
 
 
-def test_without_autoreset_a_fault_waits_for_the_caller(vectors: Any) -> None:
+def test_disabled_autoreset_requires_a_reset_after_a_fault(vectors: Any) -> None:
     vec = vectors(AutoresetMode.DISABLED)
     *_, truncated, _ = vec.step(["knock", "crash", "knock"])
     with pytest.raises(ResetNeeded, match=r"\[1\] of 3 need a reset: .*reset_mask"):
@@ -77,7 +77,7 @@ def test_without_autoreset_a_fault_waits_for_the_caller(vectors: Any) -> None:
     assert vec.step(["open"] * 3)[1].tolist() == [0.5, 0.0, 0.5]
 
 
-def test_a_reset_that_breaks_is_tried_once_more(vectors: Any) -> None:
+def test_failed_reset_is_retried_once(vectors: Any) -> None:
     vec = vectors()
     vec.call("break_starts", 1)
     observations, _ = vec.reset(options=TASK)
@@ -86,7 +86,7 @@ def test_a_reset_that_breaks_is_tried_once_more(vectors: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)
-def test_a_reset_that_breaks_twice_is_told_of_by_number(vectors: Any, mode: AutoresetMode) -> None:
+def test_reset_that_fails_twice_names_the_environment(vectors: Any, mode: AutoresetMode) -> None:
     vec = vectors(mode)
     vec.set_attr("broken_starts", [0, 0, 2])
     with pytest.raises(EnvFault, match=r"Environment 2 of 3 .*the frame is bent"):
@@ -97,7 +97,7 @@ def test_a_reset_that_breaks_twice_is_told_of_by_number(vectors: Any, mode: Auto
     assert vec.step(["knock"] * 3)[0] == ("You knocked 1 times.",) * 3
 
 
-def test_an_autoreset_that_breaks_twice_leaves_all_to_be_reset(vectors: Any) -> None:
+def test_failed_autoreset_requires_a_reset_of_all(vectors: Any) -> None:
     vec = vectors(AutoresetMode.SAME_STEP)
     vec.set_attr("broken_starts", (0, 2, 0))
     with pytest.raises(EnvFault, match=r"Environment 1 of 3 .*the frame is bent"):
@@ -108,7 +108,7 @@ def test_an_autoreset_that_breaks_twice_leaves_all_to_be_reset(vectors: Any) -> 
     vec.step(["knock"] * 3)
 
 
-def test_a_mistake_in_a_world_is_no_fault(vectors: Any) -> None:
+def test_bugs_in_an_environment_are_not_faults(vectors: Any) -> None:
     vec = vectors()
     with pytest.raises(ZeroDivisionError, match="a mistake"):
         vec.step(["knock", "explode", "knock"])
@@ -116,7 +116,7 @@ def test_a_mistake_in_a_world_is_no_fault(vectors: Any) -> None:
         vec.step(["knock"] * 3)
 
 
-def test_a_world_that_takes_its_process_with_it_gets_another() -> None:
+def test_environment_that_ends_its_process_gets_a_new_one() -> None:
     with TextVectorEnv(DOOR, num_envs=2, backend="process") as vec:
         vec.reset(options=TASK)
         first = vec.call("pid")
@@ -131,16 +131,16 @@ def test_a_world_that_takes_its_process_with_it_gets_another() -> None:
         assert second[1] != first[1]
 
 
-def test_a_world_that_hangs_is_overdue(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_environment_misses_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     submit = EnvPool._submit
 
-    def submitted(pool: EnvPool, slot: int, call: Call, *options: Any, **more: Any) -> Any:
-        ticket = submit(pool, slot, call, *options, **more)
+    def submit_expired(pool: EnvPool, slot: int, call: Call, *options: Any, **keywords: Any) -> Any:
+        ticket = submit(pool, slot, call, *options, **keywords)
         if call == Step("hang"):
-            ticket.expires = 0.0  # its seconds are over, and nobody else's
+            ticket.expires = 0.0  # only the deadline of this call has passed
         return ticket
 
-    monkeypatch.setattr(EnvPool, "_submit", submitted)
+    monkeypatch.setattr(EnvPool, "_submit", submit_expired)
     try:
         with TextVectorEnv(DOOR, num_envs=2, backend="thread", deadline=77.0) as vec:
             vec.reset(options=TASK)
@@ -152,15 +152,15 @@ def test_a_world_that_hangs_is_overdue(monkeypatch: pytest.MonkeyPatch) -> None:
         brittle_world.BrittleDoor.key.set()
 
 
-def test_a_malformed_reply_reaches_the_world(vectors: Any) -> None:
+def test_malformed_reply_reaches_the_environment(vectors: Any) -> None:
     observations, *_, infos = vectors().step([Malformed("hm", "Say something."), "knock", "knock"])
     assert observations[0] == "Say something."
     assert infos["valid"].tolist() == [False, True, True]
 
 
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, TimeoutError])  # the latter from a signal of the caller's
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, TimeoutError])  # the latter from a caller's signal handler
 @pytest.mark.parametrize("backend", ["inline", "thread"])
-def test_after_an_interrupt_the_worlds_can_be_reset(
+def test_environments_can_be_reset_after_an_interrupt(
     vectors: Any, backend: str, interrupt: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vec = vectors(backend=backend)

@@ -1,4 +1,4 @@
-"""`gymnasium.make_vec`, and what users of Gymnasium's vectors do with what it returns."""
+"""Tests of `gymnasium.make_vec` and of Gymnasium's vector API with the environments that it returns."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ ONE, TWO = {"task": "door/train/1"}, {"task": "door/train/2"}
 
 @pytest.fixture
 def vec() -> Iterator[TextVectorEnv]:
-    made = gymnasium.make_vec(DOOR, num_envs=2, render_mode="ansi")
-    assert isinstance(made, TextVectorEnv)
-    yield made
-    made.close()
+    env = gymnasium.make_vec(DOOR, num_envs=2, render_mode="ansi")
+    assert isinstance(env, TextVectorEnv)
+    yield env
+    env.close()
 
 
 @pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.id)
-def test_every_world_says_where_its_vectors_are_made(world: agentgym_envs.RegisteredWorld) -> None:
+def test_every_world_has_a_vector_entry_point(world: agentgym_envs.RegisteredWorld) -> None:
     spec = gymnasium.spec(world.id)
     entry = spec.vector_entry_point
     assert isinstance(entry, str)
@@ -51,14 +51,14 @@ def test_every_world_says_where_its_vectors_are_made(world: agentgym_envs.Regist
     assert EnvSpec.from_json(spec.to_json()) == spec
 
 
-def test_an_unknown_world_has_none() -> None:
+def test_unknown_environment_has_no_vector_entry_point() -> None:
     with pytest.raises(AttributeError, match=r"neither an environment 'Nowhere-v0' nor"):
         load_env_creator("agentgym_envs.vector.vector_env:Nowhere-v0")
     with pytest.raises(NameNotFound):
         gymnasium.make_vec("agentgym/Nowhere-v0")
 
 
-_FRESH = """
+_SCRIPT = """
 import sys, gymnasium
 world = gymnasium.make("agentgym_envs:agentgym/TextCraft-v0")
 assert "agentgym_envs.vector.vector_env" not in sys.modules
@@ -68,20 +68,20 @@ print(type(vec).__name__, vec.reset(seed=1)[1]["task_id"].tolist(), world.reset(
 """
 
 
-def test_gymnasium_alone_makes_worlds_and_vectors() -> None:
-    printed = subprocess.run([sys.executable, "-c", _FRESH], check=True, capture_output=True, encoding="utf-8").stdout
+def test_make_and_make_vec_import_the_package() -> None:
+    printed = subprocess.run([sys.executable, "-c", _SCRIPT], check=True, capture_output=True, encoding="utf-8").stdout
     first = "textcraft/train/"
     assert printed.startswith(f"TextVectorEnv ['{first}")
     assert printed.count(first) == 3
 
 
-def test_a_spec_has_no_module_in_its_id() -> None:
-    # the documents say so; a Gymnasium that imports the module here lets them say something better
+def test_spec_takes_no_module_prefix() -> None:
+    # Documented as a limitation, which a Gymnasium that imports the module here would remove.
     with pytest.raises(gymnasium.error.NamespaceNotFound):
         gymnasium.spec("agentgym_envs:agentgym/TextCraft-v0")
 
 
-def test_it_is_described_as_vectors_are(vec: TextVectorEnv) -> None:
+def test_vector_has_the_standard_attributes(vec: TextVectorEnv) -> None:
     assert vec.num_envs == 2
     assert vec.single_observation_space == TextSpace(32_768)
     assert vec.observation_space == gymnasium.spaces.Tuple([TextSpace(32_768)] * 2)
@@ -97,7 +97,7 @@ def test_it_is_described_as_vectors_are(vec: TextVectorEnv) -> None:
     assert vec.step(vec.action_space.sample())[0] in vec.observation_space
 
 
-def test_its_spec_makes_another(vec: TextVectorEnv) -> None:
+def test_spec_creates_an_equal_vector(vec: TextVectorEnv) -> None:
     first = gymnasium.make_vec(DOOR, num_envs=3, autoreset_mode="SameStep", max_episode_steps=2, backend="thread")
     assert first.spec is not None
     spec = EnvSpec.from_json(first.spec.to_json())
@@ -111,9 +111,9 @@ def test_its_spec_makes_another(vec: TextVectorEnv) -> None:
         vector.close()
 
 
-def test_wrappers_go_with_gymnasiums_own_vectors_and_change_nothing_else() -> None:
+def test_wrappers_need_gymnasiums_own_vectors_which_agree() -> None:
     limited = {"wrappers": [partial(TimeLimit, max_episode_steps=2)], "vector_kwargs": {"autoreset_mode": "SameStep"}}
-    for world in (DOOR, "CartPole-v1"):  # so it is with every world that has a vector of its own
+    for world in (DOOR, "CartPole-v1"):  # as for every environment with a vector entry point
         with pytest.raises(gymnasium.error.Error, match="vector_kwargs"):
             gymnasium.make_vec(world, num_envs=2, **limited)
     theirs = gymnasium.make_vec(DOOR, num_envs=2, vectorization_mode="sync", **limited)
@@ -129,7 +129,7 @@ def test_wrappers_go_with_gymnasiums_own_vectors_and_change_nothing_else() -> No
 
 
 @pytest.mark.parametrize(("options", "limit"), [({}, 6), ({"max_episode_steps": 2}, 2)])
-def test_the_time_limit_is_applied(options: dict[str, int], limit: int) -> None:
+def test_time_limit_is_applied(options: dict[str, int], limit: int) -> None:
     vec = gymnasium.make_vec(DOOR, num_envs=2, **options)
     vec.reset(options=TWO)
     truncations = [vec.step(["knock"] * 2)[3].tolist() for _ in range(limit)]
@@ -137,14 +137,14 @@ def test_the_time_limit_is_applied(options: dict[str, int], limit: int) -> None:
     vec.close()
 
 
-def test_options_may_differ_from_world_to_world() -> None:
+def test_options_can_differ_between_environments() -> None:
     with TextVectorEnv(
         "agentgym/TextCraft-v0", num_envs=2, slot_options=[{"depth": (1, 1)}, {"depth": (3, 3)}], distractors=0
     ) as vec:
         assert [len(tasks) for tasks in vec.get_attr("tasks")] == [144, 116]
 
 
-def test_tasks_and_splits_may_differ_too(vec: TextVectorEnv) -> None:
+def test_tasks_and_splits_can_differ_between_environments(vec: TextVectorEnv) -> None:
     options = {"task": ["door/test/0", None], "split": ("train", "test")}
     observations, infos = vec.reset(seed=3, options=options)
     assert observations[0] == "Knock 0 times."
@@ -152,8 +152,8 @@ def test_tasks_and_splits_may_differ_too(vec: TextVectorEnv) -> None:
     assert options == {"task": ["door/test/0", None], "split": ("train", "test")}
 
 
-def test_seeds_count_up(vec: TextVectorEnv) -> None:
-    vec.reset(seed=np.int64(4))  # pyright: ignore[reportArgumentType] - a numpy integer will do
+def test_integer_seed_counts_up(vec: TextVectorEnv) -> None:
+    vec.reset(seed=np.int64(4))  # pyright: ignore[reportArgumentType] - numpy integers are accepted
     assert vec.np_random_seed == (4, 5)
     vec.reset(seed=[9, None])
     assert vec.np_random_seed == (9, 5)
@@ -163,12 +163,12 @@ def test_seeds_count_up(vec: TextVectorEnv) -> None:
 
 
 @pytest.mark.parametrize("actions", [("knock", "open"), ["knock", "open"], np.array(["knock", "open"])])
-def test_any_sequence_of_strings_is_actions(vec: TextVectorEnv, actions: Any) -> None:
+def test_any_sequence_of_strings_is_accepted_as_actions(vec: TextVectorEnv, actions: Any) -> None:
     vec.reset(options=ONE)
     assert vec.step(actions)[0] == ("You knocked 1 times.", "The door opens.")
 
 
-def test_an_array_of_objects_is_actions(vec: TextVectorEnv) -> None:
+def test_object_array_is_accepted_as_actions(vec: TextVectorEnv) -> None:
     vec.reset(options=ONE)
     assert vec.step(np.array(["knock", "open"], object))[1].tolist() == [0.5, 0.0]
 
@@ -185,14 +185,14 @@ def test_an_array_of_objects_is_actions(vec: TextVectorEnv) -> None:
         (np.array([1, 2]), TypeError, "not int"),
     ],
 )
-def test_anything_else_is_not(vec: TextVectorEnv, actions: Any, error: type[Exception], message: str) -> None:
+def test_invalid_actions_are_rejected(vec: TextVectorEnv, actions: Any, error: type[Exception], message: str) -> None:
     vec.reset(options=ONE)
     with pytest.raises(error, match=message):
         vec.step(actions)
-    assert vec.step(["open", "open"])[2].all(), "a refused call changes nothing"
+    assert vec.step(["open", "open"])[2].all(), "a rejected call changes nothing"
 
 
-def test_before_the_first_reset_there_is_nothing_to_step(vec: TextVectorEnv) -> None:
+def test_step_before_reset_is_rejected(vec: TextVectorEnv) -> None:
     with pytest.raises(ResetNeeded, match=r"\[0, 1\] of 2"):
         vec.step(["open", "open"])
     vec.reset(options={"reset_mask": np.array([True, False])})
@@ -214,7 +214,7 @@ def test_before_the_first_reset_there_is_nothing_to_step(vec: TextVectorEnv) -> 
         ({"options": {"reset_mask": np.array([False, False])}}, ValueError, "selects no environment"),
     ],
 )
-def test_a_wrong_reset_is_refused(vec: TextVectorEnv, arguments: Any, error: type[Exception], message: str) -> None:
+def test_invalid_reset_is_rejected(vec: TextVectorEnv, arguments: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         vec.reset(**arguments)
     assert vec.reset(options=ONE)[0] == ("Knock 1 times.",) * 2
@@ -232,14 +232,14 @@ def test_a_wrong_reset_is_refused(vec: TextVectorEnv, arguments: Any, error: typ
         ({"num_envs": 0}, "slots=0 does not match"),
     ],
 )
-def test_wrong_options_are_refused_at_once(options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_rejected_immediately(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         gymnasium.make_vec(DOOR, **{"num_envs": 2, **options})
 
 
 @pytest.mark.parametrize("backend", ["inline", "thread", "process"])
-def test_worlds_can_be_asked_and_told(backend: str) -> None:
-    """Also where only this process has registered them."""
+def test_call_get_attr_and_set_attr_reach_the_environments(backend: str) -> None:
+    """Also for environments that only this process has registered."""
     with TextVectorEnv(DOOR, num_envs=2, backend=backend, render_mode="ansi") as vec:
         vec.reset(options={"task": ["door/train/1", "door/train/3"]})
         assert vec.render() == ("Knock 1 times.", "Knock 3 times.")
@@ -257,7 +257,7 @@ def test_worlds_can_be_asked_and_told(backend: str) -> None:
             vec.get_attr("bell")
 
 
-def test_closing_is_for_good_and_may_be_repeated() -> None:
+def test_close_is_final_and_idempotent() -> None:
     with gymnasium.make_vec(DOOR, num_envs=2, backend="thread") as vec:  # pyright: ignore[reportGeneralTypeIssues]
         vec.reset()
     assert vec.closed
@@ -269,7 +269,7 @@ def test_closing_is_for_good_and_may_be_repeated() -> None:
 # Gymnasium's wrappers.
 
 
-def test_episodes_are_recorded() -> None:
+def test_record_episode_statistics() -> None:
     vec = RecordEpisodeStatistics(gymnasium.make_vec(DOOR, num_envs=2))
     vec.reset(options=ONE)
     vec.step(["knock", "knock"])
@@ -282,7 +282,7 @@ def test_episodes_are_recorded() -> None:
     vec.close()
 
 
-def test_infos_become_a_list() -> None:
+def test_dict_info_to_list() -> None:
     vec = DictInfoToList(gymnasium.make_vec(DOOR, num_envs=2, autoreset_mode="SameStep"))
     single = gymnasium.make(DOOR)
     info = single.reset(options=ONE)[1]
@@ -309,7 +309,7 @@ def test_rewards_actions_and_observations_are_transformed() -> None:
 @pytest.mark.filterwarnings(
     "ignore:This process .* is multi-threaded:DeprecationWarning"
 )  # of forks, from Python 3.12 on
-def test_gymnasiums_workers_can_be_forked_beside_it() -> None:
+def test_gymnasiums_workers_can_be_forked_after_ours() -> None:
     with ExitStack() as vectors:
         ours = [
             vectors.enter_context(TextVectorEnv(DOOR, num_envs=2, backend=backend)) for backend in ("thread", "process")

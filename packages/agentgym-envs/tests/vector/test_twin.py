@@ -1,4 +1,4 @@
-"""Step for step, a `TextVectorEnv` says what Gymnasium's `SyncVectorEnv` says of the same worlds."""
+"""Tests that a `TextVectorEnv` agrees step by step with Gymnasium's `SyncVectorEnv` of the same environments."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ every_mode = pytest.mark.parametrize("mode", AutoresetMode)
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two answers are equal, down to the types of arrays."""
+    """Return whether two results are equal, including the types of arrays."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
@@ -41,20 +41,20 @@ def same(one: Any, other: Any) -> bool:
 
 
 class Twins:
-    """The same worlds in a vector of ours and in one of Gymnasium's, which must not differ in anything they say."""
+    """The same environments in a `TextVectorEnv` and in a `SyncVectorEnv`, whose results must be equal."""
 
     def __init__(self, world: str, mode: AutoresetMode, backend: str = "inline", **options: Any) -> None:
-        made = functools.partial(gymnasium.make, world, **options)
+        create = functools.partial(gymnasium.make, world, **options)
         self.ours = TextVectorEnv(world, num_envs=N, autoreset_mode=mode, backend=backend, **options)
-        self.theirs = SyncVectorEnv([made] * N, autoreset_mode=mode)
+        self.theirs = SyncVectorEnv([create] * N, autoreset_mode=mode)
         self.over = np.zeros(N, np.bool_)
 
     def reset(self, **arguments: Any) -> tuple[Any, ...]:
         theirs = self.theirs.reset(**copy.deepcopy(arguments))
-        given = copy.deepcopy(arguments)
-        ours = self.ours.reset(**given)
+        passed = copy.deepcopy(arguments)
+        ours = self.ours.reset(**passed)
         assert same(ours, theirs)
-        assert same(given, arguments), "what the caller handed in was changed"
+        assert same(passed, arguments), "reset() changed its arguments"
         mask = (arguments.get("options") or {}).get("reset_mask", np.ones(N, np.bool_))
         self.over &= ~mask
         return ours
@@ -67,7 +67,7 @@ class Twins:
         return ours
 
     def reset_ended(self) -> None:
-        """What mode DISABLED leaves to the caller."""
+        """Reset the environments that have ended, which mode DISABLED leaves to the caller."""
         if self.over.any():
             self.reset(options={"reset_mask": self.over.copy()})
 
@@ -85,7 +85,7 @@ class Twins:
         pytest.param(AutoresetMode.DISABLED, "process", marks=pytest.mark.long),
     ],
 )
-def test_the_twins_agree_on_a_long_game(mode: AutoresetMode, backend: str) -> None:
+def test_vectors_agree_over_many_steps(mode: AutoresetMode, backend: str) -> None:
     twins = Twins(DOOR, mode, backend)
     twins.reset(seed=3)
     for turn in range(20):
@@ -97,7 +97,7 @@ def test_the_twins_agree_on_a_long_game(mode: AutoresetMode, backend: str) -> No
 
 
 @every_mode
-def test_the_twins_agree_on_textcraft_under_its_experts(mode: AutoresetMode) -> None:
+def test_vectors_agree_on_textcraft_with_its_expert(mode: AutoresetMode) -> None:
     twins = Twins(CRAFT, mode, max_episode_steps=7)
     twins.reset(seed=[1, 4, 8], options={"task": "textcraft/test/red_sandstone_stairs"})
     endings = 0
@@ -119,7 +119,7 @@ steps = st.lists(st.sampled_from(["knock", "open", "xyzzy"]), min_size=N, max_si
 
 @settings(max_examples=60)
 @given(st.sampled_from(AutoresetMode), st.lists(steps | steps | resets, max_size=25))
-def test_the_twins_agree_whatever_happens(mode: AutoresetMode, script: list[Any]) -> None:
+def test_vectors_agree_on_random_steps_and_resets(mode: AutoresetMode, script: list[Any]) -> None:
     twins = Twins(DOOR, mode)
     twins.reset(seed=0)
     for line in script:
@@ -135,7 +135,7 @@ def test_the_twins_agree_whatever_happens(mode: AutoresetMode, script: list[Any]
     twins.close()
 
 
-# What Gymnasium's own batching can't tell apart or can't do is left to `test_a_column_holds_what_theirs_can_not`.
+# Without what Gymnasium's own batching can't represent; see `test_columns_of_mixed_types_are_batched`.
 values: dict[str, st.SearchStrategy[Any]] = {
     "number": st.integers(-9, 9),
     "real": st.floats(allow_nan=False),
@@ -152,12 +152,12 @@ nested = st.fixed_dictionaries({}, optional=values | {"inner": st.fixed_dictiona
 
 
 @given(st.dictionaries(st.integers(0, N - 1), nested))
-def test_infos_are_batched_as_gymnasium_batches_them(infos: dict[int, dict[str, Any]]) -> None:
+def test_infos_are_batched_as_by_gymnasium(infos: dict[int, dict[str, Any]]) -> None:
     infos = dict(sorted(infos.items()))
-    twin = SyncVectorEnv([functools.partial(gymnasium.make, DOOR)] * N)
+    vector = SyncVectorEnv([functools.partial(gymnasium.make, DOOR)] * N)
     theirs: dict[str, Any] = {}
     for i, info in infos.items():
-        theirs = twin._add_info(theirs, info, i)
+        theirs = vector._add_info(theirs, info, i)
     assert same(batch_infos(infos, N), theirs)
 
 
@@ -170,12 +170,12 @@ def test_infos_are_batched_as_gymnasium_batches_them(infos: dict[int, dict[str, 
         ([{"a": 1}, None, None], np.array([{"a": 1}, None, None], object)),
     ],
 )
-def test_a_column_holds_what_theirs_can_not(column: list[Any], expected: Any) -> None:
+def test_columns_of_mixed_types_are_batched(column: list[Any], expected: Any) -> None:
     batch = batch_infos({i: {"key": value} for i, value in enumerate(column)}, N)
     assert same(batch, {"key": expected, "_key": np.ones(N, np.bool_)})
 
 
-def test_pictures_of_two_sizes_share_a_column() -> None:
+def test_images_of_different_sizes_share_a_column() -> None:
     small, large = np.zeros((1, 1)), np.zeros((2, 2))
     batch = batch_infos({0: {"screenshot": small}, 2: {"screenshot": large}}, N)
     assert batch["screenshot"][0] is small
@@ -184,7 +184,7 @@ def test_pictures_of_two_sizes_share_a_column() -> None:
 
 
 @every_mode
-def test_a_manual_reset_after_the_end_leaves_nothing_behind(mode: AutoresetMode) -> None:
+def test_manual_reset_after_the_end_cancels_the_autoreset(mode: AutoresetMode) -> None:
     vec = TextVectorEnv(DOOR, num_envs=2, autoreset_mode=mode)
     vec.reset(options={"task": "door/train/1"})
     vec.step(["open", "knock"])
@@ -194,14 +194,14 @@ def test_a_manual_reset_after_the_end_leaves_nothing_behind(mode: AutoresetMode)
     vec.close()
 
 
-def alone(script: Callable[[gymnasium.Env[str, str]], list[Any]]) -> list[Any]:
+def run_single(script: Callable[[gymnasium.Env[str, str]], list[Any]]) -> list[Any]:
     env = gymnasium.make(DOOR)
-    said = script(env)
+    result = script(env)
     env.close()
-    return said
+    return result
 
 
-def test_the_next_task_is_of_the_split_of_the_last_reset_and_drawn_with_the_worlds_generator() -> None:
+def test_autoreset_draws_from_the_last_split_and_generator() -> None:
     def expected(env: gymnasium.Env[str, str]) -> list[str]:
         env.reset(seed=7, options={"split": "test"})
         return [env.reset(options={"split": "test"})[1]["task_id"] for _ in range(10)]
@@ -209,31 +209,31 @@ def test_the_next_task_is_of_the_split_of_the_last_reset_and_drawn_with_the_worl
     vec = TextVectorEnv(DOOR, num_envs=2, autoreset_mode="SameStep")
     vec.reset(seed=[7, 0], options={"split": ["test", "train"]})
     drawn = [vec.step(["open", "open"])[4]["task_id"] for _ in range(10)]
-    assert [first for first, _ in drawn] == alone(expected)
+    assert [first for first, _ in drawn] == run_single(expected)
     assert all(second.startswith("door/train/") for _, second in drawn)
     vec.close()
 
 
 @pytest.mark.long
-def test_worlds_on_a_server_say_the_same_as_here() -> None:
+def test_vectors_on_a_server_agree_with_local_vectors() -> None:
     options: dict[str, Any] = {"autoreset_mode": "SameStep", "max_episode_steps": 2}
     with serve_process() as server, ExitStack() as vectors:
-        here, there, env_by_env = (
-            vectors.enter_context(TextVectorEnv(world, num_envs=2, **options, **more))
-            for world, more in [
+        local, remote, remote_envs = (
+            vectors.enter_context(TextVectorEnv(world, num_envs=2, **options, **keywords))
+            for world, keywords in [
                 (CRAFT, {"backend": "inline"}),
                 (CRAFT, {"backend": server.url}),
                 ("agentgym/Remote-v0", {"url": server.url, "env": CRAFT}),
             ]
         )
-        assert (here.observation_space, here.action_space) == (there.observation_space, there.action_space)
-        assert (here.metadata, here.render_mode) == (there.metadata, there.render_mode)
-        assert here.reset(seed=3)[0] == there.reset(seed=3)[0] == env_by_env.reset(seed=3)[0]
+        assert (local.observation_space, local.action_space) == (remote.observation_space, remote.action_space)
+        assert (local.metadata, local.render_mode) == (remote.metadata, remote.render_mode)
+        assert local.reset(seed=3)[0] == remote.reset(seed=3)[0] == remote_envs.reset(seed=3)[0]
         for _ in range(4):
-            actions = here.call("oracle")
-            assert there.call("oracle") == actions
-            said = [vec.step(actions) for vec in (here, there, env_by_env)]
-            assert len({observations for observations, *_ in said}) == 1
-            assert len({tuple(infos["state_key"]) for *_, infos in said}) == 1
+            actions = local.call("oracle")
+            assert remote.call("oracle") == actions
+            results = [vec.step(actions) for vec in (local, remote, remote_envs)]
+            assert len({observations for observations, *_ in results}) == 1
+            assert len({tuple(infos["state_key"]) for *_, infos in results}) == 1
         with pytest.raises(ValueError, match="on a server has no np_random_seed"):
-            there.np_random_seed  # noqa: B018
+            remote.np_random_seed  # noqa: B018

@@ -1,3 +1,5 @@
+"""Tests of the commands `evaluate` and `collect` and of their flags and help."""
+
 from __future__ import annotations
 
 import json
@@ -31,31 +33,31 @@ def test_evaluate_writes_a_report_and_prints_a_table(tmp_path: Path, capsys: pyt
         assert part in out
     assert "40 episodes" in err
     assert "\x1b" not in err
-    written = json.loads((tmp_path / "report.json").read_text())
-    assert written["schema"] == "agentgym.report/3"
-    assert written.keys() == {
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["schema"] == "agentgym.report/3"
+    assert report.keys() == {
         "schema", "intervals", "faults", "overall", "by_world", "by_category", "by_difficulty", "by_turns", "task_set",
         "settings", "versions",
     }  # fmt: skip
-    overall = written["overall"]
+    overall = report["overall"]
     assert (overall["tasks"], overall["episodes"], overall["failed"]) == (10, 40, 0)
-    for figure in (overall["success"], overall["score"], overall["turns"], overall["pass_at"]["4"]):
-        assert figure["low"] <= figure["mean"] <= figure["high"]
-        assert figure["tasks"] == 10
+    for metric in (overall["success"], overall["score"], overall["turns"], overall["pass_at"]["4"]):
+        assert metric["low"] <= metric["mean"] <= metric["high"]
+        assert metric["tasks"] == 10
     assert overall["pass_at"]["1"]["mean"] == pytest.approx(overall["success"]["mean"])
-    assert written["settings"]["k"] == [1, 4]
-    assert written["settings"]["env"] == ENV
-    assert list(written["by_category"]) == ["few", "many"]
+    assert report["settings"]["k"] == [1, 4]
+    assert report["settings"]["env"] == ENV
+    assert list(report["by_category"]) == ["few", "many"]
 
 
-def test_the_oracle_succeeds_everywhere(tmp_path: Path) -> None:
+def test_oracle_succeeds_on_all_tasks(tmp_path: Path) -> None:
     assert evaluate(flags("--out", str(tmp_path))) == 0
     overall = json.loads((tmp_path / "report.json").read_text())["overall"]
-    ends = {"low": pytest.approx(0.722, abs=0.001), "high": 1.0, "bootstrap": [1.0, 1.0]}
-    assert overall["success"] == {"mean": 1.0, "tasks": 10, **ends}
+    interval = {"low": pytest.approx(0.722, abs=0.001), "high": 1.0, "bootstrap": [1.0, 1.0]}
+    assert overall["success"] == {"mean": 1.0, "tasks": 10, **interval}
 
 
-def test_without_out_the_folder_is_named_after_the_run(
+def test_default_output_folder_is_named_after_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -64,7 +66,7 @@ def test_without_out_the_folder_is_named_after_the_run(
     assert "episodes are in runs/evaluate/count-oracle-0.5-test" in capsys.readouterr().out
 
 
-def test_too_many_failed_episodes_are_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_too_many_failed_episodes_give_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken = flags("--options", "broken=(2,5)", "--out", str(tmp_path))
     assert evaluate(broken) == 1
     out, err = capsys.readouterr()
@@ -93,7 +95,7 @@ def test_too_many_failed_episodes_are_exit_code_1(tmp_path: Path, capsys: pytest
     ],
 )
 @pytest.mark.parametrize("command", [evaluate, collect])
-def test_a_wrong_name_is_one_sentence_and_exit_code_2(
+def test_invalid_names_give_a_one_sentence_error_and_exit_code_2(
     command: object, arguments: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert callable(command)
@@ -105,17 +107,17 @@ def test_a_wrong_name_is_one_sentence_and_exit_code_2(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_help_reads_right_of_what_can_be_switched_off(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_boolean_flags_starts_with_whether(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         evaluate(["--help"])
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    switches = re.findall(r"--([\w-]+), --no-\1 (\w+)", shown)
-    assert {name for name, _ in switches} == {"instructions", "native-tools"}
-    assert {first for _, first in switches} == {"Whether"}
-    assert len(re.findall("--no-", shown)) == len(switches)
+    boolean_flags = re.findall(r"--([\w-]+), --no-\1 (\w+)", shown)
+    assert {name for name, _ in boolean_flags} == {"instructions", "native-tools"}
+    assert {word for _, word in boolean_flags} == {"Whether"}
+    assert len(re.findall("--no-", shown)) == len(boolean_flags)
 
 
-NOUNS = {
+SETTINGS = {
     "evaluate": EvaluateSettings,
     "collect": CollectSettings,
     "compare": CompareSettings,
@@ -124,30 +126,30 @@ NOUNS = {
 }
 
 
-@pytest.mark.parametrize("command", NOUNS)
-def test_help_has_examples_that_work_and_synonyms_of_flags_that_exist(
+@pytest.mark.parametrize("command", SETTINGS)
+def test_help_has_valid_examples_and_synonyms(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "mine").mkdir(parents=True)
-    known = {"examples": EXAMPLES[command], "synonyms": SYNONYMS[command]}
+    help_texts = {"examples": EXAMPLES[command], "synonyms": SYNONYMS[command]}
     for example in EXAMPLES[command]:
         program, *arguments = shlex.split(example)
         assert program == command
-        read_flags(command, NOUNS[command], arguments, **known)
+        read_flags(command, SETTINGS[command], arguments, **help_texts)
     with pytest.raises(SystemExit):
-        read_flags(command, NOUNS[command], ["--help"], **known)
+        read_flags(command, SETTINGS[command], ["--help"], **help_texts)
     shown = capsys.readouterr().out
     assert all(example.split(" --")[0] in shown for example in EXAMPLES[command])
     assert "{None}|" not in shown
-    there_are = {*flag_names(NOUNS[command]), "no-open"}
-    for synonym, here in SYNONYMS[command].items():
-        assert synonym not in there_are
-        assert set(re.findall(r"--([\w-]+)", here)) <= there_are
+    existing_flags = {*flag_names(SETTINGS[command]), "no-open"}
+    for synonym, replacement in SYNONYMS[command].items():
+        assert synonym not in existing_flags
+        assert set(re.findall(r"--([\w-]+)", replacement)) <= existing_flags
 
 
 @pytest.mark.parametrize(
-    ("arguments", "meant"),
+    ("arguments", "message"),
     [
         (["--env", ENV, "--polcy", "oracle"], "There is no --polcy. Did you mean --policy?"),
         (["--world", ENV, "--policy", "oracle"], "There is no --world. Here that is --env."),
@@ -156,32 +158,32 @@ def test_help_has_examples_that_work_and_synonyms_of_flags_that_exist(
         (flags("--quux"), "There is no --quux.\n"),
     ],
 )
-def test_a_flag_that_does_not_exist_is_answered_with_the_one_that_was_meant(
-    arguments: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+def test_unknown_flags_are_answered_with_a_suggestion(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit, match="2"):
         evaluate(arguments)
-    assert f"evaluate: {meant}" in capsys.readouterr().err
+    assert f"evaluate: {message}" in capsys.readouterr().err
 
 
-def test_flags_that_exist_are_not_taken_for_others(capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_flags_are_not_reported_as_unknown(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         evaluate(flags("--no-instructions", "--no_native_tools", "--max-tokens=x", "--base-url", "http://a"))
     assert "There is no" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["evaluate", "compare"])
-def test_who_has_seen_enough_of_the_help_may_go(command: str) -> None:
+def test_help_ends_cleanly_if_its_output_pipe_is_closed(command: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    call = [Path(sys.executable).with_name(command), "--help"]
-    done = subprocess.run(call, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    command_line = [Path(sys.executable).with_name(command), "--help"]
+    done = subprocess.run(command_line, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(
-    ("more", "sentence"),
+    ("arguments", "sentence"),
     [
         (["--smaples", "3"], "--samples"),
         (["--samples", "0"], "--samples must be at least 1, not 0"),
@@ -194,33 +196,33 @@ def test_who_has_seen_enough_of_the_help_may_go(command: str) -> None:
         (["--tasks", "2", "--items", "ids.json"], "give one of the three"),
     ],
 )
-def test_a_wrong_flag_is_exit_code_2(more: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_flag_values_give_exit_code_2(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as exit_:
-        evaluate(flags(*more))
+        evaluate(flags(*arguments))
     assert exit_.value.code == 2
     assert sentence in " ".join(capsys.readouterr().err.replace("│", " ").split())
 
 
-def test_collect_keeps_the_asked_kind_in_the_order_of_the_tasks(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_collect_writes_matching_episodes_in_task_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "data" / "episodes.jsonl"
-    noisy = flags("--samples", "5", "--options", "broken=(0,)", "--max-failed", "1", "--out", policy="oracle:0.3")
-    assert collect([*noisy, str(out)]) == 0
+    arguments = flags("--samples", "5", "--options", "broken=(0,)", "--max-failed", "1", "--out", policy="oracle:0.3")
+    assert collect([*arguments, str(out)]) == 0
     episodes = list(read_episodes(out))
     assert [(e.sample, int(e.task_id.rpartition("/")[2])) for e in episodes] == [
         (sample, goal) for sample in range(5) for goal in range(1, 12)
     ]
     assert {e.split for e in episodes} == {"train"}
     assert f"Wrote 55 of 60 episodes to {out}; 5 failed episodes left out" in capsys.readouterr().out
-    assert collect([*noisy, str(tmp_path / "good.jsonl"), "--keep", "success"]) == 0
+    assert collect([*arguments, str(tmp_path / "good.jsonl"), "--keep", "success"]) == 0
     kept = [(e.task_id, e.sample) for e in read_episodes(tmp_path / "good.jsonl")]
     assert kept == [(e.task_id, e.sample) for e in episodes if e.success]
-    left = ["data", "good.card.json", "good.card.md", "good.jsonl"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == left
+    expected_files = ["data", "good.card.json", "good.card.md", "good.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == expected_files
 
 
-def test_collect_does_not_write_over_a_file_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_collect_does_not_overwrite_a_file_without_the_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "episodes.jsonl"
     assert collect(flags("--tasks", "2", "--out", str(out))) == 0
     assert collect(flags("--tasks", "1", "--out", str(out))) == 2
@@ -230,7 +232,9 @@ def test_collect_does_not_write_over_a_file_unasked(tmp_path: Path, capsys: pyte
     assert len(list(read_episodes(out))) == 1
 
 
-def test_collect_with_nothing_to_keep_is_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_collect_without_matching_episodes_gives_exit_code_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     script = tmp_path / "script.txt"
     script.write_text("wait\n")
     out = str(tmp_path / "none.jsonl")
@@ -239,11 +243,11 @@ def test_collect_with_nothing_to_keep_is_exit_code_1(tmp_path: Path, capsys: pyt
     assert "None of the 12 episodes" in capsys.readouterr().err
 
 
-def test_a_synonym_counts_only_where_the_flag_is() -> None:
+def test_synonyms_apply_only_to_existing_flags() -> None:
     synonyms = {"beta": "--algorithm.kl.weight, the weight of the KL term", "turns": "--horizon fixed"}
     known = ["items", "horizon", "steps", "out"]
-    told = [*unknown_flags(["--beta", "--turns", "--temp", "--stepz"], known, synonyms)]
-    assert told == [
+    messages = [*unknown_flags(["--beta", "--turns", "--temp", "--stepz"], known, synonyms)]
+    assert messages == [
         "There is no --beta.",
         "There is no --turns. Here that is --horizon fixed.",
         "There is no --temp.",

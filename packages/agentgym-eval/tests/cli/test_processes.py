@@ -1,4 +1,4 @@
-"""What only shows in a process of its own: being killed, being interrupted, and what is imported."""
+"""Tests that need a separate process: kills, interrupts and imports."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ def command(name: str, *flags: str) -> list[str]:
 def started(
     arguments: list[str], episodes: Path, least: int, *, hold: int = 0, gate: Path = Path("/nowhere")
 ) -> Iterator[subprocess.Popen[str]]:
-    """A command that has written at least so many episodes and can't end: after `hold`, by default so many and twice
-    what 3 slots take, no other begins in the world that counts before there is the file `gate`.
+    """Run a command and yield it once it has written at least `least` episodes.
+
+    It can't finish: after `hold` episodes, by default `least` plus twice the 3 slots, the counting environment starts
+    no other before the file `gate` exists.
     """
     env = CHILD | {"COUNTING_HOLD": f"{hold or least + 6}:{gate}"}
     with subprocess.Popen(arguments, env=env, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
@@ -51,27 +53,27 @@ def keys(path: Path) -> list[tuple[str, int]]:
 
 
 @pytest.mark.long
-def test_after_kill_9_nothing_is_lost_and_nothing_played_twice(tmp_path: Path) -> None:
+def test_killed_evaluation_loses_and_repeats_no_episodes(tmp_path: Path) -> None:
     path = tmp_path / "episodes.jsonl"
     arguments = command("evaluate", "--out", str(tmp_path))
     with started(arguments, path, 5) as child:
         child.kill()
-    survived = keys(path)
-    assert 5 <= len(survived) < 60
+    kept = keys(path)
+    assert 5 <= len(kept) < 60
     with path.open("ab") as file:
-        file.write(b'{"schema":"agentgym.ep')  # killed in the middle of a line
+        file.write(b'{"schema":"agentgym.ep')  # as if killed in the middle of a line
     done = subprocess.run(arguments, env=CHILD, check=True, capture_output=True, text=True)
-    assert f"60 episodes, {len(survived)} of them already done" in done.stderr
-    assert keys(path)[: len(survived)] == survived
+    assert f"60 episodes, {len(kept)} of them already done" in done.stderr
+    assert keys(path)[: len(kept)] == kept
     assert sorted(keys(path)) == [(f"count/test/{i}", sample) for i in range(10) for sample in range(6)]
 
 
 @pytest.mark.long
-def test_policies_in_worlds_survive_kill_9_at_several_moments(tmp_path: Path) -> None:
-    worlds = ["--env", "textcraft", ENV, "--policy", "random", "oracle", "--tasks", "8", "--samples", "5"]
-    arguments = [sys.executable, "-c", COMMANDS["evaluate"], *worlds, "--slots", "3"]
+def test_killed_evaluation_of_several_runs_resumes(tmp_path: Path) -> None:
+    flags = ["--env", "textcraft", ENV, "--policy", "random", "oracle", "--tasks", "8", "--samples", "5"]
+    arguments = [sys.executable, "-c", COMMANDS["evaluate"], *flags, "--slots", "3"]
     arguments += ["--out", str(tmp_path)]
-    # Of 40 episodes of each policy in each world. The last holds among the oracle's, after at most 10 at random.
+    # Each policy plays 40 episodes per environment. The last kill is among those of the oracle.
     moments = [("textcraft-random", 1, 0), ("count-random", 3, 0), ("count-random", 30, 0), ("count-oracle", 2, 20)]
     before: dict[Path, bytes] = {}
     for run, least, hold in moments:
@@ -88,9 +90,9 @@ def test_policies_in_worlds_survive_kill_9_at_several_moments(tmp_path: Path) ->
 
 
 @pytest.mark.long
-def test_a_collection_of_several_worlds_survives_kill_9(tmp_path: Path) -> None:
-    worlds = ["--env", "textcraft", ENV, "--policy", "random", "--tasks", "10", "--samples", "6", "--slots", "3"]
-    arguments = [sys.executable, "-c", COMMANDS["collect"], *worlds]
+def test_killed_collection_of_several_environments_resumes(tmp_path: Path) -> None:
+    flags = ["--env", "textcraft", ENV, "--policy", "random", "--tasks", "10", "--samples", "6", "--slots", "3"]
+    arguments = [sys.executable, "-c", COMMANDS["collect"], *flags]
     partial = tmp_path / "data.partial"
     with started([*arguments, "--out", str(tmp_path / "data")], partial / "count/episodes.jsonl", 5) as child:
         child.kill()
@@ -112,36 +114,43 @@ def test_a_collection_of_several_worlds_survives_kill_9(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "how", [signal.SIGTERM, *(pytest.param(how, marks=pytest.mark.long) for how in (signal.SIGINT, signal.SIGUSR1))]
+    "signal_number",
+    [signal.SIGTERM, *(pytest.param(number, marks=pytest.mark.long) for number in (signal.SIGINT, signal.SIGUSR1))],
 )
 @pytest.mark.parametrize("name", ["evaluate", pytest.param("collect", marks=pytest.mark.long)])
-def test_signals_keep_what_is_done_and_say_how_to_go_on(tmp_path: Path, name: str, how: signal.Signals) -> None:
+def test_signals_keep_episodes_and_print_how_to_resume(
+    tmp_path: Path, name: str, signal_number: signal.Signals
+) -> None:
     out = tmp_path / "run"
     folder = out if name == "evaluate" else tmp_path / "run.partial"
     episodes = folder / ("" if name == "evaluate" else "count") / "episodes.jsonl"
     arguments = command(name, "--out", str(out), "--overwrite")
     with started(arguments, episodes, 3, gate=tmp_path / "gate") as child:
-        child.send_signal(how)
-        if how != signal.SIGINT:
-            child.send_signal(how)  # as where a launcher passes on what its children have got already
+        child.send_signal(signal_number)
+        if signal_number != signal.SIGINT:
+            child.send_signal(signal_number)  # as if forwarded by a launcher as well
         (tmp_path / "gate").touch()
         _, err = child.communicate()
-    assert child.returncode == 128 + how
+    assert child.returncode == 128 + signal_number
     assert "Traceback" not in err
-    word = {signal.SIGINT: "Interrupted", signal.SIGTERM: "Terminated", signal.SIGUSR1: "Ended by SIGUSR1"}[how]
-    assert f"{word}. The episodes so far are kept in {folder}. Resume with: uv run {name} --env {ENV}" in err
+    reason = {signal.SIGINT: "Interrupted", signal.SIGTERM: "Terminated", signal.SIGUSR1: "Ended by SIGUSR1"}[
+        signal_number
+    ]
+    assert f"{reason}. The episodes so far are kept in {folder}. Resume with: uv run {name} --env {ENV}" in err
     assert "--overwrite" not in err
     kept = keys(episodes)
     assert len(kept) >= 3
-    again = [argument for argument in arguments if argument != "--overwrite"]
-    done = subprocess.run(again, env=CHILD, check=True, capture_output=True, text=True)
+    resume_command = [argument for argument in arguments if argument != "--overwrite"]
+    done = subprocess.run(resume_command, env=CHILD, check=True, capture_output=True, text=True)
     assert f"{len(kept)} of them already done" in done.stderr
 
 
-def test_ctrl_c_ends_a_player_who_thinks_for_ever(tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_policy_that_blocks_forever(tmp_path: Path) -> None:
     code = (
-        "from agentgym_eval.policies import policies; from counting_policy import Counter, Entry, never; "
-        "policies.entry_points = lambda group: [Entry(Counter(never))]; " + COMMANDS["evaluate"]
+        "from agentgym_eval.policies import policies; "
+        "from counting_policy import CountingPolicy, FakeEntryPoint, block_on_longest_task; "
+        "policies.entry_points = lambda group: [FakeEntryPoint(CountingPolicy(block_on_longest_task))]; "
+        + COMMANDS["evaluate"]
     )
     arguments = [sys.executable, "-c", code, "--env", ENV, "--policy", "counter", "--samples", "3", "--slots", "4"]
     path = tmp_path / "episodes.jsonl"
@@ -163,16 +172,16 @@ def modules_after(code: str) -> set[str]:
     return set(done.stdout.splitlines()[-1].split())
 
 
-def test_nothing_here_imports_torch() -> None:
+def test_no_module_imports_torch() -> None:
     source = HERE.parent / "src"
-    rooms = [path.relative_to(source).with_suffix("").parts for path in sorted(source.rglob("*.py"))]
-    loaded = modules_after("\n".join(f"import {'.'.join(room)}" for room in rooms if room[-1] != "__init__"))
+    modules = [path.relative_to(source).with_suffix("").parts for path in sorted(source.rglob("*.py"))]
+    loaded = modules_after("\n".join(f"import {'.'.join(module)}" for module in modules if module[-1] != "__init__"))
     assert {"agentgym_eval.cli.main", "agentgym_eval.data.card"} <= loaded
     assert loaded.isdisjoint(HEAVY)
 
 
 @pytest.mark.parametrize("name", ["evaluate", "collect", "compare"])
-def test_help_loads_no_world_and_no_numpy(name: str) -> None:
+def test_help_imports_no_environments_and_no_numpy(name: str) -> None:
     code = f"from agentgym_eval.cli.main import {name}\ntry:\n    {name}(['--help'])\nexcept SystemExit:\n    pass"
     loaded = modules_after(code)
     assert loaded.isdisjoint(
@@ -180,7 +189,7 @@ def test_help_loads_no_world_and_no_numpy(name: str) -> None:
     )
 
 
-FORM = """
+REPLY_FORMAT = """
 from agentgym_envs import Malformed, ReplyWrapper
 
 class Prompt(ReplyWrapper):
@@ -194,8 +203,8 @@ class Prompt(ReplyWrapper):
 """
 
 
-def test_an_agent_in_the_working_folder_plays(tmp_path: Path) -> None:
-    (tmp_path / "prompt_form.py").write_text(FORM)
+def test_agent_from_the_working_directory_is_found(tmp_path: Path) -> None:
+    (tmp_path / "prompt_form.py").write_text(REPLY_FORMAT)
     arguments = command("evaluate", "--tasks", "2", "--agent", "prompt_form:Prompt+plan", "--out", "run")
     subprocess.run(arguments, env=CHILD, check=True, capture_output=True, cwd=tmp_path)
     episodes = list(read_episodes(tmp_path / "run" / "episodes.jsonl"))

@@ -1,4 +1,4 @@
-"""Files of other formats, there and back; TRL's among them."""
+"""Tests of converting episodes to other formats and back, TRL's in particular."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentgym_eval.cli.convert import convert
 from agentgym_eval.data import formats
 from agentgym_eval.data.formats import read_data, records
 from agentgym_eval.util.errors import UsageError
-from conversions import TEXT, converted, played, reread, written
+from conversions import TEXT, convert_records, play_episode, write_and_read, write_records
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,24 +22,24 @@ AGENTS = ("react", "bare+plan:2", "tags+window:4+plan", "react+reflect:2+retry:1
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_every_agent_s_episodes_go_to_trl_and_come_back_as_they_were(agent: str, tmp_path: Path) -> None:
-    episodes = [played(agent, goal) for goal in (0, 6)]
-    ours = written(tmp_path / "ours.jsonl", records(episodes, "episodes"), "episodes")
-    assert list(read_data([ours])) == episodes
-    lines = converted("trl", tmp_path / "trl.jsonl", ours)
+def test_episodes_of_every_agent_round_trip_through_trl(agent: str, tmp_path: Path) -> None:
+    episodes = [play_episode(agent, goal) for goal in (0, 6)]
+    episodes_file = write_records(tmp_path / "ours.jsonl", records(episodes, "episodes"), "episodes")
+    assert list(read_data([episodes_file])) == episodes
+    lines = convert_records("trl", tmp_path / "trl.jsonl", episodes_file)
     assert len(lines) > 2 if "window" in agent or "retry" in agent else len(lines) == 2
     for line in lines:
         roles = [message["role"] for message in line["messages"]]
         assert (roles[0], roles[-1]) == ("system", "assistant")
         assert {"user", "tool"}.isdisjoint(roles[2::2])
     back = tmp_path / "back.jsonl"
-    converted("episodes", back, tmp_path / "trl.jsonl")
+    convert_records("episodes", back, tmp_path / "trl.jsonl")
     assert list(read_episodes(back)) == episodes
-    assert back.read_bytes() == ours.read_bytes()
+    assert back.read_bytes() == episodes_file.read_bytes()
 
 
-def test_functions_are_called_as_chat_templates_have_it() -> None:
-    (line,) = records([played("function-call", 1)], "trl")
+def test_function_calls_follow_the_chat_template_schema() -> None:
+    (line,) = records([play_episode("function-call", 1)], "trl")
     assert json.loads(line["tools"]) == [ACT.schema]
     assert [message["role"] for message in line["messages"]] == ["system", "user", "assistant", "tool", "assistant"]
     (call,) = line["messages"][2]["tool_calls"]
@@ -87,87 +87,87 @@ EPISODES = st.builds(
 
 @settings(max_examples=20)
 @given(st.lists(EPISODES, min_size=1, max_size=3))
-def test_whatever_was_said_goes_to_trl_and_comes_back(
+def test_arbitrary_episodes_round_trip_through_trl(
     tmp_path_factory: pytest.TempPathFactory, episodes: list[Episode]
 ) -> None:
     folder = tmp_path_factory.getbasetemp()
     lines = list(records(episodes, "trl"))
     for line, episode in zip(lines, episodes, strict=True):
-        said = [message["content"] for message in line["messages"] if message["role"] == "assistant"]
-        assert said == [turn.reply.text for turn in episode.turns]
-        shown = [message["content"] for message in line["messages"] if message["role"] == "user"]
-        assert shown == [turn.observation for turn in episode.turns]
-    assert reread(lines, "trl", folder) == episodes
+        replies = [message["content"] for message in line["messages"] if message["role"] == "assistant"]
+        assert replies == [turn.reply.text for turn in episode.turns]
+        observations = [message["content"] for message in line["messages"] if message["role"] == "user"]
+        assert observations == [turn.observation for turn in episode.turns]
+    assert write_and_read(lines, "trl", folder) == episodes
 
 
 @pytest.mark.long
-def test_datasets_load_it_and_write_it_back(tmp_path: Path) -> None:
+def test_datasets_loads_and_writes_trl_records_without_loss(tmp_path: Path) -> None:
     import datasets
 
-    episodes = [played("function-call", 1), played("react", 2)]
-    odd = replace(episodes[0].turns[0], reply=Reply('{"function_name": "other", "arguments": {"far": [1]}}'))
-    episodes.append(replace(episodes[0], turns=(odd, *episodes[0].turns[1:])))
-    path = written(tmp_path / "trl.jsonl", records(episodes, "trl"))
+    episodes = [play_episode("function-call", 1), play_episode("react", 2)]
+    other_call = replace(episodes[0].turns[0], reply=Reply('{"function_name": "other", "arguments": {"far": [1]}}'))
+    episodes.append(replace(episodes[0], turns=(other_call, *episodes[0].turns[1:])))
+    path = write_records(tmp_path / "trl.jsonl", records(episodes, "trl"))
     loaded = datasets.load_dataset("json", data_files=str(path), split="train", cache_dir=str(tmp_path / "cache"))
     loaded.to_json(tmp_path / "again.jsonl")
     assert list(read_data([tmp_path / "again.jsonl"])) == episodes
 
 
-def test_messages_that_were_changed_are_refused_and_taken_once_our_column_is_gone(tmp_path: Path) -> None:
-    (line,) = records([played("react", 1)], "trl")
+def test_edited_messages_are_rejected_unless_our_column_is_removed(tmp_path: Path) -> None:
+    (line,) = records([play_episode("react", 1)], "trl")
     line["messages"][2]["content"] = "Thought: another one\nAction: add"
-    changed = written(tmp_path / "changed.jsonl", [line])
+    changed = write_records(tmp_path / "changed.jsonl", [line])
     with pytest.raises(UsageError, match=r"changed\.jsonl, conversation 1 .*its messages don't match"):
         list(read_data([changed]))
     del line["agentgym"]
     with pytest.raises(UsageError, match=r"no score\. .*--score 1"):
-        list(read_data([written(changed, [line])]))
-    (episode,) = read_data([written(changed, [line])], score=0.5)
+        list(read_data([write_records(changed, [line])]))
+    (episode,) = read_data([write_records(changed, [line])], score=0.5)
     assert (episode.env, episode.task_id, episode.score, episode.success) == ("", "changed.jsonl/1", 0.5, False)
     assert episode.turns[0].reply.text == "Thought: another one\nAction: add"
     assert [turn.reward for turn in episode.turns] == [0.0, 0.5]
 
 
-def test_calls_from_elsewhere_are_read_neutrally(tmp_path: Path) -> None:
-    (line,) = records([played("function-call", 1)], "trl")
+def test_foreign_function_calls_are_read(tmp_path: Path) -> None:
+    (line,) = records([play_episode("function-call", 1)], "trl")
     del line["agentgym"]
-    (episode,) = read_data([written(tmp_path / "calls.jsonl", [line])], score=1)
+    (episode,) = read_data([write_records(tmp_path / "calls.jsonl", [line])], score=1)
     assert (episode.agent, episode.tools) == ("function-call", (ACT.schema,))
-    assert [turn.reply for turn in episode.turns] == [turn.reply for turn in played("function-call", 1).turns]
+    assert [turn.reply for turn in episode.turns] == [turn.reply for turn in play_episode("function-call", 1).turns]
     (again,) = records([episode], "trl")
     assert again["messages"] == line["messages"]
 
 
-def test_failed_episodes_are_data_for_nobody_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    good = played("react")
+def test_failed_episodes_are_not_exported_to_trl(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = play_episode("react")
     failed = replace(good, stop="failed", score=None, success=None, error="EnvFault: jammed")
-    ours = written(tmp_path / "ours.jsonl", records([good, failed], "episodes"), "episodes")
-    assert len(converted("episodes", tmp_path / "again.jsonl", ours)) == 2
-    assert len(converted("trl", tmp_path / "trl.jsonl", ours)) == 1
+    episodes_file = write_records(tmp_path / "ours.jsonl", records([good, failed], "episodes"), "episodes")
+    assert len(convert_records("episodes", tmp_path / "again.jsonl", episodes_file)) == 2
+    assert len(convert_records("trl", tmp_path / "trl.jsonl", episodes_file)) == 1
     assert "holds 1 records; 1 left out" in capsys.readouterr().out
 
 
-def test_files_of_all_formats_and_folders_of_them_are_read_in_order(tmp_path: Path) -> None:
-    one, two = played("react", 1), played("react", 2)
+def test_files_and_folders_of_all_formats_are_read_in_order(tmp_path: Path) -> None:
+    first, second = play_episode("react", 1), play_episode("react", 2)
     (tmp_path / "count").mkdir()
-    written(tmp_path / "count/train.jsonl", records([one], "episodes"), "episodes")
-    written(tmp_path / "trl.jsonl", records([two], "trl"))
-    assert list(read_data([tmp_path])) == [one, two]
+    write_records(tmp_path / "count/train.jsonl", records([first], "episodes"), "episodes")
+    write_records(tmp_path / "trl.jsonl", records([second], "trl"))
+    assert list(read_data([tmp_path])) == [first, second]
     (tmp_path / "run").mkdir()
-    written(tmp_path / "run/episodes.jsonl", records([two], "episodes"), "episodes")
+    write_records(tmp_path / "run/episodes.jsonl", records([second], "episodes"), "episodes")
     (tmp_path / "run/metrics.jsonl").write_text("{}\n")
-    assert list(read_data(str(tmp_path / "run"))) == [two]
+    assert list(read_data(str(tmp_path / "run"))) == [second]
     array = tmp_path / "array.json"
-    array.write_text("\ufeff  " + json.dumps(list(records([one, two], "trl"))), encoding="utf-8")
-    assert list(read_data([tmp_path / "run", str(array)])) == [two, one, two]
+    array.write_text("\ufeff  " + json.dumps(list(records([first, second], "trl"))), encoding="utf-8")
+    assert list(read_data([tmp_path / "run", str(array)])) == [second, first, second]
 
 
 @pytest.mark.parametrize("to", ["episodes", "trl"])
-def test_a_folder_of_arrays_is_read_as_the_agentgym_has_them(to: str, tmp_path: Path) -> None:
-    one, two = played("react", 1), played("react", 2)
-    for name, episode in (("b.json", two), ("a.json", one)):
+def test_folder_of_json_arrays_is_read_in_order(to: str, tmp_path: Path) -> None:
+    first, second = play_episode("react", 1), play_episode("react", 2)
+    for name, episode in (("b.json", second), ("a.json", first)):
         (tmp_path / name).write_text(json.dumps(list(records([episode, episode], to))))
-    assert list(read_data([tmp_path])) == [one, one, two, two]
+    assert list(read_data([tmp_path])) == [first, first, second, second]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_a_folder_of_arrays_is_read_as_the_agentgym_has_them(to: str, tmp_path: 
         ('{"messages": [], "agentgym": "{"}\n', "conversation 1 is not a valid trl"),
     ],
 )
-def test_files_that_are_none_of_these_say_which_and_where(text: str, sentence: str, tmp_path: Path) -> None:
+def test_invalid_files_are_rejected_with_path_and_reason(text: str, sentence: str, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match=sentence) as error:
@@ -222,7 +222,7 @@ def test_files_that_are_none_of_these_say_which_and_where(text: str, sentence: s
     assert str(path) in str(error.value)
 
 
-def test_what_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+def test_missing_files_are_a_one_sentence_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no file or folder .*nowhere"):
         list(read_data([tmp_path / "nowhere"]))
     with pytest.raises(UsageError, match=r"no \.jsonl or \.json file of episodes in the folder"):
@@ -231,43 +231,45 @@ def test_what_is_not_there_is_one_sentence(tmp_path: Path) -> None:
         list(read_data([], score=2))
 
 
-def test_turns_that_no_such_agent_comes_to_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    odd = replace(played("react+plan"), agent="react")
-    ours = written(tmp_path / "ours.jsonl", records([odd], "episodes"), "episodes")
-    assert convert([str(ours), "--to", "trl", "--out", str(tmp_path / "out.jsonl")]) == 2
+def test_turns_inconsistent_with_the_agent_are_a_one_sentence_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inconsistent = replace(play_episode("react+plan"), agent="react")
+    episodes_file = write_records(tmp_path / "ours.jsonl", records([inconsistent], "episodes"), "episodes")
+    assert convert([str(episodes_file), "--to", "trl", "--out", str(tmp_path / "out.jsonl")]) == 2
     assert "Turn 0 of count/test/4" in capsys.readouterr().err
 
 
-def test_ctrl_c_leaves_nothing_behind(
+def test_ctrl_c_leaves_no_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: object, **__: object) -> Any:
+    def interrupt(*_: object, **__: object) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(formats, "records", interrupted)
+    monkeypatch.setattr(formats, "records", interrupt)
     assert convert([str(tmp_path), "--to", "trl", "--out", str(tmp_path / "out.jsonl")]) == 130
     assert "Nothing was written" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_is_written_over_unasked_and_wrong_flags_are_refused(
+def test_files_are_not_overwritten_and_invalid_flags_are_rejected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ours = written(tmp_path / "ours.jsonl", records([played("react")], "episodes"), "episodes")
+    episodes_file = write_records(tmp_path / "ours.jsonl", records([play_episode("react")], "episodes"), "episodes")
     precious = tmp_path / "precious.jsonl"
     precious.write_text("precious\n")
-    flags = [str(ours), "--to", "trl", "--out", str(precious)]
+    flags = [str(episodes_file), "--to", "trl", "--out", str(precious)]
     assert convert(flags) == 2
     assert "exists already" in capsys.readouterr().err
     assert precious.read_text() == "precious\n"
     assert convert([*flags, "--overwrite"]) == 0
-    assert convert([*flags[:-1], str(ours / "below" / "file")]) == 2
+    assert convert([*flags[:-1], str(episodes_file / "below" / "file")]) == 2
     assert "can't be written" in capsys.readouterr().err
-    for wrong, sentence in (
+    for invalid_flags, sentence in (
         (["--score", "3"], "--score must be between 0 and 1, not 3"),
         (["--skip", "--keep"], "--skip and --keep exclude each other"),
     ):
         with pytest.raises(SystemExit) as end:
-            convert([*flags, *wrong])
+            convert([*flags, *invalid_flags])
         assert end.value.code == 2
         assert sentence in " ".join(capsys.readouterr().err.replace("│", " ").split())

@@ -1,4 +1,4 @@
-"""Files that are damaged, mixed or odd: nothing of them is lost without a word, and no traceback is shown."""
+"""Tests that damaged and mixed files lose nothing silently and show no traceback."""
 
 from __future__ import annotations
 
@@ -9,58 +9,58 @@ import pytest
 from agentgym_eval.cli.convert import convert
 from agentgym_eval.data.formats import read_data, records
 from agentgym_eval.util.errors import UsageError
-from conversions import converted, played, written
+from conversions import convert_records, play_episode, write_records
 
 pytestmark = pytest.mark.quick
 
 
-def test_a_value_of_the_wrong_type_is_named_with_file_and_line(
+def test_values_of_the_wrong_type_are_reported_with_file_and_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (good,) = records([played("react")], "episodes")
-    for wrong, sentence in (({"score": "high"}, "`score` in Episode is a number or null, not 'high'"), ({}, "")):
+    (good,) = records([play_episode("react")], "episodes")
+    for changes, sentence in (({"score": "high"}, "`score` in Episode is a number or null, not 'high'"), ({}, "")):
         path = tmp_path / "ours.jsonl"
-        path.write_text(f"{json.dumps(good)}\n{json.dumps(good | wrong)}\n", encoding="utf-8")
+        path.write_text(f"{json.dumps(good)}\n{json.dumps(good | changes)}\n", encoding="utf-8")
         for to in ("episodes", "trl", "pairs"):
-            code = convert([str(path), "--to", to, "--out", str(tmp_path / f"{to}.{bool(wrong)}")])
+            code = convert([str(path), "--to", to, "--out", str(tmp_path / f"{to}.{bool(changes)}")])
             err = capsys.readouterr().err
-            assert (code, f"{path}, line 2: {sentence}" in err) == ((2, True) if wrong else (int(to == "pairs"), False))
+            assert (code, f"{path}, line 2: {sentence}" in err) == (
+                (2, True) if changes else (int(to == "pairs"), False)
+            )
 
 
-def test_folders_of_both_kinds_of_files_lose_neither(tmp_path: Path) -> None:
-    one, two = played("react", 1), played("react", 2)
-    (tmp_path / "a.json").write_text(json.dumps(list(records([one, one], "trl"))))
-    written(tmp_path / "b.jsonl", records([two], "trl"))
+def test_folders_with_json_and_json_lines_are_read_completely(tmp_path: Path) -> None:
+    first, second = play_episode("react", 1), play_episode("react", 2)
+    (tmp_path / "a.json").write_text(json.dumps(list(records([first, first], "trl"))))
+    write_records(tmp_path / "b.jsonl", records([second], "trl"))
     (tmp_path / "card.json").write_text('{\n"schema": "agentgym.card/1"}')
-    assert list(read_data([tmp_path])) == [one, one, two]
+    assert list(read_data([tmp_path])) == [first, first, second]
     (tmp_path / "c.json").write_text('{"text": "hello"')
     with pytest.raises(UsageError, match=r"c\.json is neither a JSON array nor JSON lines"):
         list(read_data([tmp_path]))
 
 
-def test_half_a_last_line_is_passed_over_aloud(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = played("react").to_json()
+def test_incomplete_last_line_is_skipped_with_a_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = play_episode("react").to_json()
     path = tmp_path / "ours.jsonl"
     path.write_text(f"{line}\n{line[:99]}", encoding="utf-8")
-    assert len(converted("trl", tmp_path / "trl.jsonl", path)) == 1
+    assert len(convert_records("trl", tmp_path / "trl.jsonl", path)) == 1
     out, err = capsys.readouterr()
     assert f"Left out: {path}, line 2: half a line" in err
     assert "holds 1 records; 1 left out" in out
 
 
-def test_text_in_parts_and_half_characters_are_read(tmp_path: Path) -> None:
+def test_text_parts_and_lone_surrogates_are_read(tmp_path: Path) -> None:
     parts = [{"type": "text", "text": "Go "}, {"type": "text", "text": "\ud800on."}]
-    said = [{"role": "user", "content": parts}, {"role": "assistant", "content": parts}]
+    messages = [{"role": "user", "content": parts}, {"role": "assistant", "content": parts}]
     path = tmp_path / "parts.jsonl"
-    path.write_text(json.dumps({"messages": said, "tools": '[{"name": "\\ud800"}]'}) + "\n")
-    (line,) = converted("episodes", tmp_path / "out.jsonl", path, "--score", "1")
+    path.write_text(json.dumps({"messages": messages, "tools": '[{"name": "\\ud800"}]'}) + "\n")
+    (line,) = convert_records("episodes", tmp_path / "out.jsonl", path, "--score", "1")
     turn = line["turns"][0]
     assert (turn["observation"], turn["reply"]["text"], line["tools"]) == ("Go ?on.", "Go ?on.", [{"name": "?"}])
 
 
-def test_what_can_be_read_and_is_too_deep_to_be_written_is_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_too_deeply_nested_record_is_a_one_sentence_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     function = f'{{"name": "act", "arguments": {{"far": {"[" * 900}{"]" * 900}}}}}'
     calls = f'{{"role": "assistant", "content": "", "tool_calls": [{{"function": {function}}}]}}'
     line = f'{{"messages": [{{"role": "user", "content": "Go."}}, {calls}], "tools": [{function}]}}\n'

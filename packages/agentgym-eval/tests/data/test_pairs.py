@@ -1,4 +1,4 @@
-"""Pairs of episodes by score: who is compared with whom, from where on, and how TRL gets to see it."""
+"""Tests of preference pairs: which episodes are paired, where they diverge, and their TRL records."""
 
 from __future__ import annotations
 
@@ -21,65 +21,75 @@ from hypothesis import strategies as st
 pytestmark = pytest.mark.quick
 
 
-def played(said: Sequence[str], score: float | None, *, seen: Sequence[str] = (), **more: Any) -> Episode:
-    """An episode in which the world says what was said before, or what is given for the first turns."""
-    shown = [*seen, *("first", *(f"after {text}" for text in said))[len(seen) :]]
+def make_episode(
+    replies: Sequence[str], score: float | None, *, first_observations: Sequence[str] = (), **changes: Any
+) -> Episode:
+    """Return an episode with the given replies and first observations; later ones quote the previous reply."""
+    observations = [*first_observations, *("first", *(f"after {text}" for text in replies))[len(first_observations) :]]
     turns = tuple(
         Turn(before, Reply(text), text, valid=True, reward=0.0, state_key="")
-        for before, text in zip(shown, said, strict=False)
+        for before, text in zip(observations, replies, strict=False)
     )
-    known: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "env": "lamp/Lamp-v0", "task_id": "lamp/1", "split": "train", "category": "", "difficulty": 1,
-        "policy": "test", "sample": 0, "instructions": "Light it.", "final_observation": shown[-1],
+        "policy": "test", "sample": 0, "instructions": "Light it.", "final_observation": observations[-1],
         "stop": "failed" if score is None else "terminated", "success": None if score is None else score == 1,
         "agent": "bare",
     }  # fmt: skip
-    return Episode(turns=turns, score=score, **(known | more))
+    return Episode(turns=turns, score=score, **(fields | changes))
 
 
 def pairs(episodes: Sequence[Episode], min_gap: float = 0.1, most: int = 100, seed: int = 0) -> list[Pair]:
     return make_pairs(episodes, Pairing(min_gap, most, seed))
 
 
-def words(episode: Episode) -> str:
+def reply_text(episode: Episode) -> str:
     return "".join(turn.reply.text for turn in episode.turns)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "shared"),
+    ("first", "second", "shared"),
     [
-        (played("ab", 1.0), played("cb", 0.0), 0),
-        (played("abc", 1.0), played("abd", 0.0), 2),
-        (played("ab", 1.0), played("abc", 0.0), None),
-        (played("ab", 1.0), played("ab", 0.0), None),
-        (played("ab", 1.0, seen=["x"]), played("cb", 0.0, seen=["y"]), None),
-        (played("abc", 1.0, seen=["x", "y"]), played("abd", 0.0, seen=["x", "z"]), None),
-        (played("abc", 1.0, seen=["x", "y"]), played("cbd", 0.0, seen=["x", "z"]), 0),
+        (make_episode("ab", 1.0), make_episode("cb", 0.0), 0),
+        (make_episode("abc", 1.0), make_episode("abd", 0.0), 2),
+        (make_episode("ab", 1.0), make_episode("abc", 0.0), None),
+        (make_episode("ab", 1.0), make_episode("ab", 0.0), None),
+        (make_episode("ab", 1.0, first_observations=["x"]), make_episode("cb", 0.0, first_observations=["y"]), None),
+        (
+            make_episode("abc", 1.0, first_observations=["x", "y"]),
+            make_episode("abd", 0.0, first_observations=["x", "z"]),
+            None,
+        ),
+        (
+            make_episode("abc", 1.0, first_observations=["x", "y"]),
+            make_episode("cbd", 0.0, first_observations=["x", "z"]),
+            0,
+        ),
     ],
 )
-def test_two_episodes_part_where_the_agent_says_something_else_to_the_same(
-    one: Episode, other: Episode, shared: int | None
+def test_divergence_is_the_first_different_reply_to_one_observation(
+    first: Episode, second: Episode, shared: int | None
 ) -> None:
-    assert divergence(one, other) == divergence(other, one) == shared
-    assert [pair.shared for pair in pairs([one, other])] == ([] if shared is None else [shared])
+    assert divergence(first, second) == divergence(second, first) == shared
+    assert [pair.shared for pair in pairs([first, second])] == ([] if shared is None else [shared])
 
 
-def test_what_is_compared_begins_where_they_part() -> None:
-    (pair,) = pairs([played("abd", 0.25), played("abc", 0.75)])
+def test_loss_starts_at_the_divergence() -> None:
+    (pair,) = pairs([make_episode("abd", 0.25), make_episode("abc", 0.75)])
     chosen, rejected = pair.compared()
-    assert (words(chosen), words(rejected), pair.gap) == ("abc", "abd", 0.5)
+    assert (reply_text(chosen), reply_text(rejected), pair.gap) == ("abc", "abd", 0.5)
     assert [turn.loss for turn in chosen.turns] == [turn.loss for turn in rejected.turns] == [False, False, True]
 
 
-def test_what_was_not_to_be_imitated_is_not_compared_either() -> None:
-    one, other = played("abc", 1.0), played("add", 0.0)
-    before, mute, after = one.turns
-    (pair,) = pairs([replace(one, turns=(before, replace(mute, loss=False), after)), other])
+def test_turns_without_loss_stay_without_loss_in_pairs() -> None:
+    first, other = make_episode("abc", 1.0), make_episode("add", 0.0)
+    before, masked, after = first.turns
+    (pair,) = pairs([replace(first, turns=(before, replace(masked, loss=False), after)), other])
     assert [turn.loss for turn in pair.compared()[0].turns] == [False, False, True]
 
 
 @pytest.mark.parametrize(
-    ("other", "made"),
+    ("other", "pair_count"),
     [
         ({}, 1),
         ({"task_id": "lamp/2"}, 0),
@@ -89,107 +99,119 @@ def test_what_was_not_to_be_imitated_is_not_compared_either() -> None:
         ({"policy": "another", "sample": 7}, 1),
     ],
 )
-def test_only_episodes_of_one_task_and_one_agent_are_compared(other: dict[str, Any], made: int) -> None:
-    assert len(pairs([played("a", 1.0), played("b", 0.0, **other)])) == made
+def test_only_episodes_of_one_task_and_agent_are_paired(other: dict[str, Any], pair_count: int) -> None:
+    assert len(pairs([make_episode("a", 1.0), make_episode("b", 0.0, **other)])) == pair_count
 
 
-def test_failed_episodes_and_those_without_a_turn_are_in_no_pair() -> None:
-    assert pairs([played("a", 1.0), played("b", None), played("", 0.0)]) == []
+def test_failed_and_empty_episodes_are_not_paired() -> None:
+    assert pairs([make_episode("a", 1.0), make_episode("b", None), make_episode("", 0.0)]) == []
 
 
-def test_a_gap_that_rounding_made_smaller_is_still_one() -> None:
-    assert len(pairs([played("a", 0.1 + 0.2), played("b", 0.0)], min_gap=0.3)) == 1
-    assert len(pairs([played("a", 0.8), played("b", 0.5)], min_gap=0.3)) == 1
-    assert pairs([played("a", 0.8), played("b", 0.51)], min_gap=0.3) == []
+def test_min_gap_tolerates_rounding_errors() -> None:
+    assert len(pairs([make_episode("a", 0.1 + 0.2), make_episode("b", 0.0)], min_gap=0.3)) == 1
+    assert len(pairs([make_episode("a", 0.8), make_episode("b", 0.5)], min_gap=0.3)) == 1
+    assert pairs([make_episode("a", 0.8), make_episode("b", 0.51)], min_gap=0.3) == []
 
 
-def test_who_says_the_same_twice_is_compared_once() -> None:
-    assert len(pairs([played("a", 1.0), played("a", 1.0), played("b", 0.0), played("b", 0.0)])) == 1
+def test_identical_episodes_are_paired_once() -> None:
+    assert (
+        len(pairs([make_episode("a", 1.0), make_episode("a", 1.0), make_episode("b", 0.0), make_episode("b", 0.0)]))
+        == 1
+    )
 
 
-def test_no_episode_is_compared_again_while_others_wait() -> None:
-    episodes = [played(text, 1.0) for text in "abcd"] + [played(text, 0.0) for text in "efgh"]
+def test_every_episode_is_paired_before_any_is_paired_again() -> None:
+    episodes = [make_episode(text, 1.0) for text in "abcd"] + [make_episode(text, 0.0) for text in "efgh"]
     for seed in range(5):
-        uses = Counter(words(e) for pair in pairs(episodes, most=4, seed=seed) for e in (pair.chosen, pair.rejected))
+        uses = Counter(
+            reply_text(e) for pair in pairs(episodes, most=4, seed=seed) for e in (pair.chosen, pair.rejected)
+        )
         assert set(uses.values()) == {1}
         assert len(uses) == 8
 
 
-def test_larger_gaps_come_first_and_the_seed_decides_between_equal_ones() -> None:
-    graded = [played("a", 1.0), played("b", 0.6), played("c", 0.0)]
-    assert [(words(p.chosen), words(p.rejected)) for p in pairs(graded, most=1)] == [("a", "c")]
-    even = [played(text, float(text < "e")) for text in "abcdefgh"]
-    drawn = {
-        tuple(words(e) for p in pairs(even, most=1, seed=seed) for e in (p.chosen, p.rejected)) for seed in range(9)
+def test_larger_gaps_come_first_and_ties_are_broken_by_the_seed() -> None:
+    graded = [make_episode("a", 1.0), make_episode("b", 0.6), make_episode("c", 0.0)]
+    assert [(reply_text(p.chosen), reply_text(p.rejected)) for p in pairs(graded, most=1)] == [("a", "c")]
+    equal_gaps = [make_episode(text, float(text < "e")) for text in "abcdefgh"]
+    chosen_pairs = {
+        tuple(reply_text(e) for p in pairs(equal_gaps, most=1, seed=seed) for e in (p.chosen, p.rejected))
+        for seed in range(9)
     }
-    assert len(drawn) > 3
+    assert len(chosen_pairs) > 3
 
 
-def test_rejected_episodes_that_the_horizon_cut_are_as_long_as_the_chosen_or_left_out() -> None:
-    won, lost, cut = played("abc", 1.0), played("axyzv", 0.0), played("adefg", 0.0, stop="truncated")
+def test_truncated_rejected_episodes_are_kept_shortened_or_dropped() -> None:
+    successful, failed, truncated = (
+        make_episode("abc", 1.0),
+        make_episode("axyzv", 0.0),
+        make_episode("adefg", 0.0, stop="truncated"),
+    )
 
-    def rejected(how: Any) -> dict[str, tuple[str, str]]:
-        made = make_pairs([won, lost, cut], Pairing(most=100, truncated=how))
-        said = {
-            words(pair.rejected): "".join(m["content"] for m in to_trl(pair)["rejected"] if m["role"] == "assistant")
-            for pair in made
+    def rejected(truncation: Any) -> dict[str, tuple[str, str]]:
+        result = make_pairs([successful, failed, truncated], Pairing(most=100, truncated=truncation))
+        replies = {
+            reply_text(pair.rejected): "".join(
+                m["content"] for m in to_trl(pair)["rejected"] if m["role"] == "assistant"
+            )
+            for pair in result
         }
-        assert all(pair.shared == 1 and pair.chosen == won for pair in made)
-        return said
+        assert all(pair.shared == 1 and pair.chosen == successful for pair in result)
+        return replies
 
     assert rejected("keep") == {"axyzv": "xyzv", "adefg": "defg"}
     assert rejected("shorten") == {"axyzv": "xyzv", "ade": "de"}
     assert rejected("drop") == {"axyzv": "xyzv"}
-    # All of them are the same episode when pairs are dealt.
-    winners = [won, played("ah", 1.0)]
-    few = make_pairs([*winners, cut, lost], Pairing(most=2, truncated="shorten"))
-    assert {words(pair.rejected)[:2] for pair in few} == {"ad", "ax"}
+    # Shortened versions of an episode count as one when pairs are distributed.
+    chosen_episodes = [successful, make_episode("ah", 1.0)]
+    limited = make_pairs([*chosen_episodes, truncated, failed], Pairing(most=2, truncated="shorten"))
+    assert {reply_text(pair.rejected)[:2] for pair in limited} == {"ad", "ax"}
 
 
-def test_of_a_single_turn_trl_sees_the_reply_alone() -> None:
-    (pair,) = make_pairs([played("abcd", 1.0), played("axyz", 0.0)], Pairing(turns=1))
+def test_single_turn_pairs_contain_only_the_reply() -> None:
+    (pair,) = make_pairs([make_episode("abcd", 1.0), make_episode("axyz", 0.0)], Pairing(turns=1))
     record = to_trl(pair)
     assert [m["content"] for m in record["prompt"] if m["role"] == "assistant"] == ["a"]
     assert record["chosen"] == [{"role": "assistant", "content": "b"}]
     assert record["rejected"] == [{"role": "assistant", "content": "x"}]
     assert [turn.loss for turn in pair.compared()[0].turns] == [False, True]
-    (longer,) = make_pairs([played("abcd", 1.0), played("axyz", 0.0)], Pairing(turns=2))
-    assert (words(longer.chosen), words(longer.rejected)) == ("abc", "axy")
+    (longer,) = make_pairs([make_episode("abcd", 1.0), make_episode("axyz", 0.0)], Pairing(turns=2))
+    assert (reply_text(longer.chosen), reply_text(longer.rejected)) == ("abc", "axy")
 
 
 @pytest.mark.parametrize(("min_gap", "most"), [(0.0, 1), (-0.1, 1), (1.1, 1), (0.5, 0)])
-def test_gaps_and_counts_that_make_no_sense_are_refused(min_gap: float, most: int) -> None:
+def test_invalid_gaps_and_counts_are_rejected(min_gap: float, most: int) -> None:
     with pytest.raises(ValueError, match="pairs need min_gap above 0 and at most 1, most of at least 1"):
         Pairing(min_gap, most)
 
 
-some_episodes = st.lists(
+EPISODES = st.lists(
     st.builds(
-        lambda said, tenths, task: played(said, tenths / 10, task_id=f"lamp/{task}"),
+        lambda replies, tenths, task: make_episode(replies, tenths / 10, task_id=f"lamp/{task}"),
         st.text("ab", min_size=1, max_size=4),
         st.integers(0, 10),
         st.integers(0, 2),
     ),
     max_size=12,
-    # Whoever says the same in a task earns the same.
-    unique_by=lambda episode: (episode.task_id, words(episode)),
+    # Identical replies in a task have the same score.
+    unique_by=lambda episode: (episode.task_id, reply_text(episode)),
 )
 
 
-@given(episodes=some_episodes, tenths=st.integers(1, 10), most=st.integers(1, 5), seed=st.integers(0, 3))
-def test_whatever_was_played_pairs_keep_what_they_promise(
+@given(episodes=EPISODES, tenths=st.integers(1, 10), most=st.integers(1, 5), seed=st.integers(0, 3))
+def test_pairs_satisfy_their_invariants_for_arbitrary_episodes(
     episodes: list[Episode], tenths: int, most: int, seed: int
 ) -> None:
-    found = pairs(episodes, tenths / 10, most, seed)
-    assert found == pairs(episodes, tenths / 10, most, seed)
-    assert all(count <= most for count in Counter(pair.chosen.task_id for pair in found).values())
-    assert len({(words(p.chosen), words(p.rejected), p.chosen.task_id) for p in found}) == len(found)
-    for pair in found:
+    result = pairs(episodes, tenths / 10, most, seed)
+    assert result == pairs(episodes, tenths / 10, most, seed)
+    assert all(count <= most for count in Counter(pair.chosen.task_id for pair in result).values())
+    assert len({(reply_text(p.chosen), reply_text(p.rejected), p.chosen.task_id) for p in result}) == len(result)
+    for pair in result:
         assert pair.chosen.task_id == pair.rejected.task_id
         assert round(10 * pair.gap) >= tenths
-        assert words(pair.chosen)[: pair.shared] == words(pair.rejected)[: pair.shared]
-        assert words(pair.chosen)[pair.shared] != words(pair.rejected)[pair.shared]
-    if not found:
+        assert reply_text(pair.chosen)[: pair.shared] == reply_text(pair.rejected)[: pair.shared]
+        assert reply_text(pair.chosen)[pair.shared] != reply_text(pair.rejected)[pair.shared]
+    if not result:
         assert not any(
             a.task_id == b.task_id and round(10 * (a.score or 0)) - round(10 * (b.score or 0)) >= tenths
             for a in episodes
@@ -198,8 +220,8 @@ def test_whatever_was_played_pairs_keep_what_they_promise(
         )
 
 
-def test_trl_sees_what_both_have_in_common_and_how_each_went_on() -> None:
-    (pair,) = pairs([played("abc", 1.0), played("abd", 0.0), played("abd", None)])
+def test_trl_record_has_the_common_prompt_and_both_continuations() -> None:
+    (pair,) = pairs([make_episode("abc", 1.0), make_episode("abd", 0.0), make_episode("abd", None)])
     assert to_trl(pair) == {
         "prompt": [
             {"role": "system", "content": "Light it."},
@@ -219,19 +241,19 @@ def test_trl_sees_what_both_have_in_common_and_how_each_went_on() -> None:
     }
 
 
-def test_trl_sees_what_the_world_answered_and_no_conversation_that_begins_anew() -> None:
-    acting = {"agent": "bare+retry:1"}
-    (pair,) = pairs([played("ab", 1.0, **acting), played("cd", 0.0, **acting)])
+def test_trl_record_has_observations_and_no_restarted_conversation() -> None:
+    agent = {"agent": "bare+retry:1"}
+    (pair,) = pairs([make_episode("ab", 1.0, **agent), make_episode("cd", 0.0, **agent)])
     record = to_trl(pair)
     assert [message["content"] for message in record["chosen"]] == ["a", "after a", "b"]
     assert [message["role"] for message in record["rejected"]] == ["assistant", "user", "assistant"]
-    # A second trial is another conversation: what was said there would not follow from the prompt.
-    first, again = played("cd", 0.0, **acting), played("ef", 0.0, **acting)
-    look = replace(
+    # A second trial is another conversation, which doesn't follow from the prompt.
+    first, again = make_episode("cd", 0.0, **agent), make_episode("ef", 0.0, **agent)
+    reflection = replace(
         first.turns[0], observation="it is dark", reply=Reply("I see."), kind="reflect", trial=1, action=None
     )
-    retried = replace(first, turns=(*first.turns, look, *(replace(turn, trial=1) for turn in again.turns)))
-    (pair,) = pairs([played("ab", 1.0, **acting), retried])
+    retried = replace(first, turns=(*first.turns, reflection, *(replace(turn, trial=1) for turn in again.turns)))
+    (pair,) = pairs([make_episode("ab", 1.0, **agent), retried])
     assert [message["content"][:8] for message in to_trl(pair)["rejected"]] == [
         "c",
         "after c",
@@ -241,16 +263,16 @@ def test_trl_sees_what_the_world_answered_and_no_conversation_that_begins_anew()
     ]
 
 
-def test_functions_that_the_agent_could_call_go_along() -> None:
+def test_trl_record_contains_the_tools() -> None:
     tools = ({"type": "function", "function": {"name": "light", "parameters": {}}},)
-    calling = {"agent": "function-call", "tools": tools}
-    (pair,) = pairs([played("a", 1.0, **calling), played("b", 0.0, **calling)])
+    agent = {"agent": "function-call", "tools": tools}
+    (pair,) = pairs([make_episode("a", 1.0, **agent), make_episode("b", 0.0, **agent)])
     assert json.loads(to_trl(pair)["tools"]) == list(tools)
 
 
 def test_convert_writes_pairs_for_trl(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, out = tmp_path / "episodes.jsonl", tmp_path / "pairs.jsonl"
-    episodes = [played("abc", 1.0), played("abd", 0.5), played("c", 0.0), played("d", None)]
+    episodes = [make_episode("abc", 1.0), make_episode("abd", 0.5), make_episode("c", 0.0), make_episode("d", None)]
     source.write_text("".join(f"{episode.to_json()}\n" for episode in episodes))
     arguments = [str(source), "--to", "pairs", "--out", str(out)]
     assert convert([*arguments, "--pairs.min-gap", "0.6"]) == 0
@@ -258,12 +280,12 @@ def test_convert_writes_pairs_for_trl(tmp_path: Path, capsys: pytest.CaptureFixt
         to_trl(pair) for pair in make_pairs(episodes, Pairing(0.6))
     ]
     assert convert([*arguments, "--pairs.min-gap", "0.6", "--overwrite", "--pairs.most", "9"]) == 0
-    for wrong, sentence in (
+    for invalid_arguments, sentence in (
         ([str(source), "--to", "trl", "--out", str(out), "--pairs.most", "9"], "flags apply only to --to pairs"),
         ([*arguments, "--pairs.min-gap", "0"], "min_gap above 0"),
     ):
         with pytest.raises(SystemExit) as end:
-            convert([*wrong, "--overwrite"])
+            convert([*invalid_arguments, "--overwrite"])
         assert end.value.code == 2
         assert sentence in capsys.readouterr().err
 
@@ -272,11 +294,18 @@ def test_pairs_load_as_a_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     datasets.disable_progress_bars()
     tools = ({"type": "function", "function": {"name": "light", "parameters": {"x": 1}}},)
-    calling = {"agent": "function-call", "tools": tools}
-    found = pairs([played("a", 1.0), played("b", 0.0), played("c", 1.0, **calling), played("d", 0.0, **calling)])
+    agent = {"agent": "function-call", "tools": tools}
+    result = pairs(
+        [
+            make_episode("a", 1.0),
+            make_episode("b", 0.0),
+            make_episode("c", 1.0, **agent),
+            make_episode("d", 0.0, **agent),
+        ]
+    )
     file = tmp_path / "pairs.jsonl"
-    file.write_text("".join(f"{json.dumps(to_trl(pair))}\n" for pair in found))
+    file.write_text("".join(f"{json.dumps(to_trl(pair))}\n" for pair in result))
     loaded = datasets.load_dataset("json", data_files=str(file), split="train", cache_dir=str(tmp_path / "cache"))
     for name in ("prompt", "chosen", "rejected"):
-        assert list(loaded[name]) == [to_trl(pair)[name] for pair in found]
+        assert list(loaded[name]) == [to_trl(pair)[name] for pair in result]
     assert [tools and json.loads(tools) for tools in loaded["tools"]] == [None, list(tools)]

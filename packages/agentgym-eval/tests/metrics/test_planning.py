@@ -1,3 +1,5 @@
+"""Tests of planning how many tasks an evaluation needs."""
+
 from __future__ import annotations
 
 import math
@@ -10,7 +12,7 @@ from agentgym_eval.metrics.planning import Plan
 pytestmark = pytest.mark.quick
 
 
-def test_more_samples_need_fewer_tasks_down_to_what_tasks_differ_by() -> None:
+def test_more_samples_need_fewer_tasks_down_to_a_limit() -> None:
     plan = Plan()
     needed = [plan.tasks(0.05, samples) for samples in (1, 2, 4, 8, 10**6)]
     assert needed == sorted(needed, reverse=True)
@@ -18,40 +20,40 @@ def test_more_samples_need_fewer_tasks_down_to_what_tasks_differ_by() -> None:
     assert plan.tasks(0.1, 1) == pytest.approx(needed[0] / 4)
 
 
-def test_coins_need_what_the_textbook_says() -> None:
-    """Two shares near 0.5 that differ by 0.1, 80% power: 385 to 392 in each group, depending on the textbook."""
+def test_sample_size_matches_the_textbook_for_binary_outcomes() -> None:
+    """Shares near 0.5 that differ by 0.1 need 385 to 392 per group for 80% power, depending on the textbook."""
     assert Plan(between=0.0).tasks(0.1, 1) == pytest.approx(392, abs=1)
 
 
-def test_clusters_need_more_tasks_or_have_never_enough() -> None:
-    alone = Plan().tasks(0.05, 4)
-    assert Plan(icc=0.1).tasks(0.05, 4) == alone
-    assert Plan(icc=0.1).tasks(0.05, 4, clusters=10_000) == alone
-    assert Plan(icc=0.1).tasks(0.05, 4, clusters=500) > alone
+def test_few_clusters_need_more_tasks_or_are_never_enough() -> None:
+    unclustered = Plan().tasks(0.05, 4)
+    assert Plan(icc=0.1).tasks(0.05, 4) == unclustered
+    assert Plan(icc=0.1).tasks(0.05, 4, clusters=10_000) == unclustered
+    assert Plan(icc=0.1).tasks(0.05, 4, clusters=500) > unclustered
     assert Plan(icc=0.5).tasks(0.05, 4, clusters=30) == math.inf
 
 
-def test_as_many_tasks_as_planned_show_the_difference_in_four_of_five_comparisons() -> None:
+def test_planned_tasks_give_80_percent_power() -> None:
     rng, plan = np.random.default_rng(0), Plan(success=0.4, between=0.3, shared=1.0)
     count = math.ceil(plan.tasks(0.08, 4))
-    alike = 1 / 0.3 - 1  # of the Beta distribution with that part of the variance between tasks
-    shown = 0
+    concentration = 1 / 0.3 - 1  # of the Beta distribution with 30% of the variance between tasks
+    significant = 0
     for _ in range(200):
-        rates = rng.beta(0.36 * alike, 0.64 * alike, size=count)
+        rates = rng.beta(0.36 * concentration, 0.64 * concentration, size=count)
         better = np.clip(rates + 0.08, 0, 1)
-        better += 0.08 - (better - rates).mean()  # what was clipped
+        better += 0.08 - (better - rates).mean()  # corrects for the clipping
         gains = rng.binomial(4, np.clip(better, 0, 1)) - rng.binomial(4, rates)
-        shown += sign_flip((gains / 4).tolist(), rng) < 0.05
-    assert 0.7 < shown / 200 < 0.9
+        significant += sign_flip((gains / 4).tolist(), rng) < 0.05
+    assert 0.7 < significant / 200 < 0.9
 
 
-def test_a_run_tells_how_hard_tasks_are() -> None:
+def test_plan_parameters_are_measured_from_a_run() -> None:
     rng = np.random.default_rng(1)
-    kinds = np.repeat(rng.beta(1, 1, 60), 10)
-    attempts = [list(map(bool, rng.random(4) < rate)) for rate in kinds]
+    rates = np.repeat(rng.beta(1, 1, 60), 10)
+    attempts = [list(map(bool, rng.random(4) < rate)) for rate in rates]
     plan = Plan.measured(attempts, np.repeat(np.arange(60), 10).tolist())
-    assert plan.success == pytest.approx(kinds.mean(), abs=0.05)
-    assert plan.between == pytest.approx(kinds.var() / (kinds.mean() * (1 - kinds.mean())), abs=0.08)
+    assert plan.success == pytest.approx(rates.mean(), abs=0.05)
+    assert plan.between == pytest.approx(rates.var() / (rates.mean() * (1 - rates.mean())), abs=0.08)
     assert plan.icc > 0.5
     assert Plan.measured([[True], [False]], ["a", "b"]).between == Plan().between
     assert Plan.measured([[True, True], [True, True]], ["a", "a"]).success == 1

@@ -1,3 +1,5 @@
+"""Tests of the policies of the package: oracle, random, scripted, and policies from entry points."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -28,60 +30,64 @@ def actions(spec: str, *, goal: int = 9, sample: int = 0, **options: Any) -> lis
     return [turn.action for turn in episode.turns]
 
 
-def test_the_oracle_succeeds_and_speaks_in_the_wrapper_s_form() -> None:
+def test_oracle_succeeds_in_the_reply_format_of_the_wrapper() -> None:
     episode = play(ReAct(Count()), build("oracle"), EpisodeSpec("count/test/2"))
     assert episode.success
     assert episode.turns[0].reply == Reply("Thought: \nAction: add")
 
 
-class Thinking(Count):
+class CountWithThoughts(Count):
     def oracle_thought(self) -> str:
         return f"I am at {self._count} of {self._goal}."
 
 
-def test_the_expert_s_reasons_are_its_thoughts() -> None:
-    replies = [turn.reply.text for turn in play(ReAct(Thinking()), build("oracle"), EpisodeSpec("count/test/1")).turns]
+def test_oracle_thoughts_are_part_of_its_replies() -> None:
+    replies = [
+        turn.reply.text for turn in play(ReAct(CountWithThoughts()), build("oracle"), EpisodeSpec("count/test/1")).turns
+    ]
     assert replies == ["Thought: I am at 0 of 1.\nAction: add", "Thought: I am at 1 of 1.\nAction: stop"]
 
 
-def test_a_random_action_has_no_other_reason() -> None:
-    episode = play(ReAct(gymnasium.wrappers.TimeLimit(Thinking(), 3)), build("oracle:1"), EpisodeSpec("count/test/2"))
+def test_random_actions_have_a_fixed_thought() -> None:
+    episode = play(
+        ReAct(gymnasium.wrappers.TimeLimit(CountWithThoughts(), 3)), build("oracle:1"), EpisodeSpec("count/test/2")
+    )
     thoughts = {turn.reply.text.partition("\n")[0] for turn in episode.turns}
     assert thoughts == {"Thought: I try something at random."}
 
 
-def test_nobody_thinks_where_there_is_no_room_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Count, "oracle_thought", lambda self: pytest.fail("asked for a thought"))
+def test_thoughts_are_not_requested_if_the_format_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Count, "oracle_thought", lambda self: pytest.fail("the thought was requested"))
     episode = play(Bare(Count()), build("oracle"), EpisodeSpec("count/test/1"))
     assert [turn.reply.text for turn in episode.turns] == ["add", "stop"]
 
 
-def test_noise_mixes_in_other_actions_in_its_proportion() -> None:
+def test_oracle_noise_is_the_share_of_random_actions() -> None:
     assert actions("oracle:0") == actions("oracle")
     firsts = [actions("oracle:0.5", sample=i)[0] for i in range(400)]
-    assert 0.25 - 0.07 < firsts.count("stop") / 400 < 0.25 + 0.07  # half of the half that is random
+    assert 0.25 - 0.07 < firsts.count("stop") / 400 < 0.25 + 0.07  # half of the random half
     assert build("oracle:0.5").name == "oracle:0.5"
     assert build("oracle:0").name == "oracle"
 
 
-def test_random_draws_from_the_seat_so_an_attempt_repeats_and_attempts_differ() -> None:
+def test_random_policy_is_deterministic_per_attempt() -> None:
     assert actions("random", sample=1) == actions("random", sample=1)
     assert len({tuple(actions("random", sample=i)) for i in range(10)}) > 1
 
 
-def test_a_world_that_lists_no_actions_can_not_be_played_at_random() -> None:
+def test_random_policy_needs_available_actions() -> None:
     with pytest.raises(UsageError, match="counting/Count-v0 lists no available actions"):
         actions("random", listed=False)
 
 
-def test_a_script_is_played_in_order_and_its_last_line_repeated(tmp_path: Path) -> None:
+def test_script_is_played_in_order_and_its_last_line_repeats(tmp_path: Path) -> None:
     script = tmp_path / "script.txt"
     script.write_text("add\n\n  jump \nadd\n")
     assert actions(f"scripted:{script}") == ["add", "jump", *["add"] * 10]
 
 
-class Reasons(Count):
-    """A world whose expert says why."""
+class CountWithReasons(Count):
+    """An environment whose expert has thoughts and plans."""
 
     def oracle_thought(self) -> str:
         return f"{self._goal - self._count} to go."
@@ -90,60 +96,64 @@ class Reasons(Count):
         return f"Add {self._goal - self._count} times, then stop."
 
 
-def spoken(spec: str, habits: str, world: type[Count] = Reasons, goal: int = 3) -> list[tuple[str, str]]:
-    """Kind and text of each reply that is no action."""
-    env: Any = Agent.parse(f"bare{habits}").wrap(gymnasium.wrappers.TimeLimit(world(), 4))
+def non_action_replies(
+    spec: str, habits: str, env_class: type[Count] = CountWithReasons, goal: int = 3
+) -> list[tuple[str, str]]:
+    """Return the kind and text of each reply that is not an action."""
+    env: Any = Agent.parse(f"bare{habits}").wrap(gymnasium.wrappers.TimeLimit(env_class(), 4))
     episode = play(env, build(spec), EpisodeSpec(f"count/test/{goal}", 0, 0, "test"))
     return [(turn.kind, turn.reply.text) for turn in episode.turns if turn.kind != "act"]
 
 
-def test_the_oracle_plans_and_looks_back_with_its_own_reasons() -> None:
-    assert spoken("oracle", "+plan:2+reflect:2+window:1", goal=3) == [
+def test_oracle_plans_reflects_and_summarizes_with_its_reasons() -> None:
+    assert non_action_replies("oracle", "+plan:2+reflect:2+window:1", goal=3) == [
         ("plan", "Add 3 times, then stop."),
         ("reflect", "After 2 actions the goal is not reached. I will go on. 1 to go."),
         ("plan", "Add 1 times, then stop."),
         ("summary", "I have played 2 actions, and the goal is not reached.\nAdd 1 times, then stop."),
     ]
-    assert ("reflect", "I did not reach the goal. I will try again.") in spoken("oracle", "+retry", goal=9)
+    assert ("reflect", "I did not reach the goal. I will try again.") in non_action_replies("oracle", "+retry", goal=9)
 
 
 @pytest.mark.parametrize("spec", ["oracle", "random", "scripted"])
-def test_who_has_no_reasons_answers_in_plain_sentences(spec: str, tmp_path: Path) -> None:
+def test_policies_without_reasons_give_generic_replies(spec: str, tmp_path: Path) -> None:
     script = tmp_path / "script.txt"
     script.write_text("add\n")
-    said = spoken(f"scripted:{script}" if spec == "scripted" else spec, "+plan+reflect:1+window:1+retry", Count, 9)
-    assert {kind for kind, _ in said} >= {"plan", "reflect"}
-    assert all(text.endswith(".") and "add" not in text for _, text in said)
+    replies = non_action_replies(
+        f"scripted:{script}" if spec == "scripted" else spec, "+plan+reflect:1+window:1+retry", Count, 9
+    )
+    assert {kind for kind, _ in replies} >= {"plan", "reflect"}
+    assert all(text.endswith(".") and "add" not in text for _, text in replies)
 
 
-def test_a_script_begins_anew_with_each_trial_and_goes_on_behind_a_window(tmp_path: Path) -> None:
+def test_script_restarts_in_each_trial_and_continues_past_a_window(tmp_path: Path) -> None:
     script = tmp_path / "script.txt"
     script.write_text("add\njump\nadd\nstop\n")
     env: Any = Agent.parse("bare+plan+window:1+retry").wrap(Count())
     episode = play(env, build(f"scripted:{script}"), EpisodeSpec("count/test/9"))
-    played = [turn.action for turn in episode.turns if turn.kind == "act"]
-    assert played == ["add", "jump", "add", "stop"] * 2
+    actions = [turn.action for turn in episode.turns if turn.kind == "act"]
+    assert actions == ["add", "jump", "add", "stop"] * 2
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         (EnvFault("jammed"), "EnvFault: jammed"),
         (LookupError("no way"), "EnvFault: counting/Count-v0 raised LookupError: no way (test_policies.py, line "),
     ],
-    ids=lambda given: type(given).__name__,
+    ids=lambda value: type(value).__name__,
 )
 @pytest.mark.parametrize("method", ["oracle", "oracle_thought"])
-def test_whatever_an_expert_raises_fails_the_episode(
-    method: str, error: Exception, told: str, monkeypatch: pytest.MonkeyPatch
+def test_errors_of_an_expert_fail_the_episode(
+    method: str, error: Exception, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def jammed(self: Count) -> str:
+    def failing(self: Count) -> str:
         raise error
 
-    monkeypatch.setattr(Count, method, jammed)
+    monkeypatch.setattr(Count, method, failing)
     episode = play(ReAct(Count()), build("oracle"), EpisodeSpec("count/test/2"))
     assert episode.stop == "failed"
-    assert str(episode.error).startswith(told)
+    assert str(episode.error).startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -157,27 +167,27 @@ def test_whatever_an_expert_raises_fails_the_episode(
         ("openai:", "openai needs a model"),
     ],
 )
-def test_wrong_names_and_arguments_say_what_to_do(spec: str, sentence: str) -> None:
+def test_invalid_names_and_arguments_are_rejected_with_advice(spec: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        find_policy(spec)  # before anything is built, so before there is a run
+        find_policy(spec)  # before anything is built
 
 
-def test_an_empty_script_is_refused(tmp_path: Path) -> None:
+def test_empty_script_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n")
     with pytest.raises(UsageError, match="holds no action"):
         build(f"scripted:{tmp_path / 'empty.txt'}")
 
 
-class Entry:
-    """An installed entry point."""
+class FakeEntryPoint:
+    """An installed entry point, or one whose import fails."""
 
-    def __init__(self, name: str, maker: Any) -> None:
-        self.name, self._maker = name, maker
+    def __init__(self, name: str, factory: Any) -> None:
+        self.name, self._factory = name, factory
 
     def load(self) -> Any:
-        if isinstance(self._maker, Exception):
-            raise self._maker
-        return self._maker
+        if isinstance(self._factory, Exception):
+            raise self._factory
+        return self._factory
 
 
 class Echo(Policy):
@@ -190,19 +200,23 @@ class Echo(Policy):
 
 def test_policies_of_other_packages_are_found_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        policies, "entry_points", lambda group: [Entry("echo", Echo)] if group == policies.GROUP else []
+        policies, "entry_points", lambda group: [FakeEntryPoint("echo", Echo)] if group == policies.GROUP else []
     )
     policy: Any = build("echo:a/b:c")
     assert (policy.name, policy.settings) == ("a/b:c", SETTINGS)
     with pytest.raises(UsageError, match=r"Did you mean echo\?.*echo:ARGUMENT"):
         build("ecko:x")
-    monkeypatch.setattr(policies, "entry_points", lambda group: [Entry("echo", lambda argument, **_: object())])
+    monkeypatch.setattr(
+        policies, "entry_points", lambda group: [FakeEntryPoint("echo", lambda argument, **_: object())]
+    )
     with pytest.raises(UsageError, match="echo:x is no policy: its factory returned an object of type object"):
         build("echo:x")
 
 
-def test_what_is_not_installed_or_can_not_be_built_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policies, "entry_points", lambda group: [Entry("hf", ImportError("No module named 'torch'"))])
+def test_missing_packages_and_failed_builds_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        policies, "entry_points", lambda group: [FakeEntryPoint("hf", ImportError("No module named 'torch'"))]
+    )
     with pytest.raises(UsageError, match="hf:x can't be built: No module named 'torch'"):
         build("hf:x")
     monkeypatch.setattr(policies, "entry_points", lambda group: [])

@@ -1,4 +1,4 @@
-"""`evaluate` with several worlds or policies, and `compare`."""
+"""Tests of `evaluate` with several environments or policies, and of `compare`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ WORLDS = ["--env", ENV, "textcraft", "--tasks", "4", "--samples", "2", "--horizo
 
 
 @pytest.fixture(scope="module", autouse=True)
-def undrawn() -> Iterator[None]:
-    """Without the curves, which take most of the time of an evaluation as small as these."""
+def no_plots() -> Iterator[None]:
+    """Skip the plots, which take most of the time of such small evaluations."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "draw_curves", lambda folder, runs: {})
         yield
@@ -39,40 +39,38 @@ def keys(folder: Path) -> list[tuple[str, int]]:
     return [(episode.task_id, episode.sample) for episode in read_episodes(folder / "episodes.jsonl")]
 
 
-def test_every_policy_in_every_world_is_a_run_of_its_own(many: Path) -> None:
+def test_every_policy_and_environment_pair_is_a_run(many: Path) -> None:
     runs = sorted(path.name for path in many.iterdir() if path.is_dir())
-    cells = [(world, policy) for world in ("count", "textcraft") for policy in ("oracle", "random")]
-    assert runs == [f"{world}-{policy}-test" for world, policy in cells]
-    for world, policy in cells:
-        folder = many / f"{world}-{policy}-test"
-        about = json.loads((folder / "run.json").read_text())
-        assert (about["settings"]["policy"], len(set(keys(folder)))) == (policy, 8)
-        assert {"command", "folder", "started", "versions", "git"} <= about.keys()
+    expected = [(env, policy) for env in ("count", "textcraft") for policy in ("oracle", "random")]
+    assert runs == [f"{env}-{policy}-test" for env, policy in expected]
+    for env, policy in expected:
+        folder = many / f"{env}-{policy}-test"
+        record = json.loads((folder / "run.json").read_text())
+        assert (record["settings"]["policy"], len(set(keys(folder)))) == (policy, 8)
+        assert {"command", "folder", "started", "versions", "git"} <= record.keys()
         assert json.loads((folder / "report.json").read_text())["overall"]["episodes"] == 8
 
 
-def test_they_are_reported_together_each_policy_against_the_first(many: Path) -> None:
-    together = json.loads((many / "report.json").read_text())
-    assert [(run["policy"], run["world"]) for run in together["runs"]] == [
+def test_report_compares_each_policy_with_the_first(many: Path) -> None:
+    report = json.loads((many / "report.json").read_text())
+    assert [(run["policy"], run["world"]) for run in report["runs"]] == [
         ("oracle", ENV), ("oracle", "textcraft"), ("random", ENV), ("random", "textcraft"),
     ]  # fmt: skip
-    pairs = [(at["first"], at["second"], at["tasks"]) for at in together["comparisons"]]
+    pairs = [(pair["first"], pair["second"], pair["tasks"]) for pair in report["comparisons"]]
     assert pairs == [
         (f"oracle in {ENV}", f"random in {ENV}", 4),
         ("oracle in textcraft", "random in textcraft", 4),
         ("oracle in all environments", "random in all environments", 8),
     ]
-    difference = together["comparisons"][2]["success"]
-    rates = [run["overall"]["success"]["mean"] for run in together["runs"]]
+    difference = report["comparisons"][2]["success"]
+    rates = [run["overall"]["success"]["mean"] for run in report["runs"]]
     assert difference["difference"]["mean"] == pytest.approx((sum(rates[2:]) - sum(rates[:2])) / 2)
 
 
-def test_the_same_command_plays_nothing_twice_and_a_further_policy_only_itself(
-    many: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_adding_a_policy_plays_only_its_episodes(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.read_bytes() for path in many.glob("*/episodes.jsonl")}
-    more = [*WORLDS, "--policy", "oracle", "random", "oracle:0.5", "--out", str(many)]
-    assert evaluate(more) == 0
+    arguments = [*WORLDS, "--policy", "oracle", "random", "oracle:0.5", "--out", str(many)]
+    assert evaluate(arguments) == 0
     out, err = capsys.readouterr()
     assert err.count("16 episodes, 16 of them already done") == 2
     assert {path: path.read_bytes() for path in before} == before
@@ -84,30 +82,30 @@ def test_the_same_command_plays_nothing_twice_and_a_further_policy_only_itself(
         assert part in out
 
 
-def test_runs_are_compared_afterwards(many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one, other = many / "count-oracle-test", many / "count-random-test"
-    assert compare([str(one), str(other), "--out", str(tmp_path / "report")]) == 0
+def test_compare_writes_a_report_of_two_runs(many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = many / "count-oracle-test", many / "count-random-test"
+    assert compare([str(first), str(second), "--out", str(tmp_path / "report")]) == 0
     out = capsys.readouterr().out
     assert "random vs. oracle" in out
     assert "The runs differ" not in out
-    found = json.loads((tmp_path / "report/report.json").read_text())
-    assert [run["policy"] for run in found["runs"]] == ["oracle", "random"]
-    assert found["runs"][0]["overall"]["pass_at"].keys() == {"1", "2"}
-    assert found["comparisons"][0]["success"]["first"] == 1.0
+    report = json.loads((tmp_path / "report/report.json").read_text())
+    assert [run["policy"] for run in report["runs"]] == ["oracle", "random"]
+    assert report["runs"][0]["overall"]["pass_at"].keys() == {"1", "2"}
+    assert report["comparisons"][0]["success"]["first"] == 1.0
     assert (tmp_path / "report/report.html").exists()
 
 
-def test_a_folder_of_runs_stands_for_all_of_them(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_accepts_a_folder_of_runs(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert compare([str(many)]) == 0
     assert "random in all environments vs. oracle in all environments" in capsys.readouterr().out
 
 
-def test_the_same_policy_under_other_settings_is_told_apart_by_its_place(
+def test_runs_of_one_policy_are_labeled_by_their_paths(
     many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     short = tmp_path / "short"
-    asked = ["--env", ENV, "--policy", "random", "--horizon", "3", "--samples", "2"]
-    assert evaluate([*asked, "--out", str(short)]) == 0
+    flags = ["--env", ENV, "--policy", "random", "--horizon", "3", "--samples", "2"]
+    assert evaluate([*flags, "--out", str(short)]) == 0
     capsys.readouterr()
     assert compare([str(many / "count-random-test"), str(short / "episodes.jsonl")]) == 0
     out = "".join(capsys.readouterr().out.split())
@@ -122,32 +120,30 @@ def test_the_same_policy_under_other_settings_is_told_apart_by_its_place(
         (["{many}/count-oracle-test"], "A comparison needs at least two runs, but got "),
         (["{many}/count-oracle-test", "{many}/nothing"], "There is no run at"),
         (["{many}/count-oracle-test", "{many}/textcraft-oracle-test"], "no task in common"),
-        (["{many}/count-oracle-test", "{here}/train"], "Name one of its evaluations: "),
-        (["{many}/count-oracle-test", "{here}/empty.jsonl"], "has no episodes"),
+        (["{many}/count-oracle-test", "{tmp_path}/train"], "Name one of its evaluations: "),
+        (["{many}/count-oracle-test", "{tmp_path}/empty.jsonl"], "has no episodes"),
         (["{many}/count-oracle-test", "{many}/report.json"], "can't be read as episodes"),
     ],
 )
-def test_what_cannot_be_compared_is_said(
+def test_runs_that_cannot_be_compared_are_rejected(
     many: Path, tmp_path: Path, runs: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty.jsonl").touch()
     (tmp_path / "train/evaluations").mkdir(parents=True)
     (tmp_path / "train/evaluations/step-000004-greedy.jsonl").touch()
-    assert compare([run.format(many=many, here=tmp_path) for run in runs]) == 2
+    assert compare([run.format(many=many, tmp_path=tmp_path) for run in runs]) == 2
     assert sentence in capsys.readouterr().err
 
 
-def test_runs_of_a_policy_in_several_worlds_are_its_own_wherever_they_lie(
-    many: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_given_by_path_are_grouped_by_policy(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert compare(sorted(str(folder) for folder in many.glob("*-test"))) == 0
-    by_path = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert compare([str(many)]) == 0
-    assert by_path.count(" vs. ") == capsys.readouterr().out.count(" vs. ")
-    assert "(" not in by_path.partition("second vs. first")[0].partition("Means with 95%")[0]
+    assert printed.count(" vs. ") == capsys.readouterr().out.count(" vs. ")
+    assert "(" not in printed.partition("second vs. first")[0].partition("Means with 95%")[0]
 
 
-def test_runs_of_a_policy_in_one_folder_are_not_taken_together(
+def test_runs_of_one_policy_and_environment_are_not_merged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -158,14 +154,16 @@ def test_runs_of_a_policy_in_one_folder_are_not_taken_together(
     assert "oracle (all/9) vs. oracle (all/3)" in capsys.readouterr().out
 
 
-def test_more_attempts_than_any_run_has_are_not_asked_for(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_k_larger_than_the_number_of_attempts_is_rejected(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [str(many / f"count-{policy}-test") for policy in ("oracle", "random")]
     assert compare([*runs, "--k", "1", "9"]) == 2
     assert "pass@9 needs 9 attempts at a task, but these runs have at most 2; lower --k." in capsys.readouterr().err
     assert compare([*runs, "--k", "2"]) == 0
 
 
-def test_a_comparison_needs_a_folder_of_its_own(many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_refuses_to_write_into_a_run_folder(
+    many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run, file = many / "count-oracle-test", tmp_path / "file"
     file.touch()
     before = (run / "report.json").read_bytes()
@@ -176,19 +174,19 @@ def test_a_comparison_needs_a_folder_of_its_own(many: Path, tmp_path: Path, caps
     assert "can't be written to" in capsys.readouterr().err
 
 
-def test_all_means_what_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_env_all_means_all_installed_environments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     build = environments.WorldSpec.build
 
-    def lacking(spec: environments.WorldSpec) -> object:
+    def build_or_fail(spec: environments.WorldSpec) -> object:
         if "TextCraft" not in spec.id and "Count" not in spec.id:
             raise DependencyNotInstalled(f"{spec.id} needs more")
         return build(spec)
 
-    monkeypatch.setattr(environments.WorldSpec, "build", lacking)
+    monkeypatch.setattr(environments.WorldSpec, "build", build_or_fail)
     installed, missing = environments.installed_worlds()
     assert installed == ("textcraft",)
     assert missing["babyai"] == "agentgym/BabyAI-v0 needs more"
-    asked = [
+    flags = [
         "--env",
         "all",
         ENV,
@@ -201,48 +199,50 @@ def test_all_means_what_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         "--options",
         "count:pause=0.0",
     ]
-    assert evaluate([*asked, "--options", "count:pause=0.0", "--out", str(tmp_path / "runs")]) == 0
+    assert evaluate([*flags, "--options", "count:pause=0.0", "--out", str(tmp_path / "runs")]) == 0
     assert len(list(tmp_path.glob("runs/*/episodes.jsonl"))) == 2
-    assert collect([*asked, "--out", str(tmp_path / "data")]) == 0
+    assert collect([*flags, "--out", str(tmp_path / "data")]) == 0
     assert sorted(path.parent.name for path in tmp_path.glob("data/*/train.jsonl")) == ["count", "textcraft"]
 
 
 @pytest.fixture
-def no_program(monkeypatch: pytest.MonkeyPatch) -> str:
-    """TextCraft misses a program that it would start at its first reset; what it says."""
-    says = "There is no Chromium on this machine. Install one: install-browser"
+def missing_program(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Make TextCraft lack a required program, and return its error message."""
+    message = "There is no Chromium on this machine. Install one: install-browser"
 
-    def check(world: object) -> None:
-        raise DependencyNotInstalled(says)
+    def check(env: object) -> None:
+        raise DependencyNotInstalled(message)
 
     monkeypatch.setattr("agentgym_envs.worlds.textcraft.env.TextCraft.check_dependencies", check)
-    return says
+    return message
 
 
-def test_a_world_that_misses_a_program_ends_no_other(
-    no_program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_environment_with_a_missing_program_is_skipped(
+    missing_program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert evaluate([*WORLDS, "--policy", "oracle", "random", "--out", str(tmp_path / "runs")]) == 2
-    said = capsys.readouterr()
-    assert said.err.count(f"Skipping textcraft: {no_program}") == 1
-    assert "The report and all episodes are in" in said.out
+    captured = capsys.readouterr()
+    assert captured.err.count(f"Skipping textcraft: {missing_program}") == 1
+    assert "The report and all episodes are in" in captured.out
     assert (tmp_path / "runs/report.json").is_file()
     assert {path.parent.name for path in tmp_path.glob("runs/*/run.json")} == {"count-oracle-test", "count-random-test"}
 
 
-def test_the_only_world_misses_a_program(no_program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["--env", "textcraft", "--tasks", "1", "--out", str(tmp_path / "run")]
-    assert evaluate([*asked, "--policy", "oracle"]) == 2
-    assert evaluate([*asked, "--policy", "oracle", "random"]) == 2
-    assert collect([*asked, "--policy", "oracle"]) == 2
-    assert capsys.readouterr().err.count(no_program) == 3
+def test_missing_program_of_the_only_environment_is_an_error(
+    missing_program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--env", "textcraft", "--tasks", "1", "--out", str(tmp_path / "run")]
+    assert evaluate([*flags, "--policy", "oracle"]) == 2
+    assert evaluate([*flags, "--policy", "oracle", "random"]) == 2
+    assert collect([*flags, "--policy", "oracle"]) == 2
+    assert capsys.readouterr().err.count(missing_program) == 3
     assert not (tmp_path / "run").exists()
 
 
-def test_all_leaves_out_a_world_that_misses_a_program(no_program: str) -> None:
+def test_env_all_excludes_environments_with_missing_programs(missing_program: str) -> None:
     installed, missing = environments.installed_worlds()
     assert "textcraft" not in installed
-    assert missing["textcraft"] == no_program
+    assert missing["textcraft"] == missing_program
 
 
 @pytest.mark.parametrize(
@@ -254,12 +254,12 @@ def test_all_leaves_out_a_world_that_misses_a_program(no_program: str) -> None:
         ({"options": ("babyai:x=1",)}, "is for babyai, which is not among the environments of --env"),
     ],
 )
-def test_wrong_settings_are_refused(changes: dict[str, tuple[str, ...]], sentence: str) -> None:
+def test_invalid_settings_are_rejected(changes: dict[str, tuple[str, ...]], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         EvaluateSettings(**({"env": (ENV,), "policy": ("oracle",)} | changes))
 
 
-def test_a_run_is_not_made_a_folder_of_runs(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_folder_is_not_used_for_several_runs(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = many / "count-oracle-test"
     before = (folder / "report.json").read_bytes()
     assert evaluate([*WORLDS, "--policy", "oracle", "--out", str(folder)]) == 2
@@ -267,7 +267,7 @@ def test_a_run_is_not_made_a_folder_of_runs(many: Path, capsys: pytest.CaptureFi
     assert (folder / "report.json").read_bytes() == before
 
 
-def test_a_folder_of_runs_is_not_made_a_run(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folder_of_runs_is_not_used_for_a_single_run(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (many / "report.json").read_bytes()
     assert evaluate(["--env", ENV, "--policy", "oracle", "--out", str(many)]) == 2
     assert "holds several runs" in capsys.readouterr().err
@@ -275,100 +275,96 @@ def test_a_folder_of_runs_is_not_made_a_run(many: Path, capsys: pytest.CaptureFi
     assert not (many / "episodes.jsonl").exists()
 
 
-def test_a_way_through_a_folder_that_is_not_there_leads_past_no_guard(
-    many: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_indirect_paths_do_not_bypass_overwrite_protection(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (many / "report.json").read_bytes()
-    around, nowhere = many / "nowhere" / "..", many / "nowhere"
-    assert evaluate(["--env", ENV, "--policy", "oracle", "--out", str(around)]) == 2
+    indirect, missing = many / "nowhere" / "..", many / "nowhere"
+    assert evaluate(["--env", ENV, "--policy", "oracle", "--out", str(indirect)]) == 2
     assert "holds several runs" in capsys.readouterr().err
-    run = around / "count-oracle-test"
+    run = indirect / "count-oracle-test"
     assert compare([str(many), "--out", str(run)]) == 2
     assert "holds a run, whose report would be overwritten" in capsys.readouterr().err
     assert collect(["--env", ENV, "--policy", "oracle", "--tasks", "1", "--out", str(run)]) == 2
     assert "exists already" in capsys.readouterr().err
     assert (many / "report.json").read_bytes() == before
-    assert not nowhere.exists()
+    assert not missing.exists()
 
 
-@pytest.mark.parametrize("broken", ["policy", "world"])
-def test_overwrite_forgets_nothing_before_there_is_something_to_put_in_its_place(
+@pytest.mark.parametrize("broken", ["policy", "environment"])
+def test_overwrite_keeps_the_old_run_until_there_are_new_episodes(
     tmp_path: Path, broken: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ["--env", ENV, "--policy", "oracle", "--out", str(tmp_path)]
-    assert evaluate(asked) == 0
+    flags = ["--env", ENV, "--policy", "oracle", "--out", str(tmp_path)]
+    assert evaluate(flags) == 0
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    anew = [*asked, "--overwrite"]
+    arguments = [*flags, "--overwrite"]
     if broken == "policy":
-        anew[3] = "scripted:nowhere.txt"
-        assert evaluate(anew) == 2
+        arguments[3] = "scripted:nowhere.txt"
+        assert evaluate(arguments) == 2
         assert "can't be read" in capsys.readouterr().err
     else:
-        assert evaluate([*anew, "--options", f"broken={tuple(range(10))}"]) == 1
+        assert evaluate([*arguments, "--options", f"broken={tuple(range(10))}"]) == 1
         err = capsys.readouterr().err
         assert "10 episodes in" in err
         assert "failed one after the other and are not kept" in err
         assert f"Nothing has been replaced yet in {tmp_path}. Resume with: uv run evaluate" in err
         assert "--overwrite" in err
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-    assert evaluate([*asked, "--overwrite", "--tasks", "3"]) == 0
+    assert evaluate([*flags, "--overwrite", "--tasks", "3"]) == 0
     assert len(keys(tmp_path)) == 3
 
 
-def test_where_a_server_dies_the_tasks_behind_it_are_not_written_off(
+def test_failures_in_a_row_stop_the_run_and_are_not_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from agentgym_envs import EnvFault, Task
     from counting_world import Count
 
-    start, deaths = Count._start, list[str]()
+    start, failures = Count._start, list[str]()
 
-    def dying(world: Count, task: Task) -> str:
-        if deaths or task.id == "count/test/7":
-            deaths.append(task.id)
+    def failing_start(env: Count, task: Task) -> str:
+        if failures or task.id == "count/test/7":
+            failures.append(task.id)
             raise EnvFault("no server at http://here")
-        return start(world, task)
+        return start(env, task)
 
-    monkeypatch.setattr(Count, "_start", dying)
-    asked = ["--env", ENV, "--policy", "oracle", "--samples", "3", "--slots", "1", "--out", str(tmp_path)]
-    assert evaluate(asked) == 1
+    monkeypatch.setattr(Count, "_start", failing_start)
+    flags = ["--env", ENV, "--policy", "oracle", "--samples", "3", "--slots", "1", "--out", str(tmp_path)]
+    assert evaluate(flags) == 1
     err = capsys.readouterr().err
     assert "10 episodes in" in err
     assert "the last one with EnvFault: no server at http://here." in err
     assert "--max-failed 1" in err
     assert len(keys(tmp_path)) == 7
     monkeypatch.setattr(Count, "_start", start)
-    assert evaluate(asked) == 0
+    assert evaluate(flags) == 0
     assert sorted(keys(tmp_path)) == [(f"count/test/{i}", sample) for i in range(10) for sample in range(3)]
 
 
-def test_what_fails_can_be_played_to_the_end(tmp_path: Path) -> None:
-    asked = ["--env", ENV, "--policy", "oracle", "--options", f"broken={tuple(range(10))}", "--samples", "2"]
-    assert evaluate([*asked, "--max-failed", "1", "--out", str(tmp_path)]) == 0
+def test_run_of_only_failures_completes_with_max_failed_1(tmp_path: Path) -> None:
+    flags = ["--env", ENV, "--policy", "oracle", "--options", f"broken={tuple(range(10))}", "--samples", "2"]
+    assert evaluate([*flags, "--max-failed", "1", "--out", str(tmp_path)]) == 0
     report = json.loads((tmp_path / "report.json").read_text())["overall"]
     assert (report["failed"], report["success"]["mean"]) == (20, None)
 
 
-def test_lines_that_do_not_count_are_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["--env", ENV, "--policy", "oracle", "--out", str(tmp_path)]
-    assert evaluate(asked) == 0
+def test_duplicate_and_unknown_lines_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--env", ENV, "--policy", "oracle", "--out", str(tmp_path)]
+    assert evaluate(flags) == 0
     report = json.loads((tmp_path / "report.json").read_text())["overall"]
     assert "episodes.jsonl, line" not in capsys.readouterr().err
     path = tmp_path / "episodes.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([*lines, lines[3], lines[5].replace("count/test/5", "count/test/u")]))
-    assert evaluate(asked) == 0
+    assert evaluate(flags) == 0
     err = capsys.readouterr().err
     assert f"{path}, line 4: count/test/3, sample 0, is in line 11 again, which counts instead.\n" in err
     assert f"{path}, line 12: counting/Count-v0 has no task 'count/test/u'; the line doesn't count.\n" in err
     assert json.loads((tmp_path / "report.json").read_text())["overall"] == report
 
 
-def test_a_world_that_a_policy_cannot_play_is_left_out_and_the_others_go_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = [*WORLDS, "--policy", "oracle", "random", "--options", "count:listed=False", "--out", str(tmp_path)]
-    assert evaluate(asked) == 2
+def test_environment_that_a_policy_cannot_play_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = [*WORLDS, "--policy", "oracle", "random", "--options", "count:listed=False", "--out", str(tmp_path)]
+    assert evaluate(flags) == 2
     out, err = capsys.readouterr()
     assert f"Skipping random in {ENV}: counting/Count-v0 lists no available actions here" in err
     runs = json.loads((tmp_path / "report.json").read_text())["runs"]
@@ -377,22 +373,27 @@ def test_a_world_that_a_policy_cannot_play_is_left_out_and_the_others_go_on(
     ]  # fmt: skip
     assert "random in textcraft vs. oracle in textcraft" in out
     assert compare([str(tmp_path)]) == 0
-    alone = ["--env", ENV, "--policy", "random", "--options", "listed=False", "--out", str(tmp_path / "alone")]
-    assert evaluate(alone) == 2
+    single = ["--env", ENV, "--policy", "random", "--options", "listed=False", "--out", str(tmp_path / "alone")]
+    assert evaluate(single) == 2
     assert "play oracle or scripted:FILE" in capsys.readouterr().err
 
 
-def test_no_secret_of_a_command_is_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = ["evaluate", "--options", "url=http://me:sesame@there:8000", "token=sesame", "count:token=sesame", "a=//b"]
-    monkeypatch.setattr("sys.argv", told)
+def test_recorded_command_contains_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = [
+        "evaluate",
+        "--options",
+        "url=http://me:sesame@there:8000",
+        "token=sesame",
+        "count:token=sesame",
+        "a=//b",
+    ]
+    monkeypatch.setattr("sys.argv", arguments)
     command = provenance()["command"]
     assert "sesame" not in " ".join(command)
     assert command[2:] == ["url=http://***@there:8000", "token=***", "count:token=***", "a=//b"]
 
 
-def test_a_policy_that_does_not_exist_is_said_before_anything_is_played(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unknown_policy_is_rejected_before_any_episode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate(["--env", ENV, "--policy", "oracle", "orcale", "--out", str(tmp_path / "new")]) == 2
     assert "Did you mean oracle?" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

@@ -1,3 +1,5 @@
+"""Tests of finding environments, parsing their options and choosing tasks."""
+
 from __future__ import annotations
 
 from collections import Counter
@@ -19,13 +21,13 @@ def settings(**changes: object) -> PlaySettings:
 
 
 def tasks_of(sizes: list[int]) -> Tasks:
-    made = [Task(f"t/{c}/{i}", "w", "test", f"c{c}", i % 5) for c, size in enumerate(sizes) for i in range(size)]
-    by_id = {task.id: task for task in made}
+    tasks = [Task(f"t/{c}/{i}", "w", "test", f"c{c}", i % 5) for c, size in enumerate(sizes) for i in range(size)]
+    by_id = {task.id: task for task in tasks}
     return Tasks(list(by_id), by_id.__getitem__)
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=8), st.data())
-def test_a_spread_holds_every_category_in_its_share_and_repeats(sizes: list[int], data: st.DataObject) -> None:
+def test_spread_is_deterministic_and_covers_every_category(sizes: list[int], data: st.DataObject) -> None:
     tasks = tasks_of(sizes)
     count = data.draw(st.integers(1, len(tasks)))
     chosen = spread(tasks, count)
@@ -37,7 +39,7 @@ def test_a_spread_holds_every_category_in_its_share_and_repeats(sizes: list[int]
         assert set(per_category) == {f"c{c}" for c in range(len(sizes))}
 
 
-def test_a_spread_is_proportional_and_even_over_difficulties() -> None:
+def test_spread_is_proportional_and_even_over_difficulties() -> None:
     chosen = spread(tasks_of([60, 30, 10]), 20)
     assert Counter(task.category for task in chosen) == {"c0": 12, "c1": 6, "c2": 2}
     levels = Counter(task.difficulty for task in chosen if task.category == "c0")
@@ -45,19 +47,19 @@ def test_a_spread_is_proportional_and_even_over_difficulties() -> None:
     assert max(levels.values()) - min(levels.values()) <= 1
 
 
-def test_options_are_literals_or_text() -> None:
+def test_options_are_parsed_as_literals_or_text() -> None:
     assert parse_options(["depth=(2,3)", "name=a=b", "n=4", "on=True", "e="]) == {
         "depth": (2, 3), "name": "a=b", "n": 4, "on": True, "e": "",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("pair", ["depth", "=3", "a b=3", "max_episode_steps=3"])
-def test_options_of_another_form_are_refused(pair: str) -> None:
+def test_malformed_options_are_rejected(pair: str) -> None:
     with pytest.raises(UsageError, match=r"KEY=VALUE|--horizon"):
         parse_options([pair])
 
 
-def test_short_names_are_names() -> None:
+def test_environments_are_found_by_short_names() -> None:
     assert world_id("TextCraft") == world_id("textcraft") == "agentgym/TextCraft-v0"
     assert world_id(ENV) == "counting/Count-v0"
     with pytest.raises(UsageError, match="no environment 'Count'"):
@@ -76,12 +78,12 @@ def test_short_names_are_names() -> None:
         ({"tasks": 11}, "has 10 test tasks under these options, not 11"),
     ],
 )
-def test_wrong_names_say_what_exists(changes: dict[str, object], sentence: str) -> None:
+def test_errors_for_unknown_names_list_the_existing_ones(changes: dict[str, object], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         choose_tasks(open_world(settings(**changes)), settings(**changes))
 
 
-def test_tasks_are_all_some_or_the_named_ones() -> None:
+def test_choose_tasks_selects_all_some_or_named_tasks() -> None:
     env = open_world(settings())
     assert len(choose_tasks(env, settings(split="train"))) == 12
     assert {task.category for task in choose_tasks(env, settings(tasks=2))} == {"few", "many"}
@@ -89,14 +91,14 @@ def test_tasks_are_all_some_or_the_named_ones() -> None:
     assert [task.id for task in named] == ["count/train/3", "count/test/1"]
 
 
-def test_a_horizon_replaces_the_world_s_own_limit() -> None:
+def test_horizon_replaces_the_environments_own_limit() -> None:
     env = open_world(settings(horizon=30))
     env.reset(options={"task": "count/test/3"})
-    ends = [env.step("Action: add")[3] for _ in range(30)]
-    assert ends == [False] * 29 + [True]
+    truncated = [env.step("Action: add")[3] for _ in range(30)]
+    assert truncated == [False] * 29 + [True]
 
 
-def test_references_in_options_are_text_whatever_they_look_like(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_in_options_are_not_parsed_as_literals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_TOKEN", "1234567890123456")
     monkeypatch.setenv("PASSWORD", "it's\\1")
     monkeypatch.setenv("ACCOUNTS", "{'shop': ('me', 'secret')}")

@@ -1,4 +1,4 @@
-"""Evaluating in a world on a server: `--env agentgym/Remote-v0 --options url=... env=...`."""
+"""Tests of evaluating a remote environment: `--env agentgym/Remote-v0 --options url=... env=...`."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ def settings(*options: str, horizon: int | None = None) -> PlaySettings:
     return PlaySettings(env=REMOTE, policy="oracle", options=options, tasks=2, horizon=horizon)
 
 
-def test_episodes_on_a_server_are_those_of_its_world(url: str, tmp_path: Path) -> None:
-    told = ["--tasks", "3", "--policy", "oracle", "--out", str(tmp_path)]
-    assert evaluate(["--env", REMOTE, "--options", f"url={url}", "env=textcraft", "token=secret", *told]) == 0
+def test_episodes_on_a_server_record_its_environment(url: str, tmp_path: Path) -> None:
+    flags = ["--tasks", "3", "--policy", "oracle", "--out", str(tmp_path)]
+    assert evaluate(["--env", REMOTE, "--options", f"url={url}", "env=textcraft", "token=secret", *flags]) == 0
     episodes = list(read_episodes(tmp_path / "episodes.jsonl"))
     assert [(episode.env, episode.success) for episode in episodes] == [("agentgym/TextCraft-v0", True)] * 3
-    for written in ("run.json", "report.json"):
-        assert "secret" not in (tmp_path / written).read_text()
+    for name in ("run.json", "report.json"):
+        assert "secret" not in (tmp_path / name).read_text()
     assert json.loads((tmp_path / "run.json").read_text())["settings"]["options"] == ["env=textcraft"]
 
 
-def test_the_form_of_a_reply_is_that_of_the_world_there(url: str) -> None:
+def test_reply_format_is_that_of_the_remote_environment(url: str) -> None:
     env = open_world(settings(f"url={url}", "env=agentgym/SearchQA-v0"))
     assert isinstance(env, Tags)
     env.close()
 
 
-def test_a_horizon_replaces_the_limit_of_the_world_there(url: str) -> None:
+def test_horizon_replaces_the_limit_of_the_remote_environment(url: str) -> None:
     env = open_world(settings(f"url={url}", "env=textcraft", horizon=70))
     env.reset(seed=0)
     assert [env.step("Action: inventory")[3] for _ in range(70)] == [False] * 69 + [True]
@@ -71,7 +71,7 @@ def test_a_horizon_replaces_the_limit_of_the_world_there(url: str) -> None:
     ],
     ids=str,
 )
-def test_what_is_wrong_is_told_in_a_sentence(url: str, options: list[str], sentence: str) -> None:
-    asked = settings(*(option.format(url=url) for option in options))
+def test_invalid_remote_options_are_one_sentence_errors(url: str, options: list[str], sentence: str) -> None:
+    remote = settings(*(option.format(url=url) for option in options))
     with pytest.raises(UsageError, match=sentence):
-        choose_tasks(open_world(asked), asked)
+        choose_tasks(open_world(remote), remote)

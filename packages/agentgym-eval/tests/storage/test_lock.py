@@ -1,4 +1,4 @@
-"""One process at a time writes into a folder, on this host and on others."""
+"""Tests of the folder lock between processes of one host and of several hosts."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ with FolderLock(Path(sys.argv[1])):
 """
 
 
-def left_by(folder: Path, host: str, pid: int = 4711) -> Path:
-    """The file of a holder that didn't give the lock back."""
+def write_stale_lock(folder: Path, host: str, pid: int = 4711) -> Path:
+    """Write the lock file of a process that didn't release the lock."""
     path = folder / lock.NAME
     path.write_text(json.dumps({"host": host, "pid": pid, "since": "2026-01-01 00:00:00 UTC"}))
     return path
 
 
-def test_a_lock_says_who_has_it_and_leaves_nothing(tmp_path: Path) -> None:
+def test_lock_names_its_holder_and_leaves_no_files(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "mine"
     with FolderLock(folder):
         record = json.loads((folder / ".lock").read_text())
         assert (record["host"], record["pid"]) == (socket.gethostname(), os.getpid())
-        told = f"Another process is using {folder}: process {os.getpid()} on {socket.gethostname()}, since 20"
-        with pytest.raises(UsageError, match=told) as refused:
+        message = f"Another process is using {folder}: process {os.getpid()} on {socket.gethostname()}, since 20"
+        with pytest.raises(UsageError, match=message) as refused:
             FolderLock(folder).acquire()
-        assert "remove" not in str(refused.value), "it is here, and alive"
+        assert "remove" not in str(refused.value), "the process is alive on this host"
         assert json.loads((folder / ".lock").read_text()) == record
     assert list(tmp_path.iterdir()) == []
     with FolderLock(folder):
@@ -52,7 +52,7 @@ def test_a_lock_says_who_has_it_and_leaves_nothing(tmp_path: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["kept"]
 
 
-def test_another_process_is_kept_out_until_it_is_killed(tmp_path: Path) -> None:
+def test_lock_of_a_killed_process_is_released(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLDER, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
@@ -65,72 +65,72 @@ def test_another_process_is_kept_out_until_it_is_killed(tmp_path: Path) -> None:
         assert json.loads((tmp_path / ".lock").read_text())["pid"] == os.getpid()
 
 
-def test_the_holder_keeps_the_time_of_the_file_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_holder_updates_the_modification_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "_BEAT", 0.01)
-    with FolderLock(tmp_path) as held:
-        os.utime(held.path, (0, 0))
-        eventually(lambda: held.path.stat().st_mtime > 0)
+    with FolderLock(tmp_path) as held_lock:
+        os.utime(held_lock.path, (0, 0))
+        eventually(lambda: held_lock.path.stat().st_mtime > 0)
 
 
-@pytest.mark.parametrize("beats", [True, False])
-def test_the_lock_of_another_host_is_watched_before_it_is_taken_over(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, beats: bool
+@pytest.mark.parametrize("alive", [True, False])
+def test_lock_of_another_host_is_watched_before_it_is_taken_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, alive: bool
 ) -> None:
-    path = left_by(tmp_path, "elsewhere")
-    paused: list[float] = []
+    path = write_stale_lock(tmp_path, "elsewhere")
+    pauses: list[float] = []
 
     def pause(seconds: float) -> None:
-        paused.append(seconds)
-        if beats and len(paused) == 3:
+        pauses.append(seconds)
+        if alive and len(pauses) == 3:
             os.utime(path)
 
-    later = FolderLock(tmp_path, pause=pause)
-    if beats:
+    waiting_lock = FolderLock(tmp_path, pause=pause)
+    if alive:
         before = path.read_bytes()
         with pytest.raises(UsageError, match="process 4711 on elsewhere, since 2026") as refused:
-            later.acquire()
+            waiting_lock.acquire()
         assert str(refused.value).endswith(f"If you know that it is no longer running, remove {path}.")
         assert path.read_bytes() == before
     else:
-        with later:
+        with waiting_lock:
             assert json.loads(path.read_text())["pid"] == os.getpid()
-    assert sum(paused) == (15 if beats else 20)
+    assert sum(pauses) == (15 if alive else 20)
     assert "is locked by process 4711 on elsewhere" in caplog.text
-    assert ("It isn't; taking over" in caplog.text) == (not beats)
+    assert ("It isn't; taking over" in caplog.text) == (not alive)
 
 
-def test_where_files_can_not_be_locked_the_process_id_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def without(*_: object) -> None:
+def test_process_id_decides_if_file_locks_are_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(fcntl, "flock", without)
+    monkeypatch.setattr(fcntl, "flock", no_locks)
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         pass
-    left_by(tmp_path, socket.gethostname(), ended.pid)
+    write_stale_lock(tmp_path, socket.gethostname(), ended.pid)
     with FolderLock(tmp_path), pytest.raises(UsageError, match=f"process {os.getpid()} on "):
         FolderLock(tmp_path).acquire()
 
 
 @pytest.mark.parametrize("content", ["", '{"host": "n', "[]", '{"host": "n"}'])
-def test_half_a_record_is_none(tmp_path: Path, content: str) -> None:
+def test_incomplete_lock_record_is_ignored(tmp_path: Path, content: str) -> None:
     (tmp_path / ".lock").write_text(content)
     with FolderLock(tmp_path):
         pass
 
 
-def test_a_folder_that_can_not_be_made_is_an_error_of_the_system(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_created_raises_os_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file"):
         FolderLock(tmp_path / "file" / "run").acquire()
 
 
-def test_a_lock_that_was_removed_is_another_s(tmp_path: Path) -> None:
+def test_removed_lock_can_be_acquired_by_another_process(tmp_path: Path) -> None:
     first, second = FolderLock(tmp_path), FolderLock(tmp_path)
     first.acquire()
     first.path.unlink()
     second.acquire()
     first.release()
-    assert second.path.exists(), "it isn't the first one's to remove"
+    assert second.path.exists(), "the first lock must not remove it"
     second.release()
     second.release()
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""The viewer's pages in a real browser, live and exported."""
+"""Tests of the viewer's pages in a real browser, live and exported."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from agentgym_eval.viewer.pages import scenes
 from agentgym_eval.viewer.server.export import export
 from counting_world import ENV
 from playwright.sync_api import Browser, Route, expect
-from viewer_browser import PHONE, Watched, served
-from viewer_runs import EVIL, episode, evaluate, train, write  # the file beside this one
+from viewer_browser import PHONE, WatchedPage, serve_index
+from viewer_runs import EVIL, episode, write_episodes, write_evaluation_run, write_training_run
 
 LONG = "unbreakable" * 30
 LINKS = Links()
@@ -40,25 +40,25 @@ PAGES = [
 
 
 @pytest.fixture
-def watched(chromium: Browser) -> Iterator[Watched]:
+def watched(chromium: Browser) -> Iterator[WatchedPage]:
     with chromium.new_context() as context:
-        yield Watched(context.new_page())
+        yield WatchedPage(context.new_page())
 
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
     folder = tmp_path_factory.mktemp("viewer")
     runs = folder / "runs"
-    evaluate(runs / "poor", [episode(f"t/{n}", s, s < n, turns=3) for n in range(4) for s in range(4)])
-    evaluate(runs / "good", [episode(f"t/{n}", 0, True, turns=1) for n in range(4)])
-    train(runs / "rl")
-    shown = f"{EVIL}<img src=x onerror=alert(2)>{LONG}"
-    write(runs / "evil.jsonl", [episode(shown, said=f"</pre></script>{EVIL}", category=LONG, policy=shown)])
-    world = make("agentgym/BabyAI-v0")
-    evaluate(
-        runs / "babyai", [play(Agent.parse("react").wrap(world), Oracle(), EpisodeSpec("babyai/test/GoToObj/1000000"))]
+    write_evaluation_run(runs / "poor", [episode(f"t/{n}", s, s < n, turns=3) for n in range(4) for s in range(4)])
+    write_evaluation_run(runs / "good", [episode(f"t/{n}", 0, True, turns=1) for n in range(4)])
+    write_training_run(runs / "rl")
+    markup = f"{EVIL}<img src=x onerror=alert(2)>{LONG}"
+    write_episodes(runs / "evil.jsonl", [episode(markup, reply=f"</pre></script>{EVIL}", category=LONG, policy=markup)])
+    env = make("agentgym/BabyAI-v0")
+    write_evaluation_run(
+        runs / "babyai", [play(Agent.parse("react").wrap(env), Oracle(), EpisodeSpec("babyai/test/GoToObj/1000000"))]
     )
-    world.close()
+    env.close()
     index = Index(runs, folder / "index.sqlite")
     index.refresh()
     yield index
@@ -67,8 +67,8 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
 
 @pytest.fixture(scope="module")
 def live(index: Index) -> Iterator[str]:
-    """The address of a viewer that runs."""
-    with served(index) as address:
+    """Run a viewer and yield its address."""
+    with serve_index(index) as address:
         yield address
 
 
@@ -79,35 +79,35 @@ def exported(index: Index, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def look(watched: Watched, base: str, paths: Sequence[str]) -> None:
-    """Nothing is wider than a phone, comes from elsewhere, or was run."""
+def check_pages(watched: WatchedPage, base: str, paths: Sequence[str]) -> None:
+    """Check that pages fit a phone, load nothing from other sites, and log no messages."""
     watched.page.set_viewport_size(PHONE)
     for path in paths:
         watched.page.goto(base + path)
         assert watched.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], path
-    assert [url for url in watched.asked if not url.startswith(base)] == []
-    assert watched.said == []
+    assert [url for url in watched.requests if not url.startswith(base)] == []
+    assert watched.messages == []
 
 
-def test_what_a_world_says_is_shown_as_text_and_fits_a_phone(watched: Watched, live: str) -> None:
-    look(watched, live, [LINKS.episodes(), LINKS.episode(Address("evil.jsonl", "evil", 0))])
+def test_environment_text_is_escaped_and_fits_a_phone(watched: WatchedPage, live: str) -> None:
+    check_pages(watched, live, [LINKS.episodes(), LINKS.episode(Address("evil.jsonl", "evil", 0))])
     expect(watched.page.locator("#turn-0")).to_contain_text(f"</pre></script>{EVIL}")
 
 
 @pytest.mark.long
-def test_no_page_is_wider_than_a_phone_loads_from_elsewhere_or_runs_what_it_shows(watched: Watched, live: str) -> None:
-    look(watched, live, PAGES)
+def test_all_pages_fit_a_phone_and_run_no_injected_scripts(watched: WatchedPage, live: str) -> None:
+    check_pages(watched, live, PAGES)
 
 
-def test_a_replay_is_driven_by_keys(watched: Watched, live: str) -> None:
+def test_replay_is_controlled_by_keys(watched: WatchedPage, live: str) -> None:
     page = watched.page
     page.goto(live + LINKS.episode(Address("poor", "episodes", 0)))
     turns = [page.locator(f"#turn-{number}") for number in range(4)]
     expect(turns[0]).to_be_visible()
     expect(turns[1]).to_be_hidden()
-    for key, shown in (("ArrowRight", 1), ("End", 3), ("ArrowLeft", 2), ("Home", 0), ("ArrowLeft", 0)):
+    for key, visible in (("ArrowRight", 1), ("End", 3), ("ArrowLeft", 2), ("Home", 0), ("ArrowLeft", 0)):
         page.keyboard.press(key)
-        expect(turns[shown]).to_be_visible()
+        expect(turns[visible]).to_be_visible()
         assert sum(turn.is_visible() for turn in turns) == 1
     page.keyboard.press("?")
     expect(page.locator("#keys")).to_be_visible()
@@ -118,22 +118,22 @@ def test_a_replay_is_driven_by_keys(watched: Watched, live: str) -> None:
 
 
 @pytest.mark.long
-def test_what_is_typed_before_the_script_has_come_narrows_the_actions_too(watched: Watched, live: str) -> None:
-    page, held = watched.page, list[Route]()
+def test_text_typed_before_the_script_loads_filters_the_actions(watched: WatchedPage, live: str) -> None:
+    page, delayed = watched.page, list[Route]()
     page.goto(live + LINKS.play(env=ENV, split="test", task="count/test/2"))
     page.get_by_role("button", name="Begin").click()
     expect(page.locator("#now")).to_contain_text("Goal: 2.")
-    page.route("**/playing.js*", lambda route: held.append(route))
+    page.route("**/playing.js*", lambda route: delayed.append(route))
     page.goto(page.url, wait_until="commit")
     page.get_by_label("Your action").fill("ad")
     expect(page.locator(".actions button:visible")).to_have_text(["add", "stop"])
-    for route in held:
+    for route in delayed:
         route.continue_()
     expect(page.locator(".actions button:visible")).to_have_text(["add"])
 
 
 @pytest.mark.long
-def test_a_game_is_typed_and_a_policy_ends_it(watched: Watched, live: str) -> None:
+def test_game_is_played_by_typing_and_finished_by_a_policy(watched: WatchedPage, live: str) -> None:
     page = watched.page
     page.goto(live + LINKS.play(env=ENV, split="test", task="count/test/2"))
     page.get_by_role("button", name="Begin").click()
@@ -144,7 +144,7 @@ def test_a_game_is_typed_and_a_policy_ends_it(watched: Watched, live: str) -> No
     page.keyboard.type("d")
     page.keyboard.press("Enter")
     expect(page.locator("#now")).to_contain_text("Count: 1.")
-    expect(page.get_by_label("Your action")).to_be_focused()  # again
+    expect(page.get_by_label("Your action")).to_be_focused()
     page.keyboard.type(EVIL)
     page.keyboard.press("Enter")
     expect(page.locator("#said-1")).to_contain_text(EVIL)
@@ -153,12 +153,12 @@ def test_a_game_is_typed_and_a_policy_ends_it(watched: Watched, live: str) -> No
     expect(page.locator(".end")).to_contain_text("Goal reached")
     page.get_by_role("button", name="Save the episode").click()
     expect(page.locator("aside")).to_contain_text("Saved in")
-    assert watched.said == []
-    assert [url for url in watched.asked if not url.startswith(live)] == []
+    assert watched.messages == []
+    assert [url for url in watched.requests if not url.startswith(live)] == []
 
 
 @pytest.mark.long
-def test_an_export_filters_sorts_and_searches_from_disk(watched: Watched, exported: Path) -> None:
+def test_exported_lists_are_filtered_sorted_and_searched(watched: WatchedPage, exported: Path) -> None:
     page = watched.page
     page.set_viewport_size(PHONE)
     page.goto((exported / "index.html").as_uri())
@@ -184,12 +184,12 @@ def test_an_export_filters_sorts_and_searches_from_disk(watched: Watched, export
     page.keyboard.press("End")
     expect(page.locator("#turn-3")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-    assert [url for url in watched.asked if not url.startswith(exported.as_uri())] == []
-    assert watched.said == []
+    assert [url for url in watched.requests if not url.startswith(exported.as_uri())] == []
+    assert watched.messages == []
 
 
 @pytest.mark.long
-def test_two_episodes_stand_in_frames_in_an_export(watched: Watched, exported: Path) -> None:
+def test_exported_side_by_side_page_shows_episodes_in_frames(watched: WatchedPage, exported: Path) -> None:
     page = watched.page
     page.goto((exported / "compare.html").as_uri())
     page.locator("details", has_text="good").get_by_role("link", name="with poor").first.click()
@@ -198,24 +198,24 @@ def test_two_episodes_stand_in_frames_in_an_export(watched: Watched, exported: P
         expect(page.frame_locator(f"iframe[name={name}]").locator("#turn-0")).to_be_visible()
     page.goto((exported / "beside.html").as_uri() + "?a=javascript:alert(1)&b=https://example.com")
     assert [frame.url for frame in page.frames[1:]] == ["about:blank", "about:blank"]
-    assert watched.said == []
+    assert watched.messages == []
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_words_stand_out_from_the_ground_in_light_and_dark(
+def test_text_has_sufficient_contrast_in_light_and_dark(
     scheme: Literal["light", "dark"], chromium: Browser, live: str
 ) -> None:
     with chromium.new_context(color_scheme=scheme) as context:
         page = context.new_page()
         for path in PAGES:
             page.goto(live + path)
-            assert page.evaluate(FAINT) == [], path
-        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert (sum(map(int, re.findall(r"\d+", ground)[:3])) > 3 * 128) == (scheme == "light")
+            assert page.evaluate(LOW_CONTRAST_TEXTS) == [], path
+        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (sum(map(int, re.findall(r"\d+", background)[:3])) > 3 * 128) == (scheme == "light")
 
 
-FAINT = r"""() => {
+LOW_CONTRAST_TEXTS = r"""() => {
   const numbers = (colour) => (colour.match(/[\d.]+/g) ?? []).map(Number);
   const linear = (c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4);
   const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
@@ -236,22 +236,22 @@ FAINT = r"""() => {
   }
   return found;
 }"""
-"""Words with less contrast than the 4.5 that WCAG 2.2 asks for (criterion 1.4.3)."""
+"""Returns texts with a contrast below 4.5, the minimum of WCAG 2.2 (criterion 1.4.3)."""
 
 
-def test_no_line_lies_over_the_points_of_a_curve(watched: Watched, live: str) -> None:
+def test_points_of_a_curve_are_clickable(watched: WatchedPage, live: str) -> None:
     watched.page.goto(live + LINKS.run("rl"))
-    hit = """points => points.map(point => {
+    is_link_on_top = """points => points.map(point => {
         const box = point.getBoundingClientRect();
         return document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2).closest("a") !== null;
     })"""
-    found = watched.page.locator(".chart a .hit").evaluate_all(hit)
-    assert found
-    assert all(found)
+    on_top = watched.page.locator(".chart a .hit").evaluate_all(is_link_on_top)
+    assert on_top
+    assert all(on_top)
 
 
 @pytest.mark.long
-def test_light_or_dark_is_chosen_by_a_button_and_remembered(watched: Watched, live: str) -> None:
+def test_color_scheme_button_is_remembered(watched: WatchedPage, live: str) -> None:
     page = watched.page
     page.goto(live)
     before = page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -263,10 +263,10 @@ def test_light_or_dark_is_chosen_by_a_button_and_remembered(watched: Watched, li
 
 
 @pytest.mark.long
-def test_lists_follow_a_run_that_goes_on_and_leave_the_reader_alone(watched: Watched, live: str, index: Index) -> None:
+def test_lists_follow_a_running_run_and_keep_focus_and_selection(watched: WatchedPage, live: str, index: Index) -> None:
     page = watched.page
     lines = [episode(f"g/{n}").to_json() + "\n" for n in range(3)]
-    path = evaluate(index.root / "growing", [episode("g/9")], done=False) / "episodes.jsonl"
+    path = write_evaluation_run(index.root / "growing", [episode("g/9")], done=False) / "episodes.jsonl"
     index.refresh()
     page.goto(live + LINKS.episodes(run="growing"))
     expect(page.locator("tbody tr")).to_have_count(1)
@@ -282,13 +282,13 @@ def test_lists_follow_a_run_that_goes_on_and_leave_the_reader_alone(watched: Wat
     assert page.evaluate("document.activeElement.name") == "turns_from"
     page.goto(live + LINKS.runs())
     page.get_by_label("Select growing").check()
-    write(index.root / "another.jsonl", [episode()])
+    write_episodes(index.root / "another.jsonl", [episode()])
     expect(page.get_by_role("link", name="another.jsonl")).to_be_visible()
     expect(page.get_by_label("Select growing")).to_be_checked()
 
 
 @pytest.mark.long
-def test_without_scripts_everything_can_be_read_and_played(chromium: Browser, live: str) -> None:
+def test_viewer_works_without_scripts(chromium: Browser, live: str) -> None:
     with chromium.new_context(java_script_enabled=False) as context:
         page = context.new_page()
         page.goto(live + LINKS.episode(Address("poor", "episodes", 0)))
@@ -305,7 +305,7 @@ def test_without_scripts_everything_can_be_read_and_played(chromium: Browser, li
 
 
 @pytest.mark.long
-def test_the_keyboard_alone_leads_to_an_episode(watched: Watched, live: str) -> None:
+def test_episode_is_reachable_by_keyboard(watched: WatchedPage, live: str) -> None:
     page = watched.page
     page.goto(live + LINKS.episodes(run="poor"))
     page.keyboard.press("Tab")
@@ -321,20 +321,20 @@ def test_the_keyboard_alone_leads_to_an_episode(watched: Watched, live: str) -> 
 
 
 @pytest.mark.long
-def test_scenes_that_take_their_time_come_after_the_page(
-    watched: Watched, live: str, monkeypatch: pytest.MonkeyPatch
+def test_slow_scenes_are_loaded_after_the_page(
+    watched: WatchedPage, live: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scenes, "_SLOW_S", 0.0)
     page = watched.page
     page.goto(live + LINKS.episode(Address("babyai", "episodes", 0)))
     expect(page.locator("#turn-0 svg.grid")).to_be_visible()
     expect(page.locator("#scenes-later")).to_have_count(0)
-    assert [url for url in watched.asked if url.endswith("?scenes=1")] != []
-    assert watched.said == []
+    assert [url for url in watched.requests if url.endswith("?scenes=1")] != []
+    assert watched.messages == []
 
 
 @pytest.mark.long
-def test_a_replay_is_driven_by_the_mouse_and_plays_by_itself(watched: Watched, live: str) -> None:
+def test_replay_is_controlled_by_mouse_and_plays_automatically(watched: WatchedPage, live: str) -> None:
     page = watched.page
     page.goto(live + LINKS.episode(Address("poor", "episodes", 0), 1))
     expect(page.locator("#turn-1")).to_be_visible()

@@ -1,4 +1,4 @@
-"""What of runs is damaged: it is counted and said, and hides nothing else."""
+"""Tests that damaged data of runs is counted and reported and hides nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.server.app import make_app
 from agentgym_eval.viewer.server.export import export
 from starlette.testclient import TestClient
-from viewer_runs import episode, evaluate, train  # the file beside this one
+from viewer_runs import episode, write_evaluation_run, write_training_run
 
 
 @pytest.fixture
@@ -29,18 +29,18 @@ def tasks(index: Index) -> list[str]:
     return [row.task for row in index.list(Filters(sort="task")).rows]
 
 
-def changed(at: str, value: object) -> str:
-    """A line of an episode in which one field, such as `turns.0.reward`, is another."""
+def line_with(field: str, value: object) -> str:
+    """Return the line of an episode in which one field, such as `turns.0.reward`, has another value."""
     record = json.loads(episode("t/odd").to_json())
-    *way, last = at.split(".")
+    *parents, last = field.split(".")
     inner = record
-    for name in way:
+    for name in parents:
         inner = inner[int(name) if name.isdigit() else name]
     inner[last] = value
     return json.dumps(record)
 
 
-WRONG = [
+INVALID_FIELDS = [
     *(("score", value) for value in ("x", True, float("nan"), float("inf"), 10**400)),
     *(("success", value) for value in ("<script>", 1, 0.5)),
     *(("env", value) for value in ("", 5, None, ["w"])),
@@ -64,17 +64,19 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("at", "value"), WRONG, ids=[f"{at}={str(value)[:20]}" for at, value in WRONG])
-def test_a_field_of_the_wrong_type_makes_its_line_damaged(index: Index, at: str, value: object) -> None:
-    path = evaluate(index.root / "eval", [episode("t/0")]) / "episodes.jsonl"
+@pytest.mark.parametrize(
+    ("field", "value"), INVALID_FIELDS, ids=[f"{field}={str(value)[:20]}" for field, value in INVALID_FIELDS]
+)
+def test_line_with_a_field_of_the_wrong_type_is_damaged(index: Index, field: str, value: object) -> None:
+    path = write_evaluation_run(index.root / "eval", [episode("t/0")]) / "episodes.jsonl"
     with path.open("a") as file:
-        file.write(f"{changed(at, value)}\n{episode('t/1').to_json()}\n")
+        file.write(f"{line_with(field, value)}\n{episode('t/1').to_json()}\n")
     index.refresh()
     assert tasks(index) == ["t/0", "t/1"]
     assert index.run_metrics()["eval"].damaged == 1
 
 
-def test_a_line_of_the_first_schema_is_an_episode(index: Index) -> None:
+def test_episodes_of_the_first_schema_are_read(index: Index) -> None:
     record = json.loads(episode("t/0").to_json()) | {"schema": "agentgym.episode/1"}
     del record["agent"], record["tools"]
     for turn in record["turns"]:
@@ -85,10 +87,10 @@ def test_a_line_of_the_first_schema_is_an_episode(index: Index) -> None:
     assert index.episode(Address("old.jsonl", "old", 0)).acts == 2
 
 
-def test_a_file_without_a_good_line_is_counted_as_damaged(index: Index) -> None:
-    folder = evaluate(index.root / "eval", [])
+def test_file_without_valid_lines_counts_as_damaged(index: Index) -> None:
+    folder = write_evaluation_run(index.root / "eval", [])
     (folder / "episodes.jsonl").write_bytes(b"\x00\xff garbage\n" * 3)
-    (train(index.root / "rl") / "evaluations" / "step-000004-sampled.jsonl").write_bytes(b"garbage\n")
+    (write_training_run(index.root / "rl") / "evaluations" / "step-000004-sampled.jsonl").write_bytes(b"garbage\n")
     index.refresh()
     metrics = index.run_metrics()
     assert (metrics["eval"].episodes, metrics["eval"].damaged, metrics["eval"].success) == (0, 3, None)
@@ -96,26 +98,26 @@ def test_a_file_without_a_good_line_is_counted_as_damaged(index: Index) -> None:
     assert metrics["rl"].source.startswith("evaluations-step-000000-sampled")
 
 
-def test_pages_and_exports_say_what_is_damaged_and_show_the_rest(index: Index, tmp_path: Path) -> None:
+def test_pages_and_exports_report_damage_and_show_the_rest(index: Index, tmp_path: Path) -> None:
     for name in ("wrong", "half"):
-        path = evaluate(index.root / name, [episode("t/0")]) / "episodes.jsonl"
+        path = write_evaluation_run(index.root / name, [episode("t/0")]) / "episodes.jsonl"
         with path.open("a") as file:
-            file.write(f"{changed('score', 'x')}\n{changed('turns.0.reward', 'x')}\n")
+            file.write(f"{line_with('score', 'x')}\n{line_with('turns.0.reward', 'x')}\n")
     (index.root / "half" / "run.json").write_text('{"schema": "agentgym.run/1", "sett')
-    (evaluate(index.root / "garbage", []) / "episodes.jsonl").write_bytes(b"\xff\n")
+    (write_evaluation_run(index.root / "garbage", []) / "episodes.jsonl").write_bytes(b"\xff\n")
     index.refresh()
-    half = next(run.slug for run in index.runs if run.kind == "episodes")
+    damaged_slug = next(run.slug for run in index.runs if run.kind == "episodes")
     client = TestClient(make_app(Site(index, Links())), "http://127.0.0.1:8000")
-    for path, words in (
+    for path, texts in (
         ("/", ["2 damaged", "1 damaged", "partly unreadable"]),
         ("/episodes", ["2 episodes"]),
         ("/run/wrong", ["2 lines of its files are damaged"]),
         ("/run/garbage", ["1 line of its files is damaged"]),
-        (f"/run/{half}", ["run.json can&#39;t be read"]),
+        (f"/run/{damaged_slug}", ["run.json can&#39;t be read"]),
         ("/compare?a=wrong&b=garbage", ["No task has results in both runs"]),
     ):
-        answer = client.get(path)
-        assert answer.status_code == 200, path
-        assert [word for word in words if word not in answer.text] == [], path
+        response = client.get(path)
+        assert response.status_code == 200, path
+        assert [text for text in texts if text not in response.text] == [], path
     assert export(index, tmp_path / "out", 10) > 10
     assert "2 lines of its files are damaged" in (tmp_path / "out" / "run" / "wrong.html").read_text()

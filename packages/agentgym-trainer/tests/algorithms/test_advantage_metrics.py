@@ -1,4 +1,4 @@
-"""Credit: what is logged of returns and advantages, over one process or two."""
+"""Tests of the metrics of returns and advantages, over one process and two."""
 
 from __future__ import annotations
 
@@ -29,41 +29,43 @@ def metrics_of(episodes: list[Play], total: Total = alone) -> dict[str, float]:
 
 @settings(max_examples=15)
 @given(plays(min_size=1, least=1, masked=True))
-def test_what_is_out_of_the_loss_counts_in_statistics_and_trains_no_critic(episodes: list[Play]) -> None:
+def test_masked_episodes_count_in_statistics_but_not_for_the_critic(episodes: list[Play]) -> None:
     experience = experience_of(episodes).with_logprobs(
         ref_logprobs_N=torch.ones(sum(len(play.said) for play in episodes))
     )
-    masked, whole = (
+    masked, unmasked = (
         ALGORITHM.compute_advantages(experience, alone),
         ALGORITHM.compute_advantages(replace(experience, loss_mask_E=None), alone),
     )
     assert masked.value_mask_N is not None
     assert masked.value_mask_N.tolist() == [play.in_loss for play in episodes for _ in play.said]
-    assert torch.equal(masked.advantages_N, whole.advantages_N)
+    assert torch.equal(masked.advantages_N, unmasked.advantages_N)
     names = ("return", "return_std", "advantage", "advantage_std")
-    assert [masked.metrics[name] for name in names] == [whole.metrics[name] for name in names]
+    assert [masked.metrics[name] for name in names] == [unmasked.metrics[name] for name in names]
 
 
 @settings(max_examples=25)
 @given(plays(min_size=1, least=1))
-def test_statistics_are_those_of_episodes_and_said_tokens(episodes: list[Play]) -> None:
+def test_statistics_of_episodes_and_completion_tokens(episodes: list[Play]) -> None:
     experience = experience_of(episodes).with_logprobs(
         ref_logprobs_N=torch.ones(sum(len(play.said) for play in episodes))
     )
-    credit = ALGORITHM.compute_advantages(experience, alone)
-    returns, advantages = experience.rewards_EK.sum(1).tolist(), credit.advantages_N.tolist()
-    assert credit.value_targets_N is not None
-    targets = credit.value_targets_N.tolist()
-    spread = statistics.pvariance(targets)
-    left = [target - token.value for target, token in zip(targets, (t for p in episodes for t in p.said), strict=True)]
-    assert credit.metrics == pytest.approx(
+    result = ALGORITHM.compute_advantages(experience, alone)
+    returns, advantages = experience.rewards_EK.sum(1).tolist(), result.advantages_N.tolist()
+    assert result.value_targets_N is not None
+    targets = result.value_targets_N.tolist()
+    variance = statistics.pvariance(targets)
+    errors = [
+        target - token.value for target, token in zip(targets, (t for p in episodes for t in p.said), strict=True)
+    ]
+    assert result.metrics == pytest.approx(
         {
             "return": statistics.fmean(returns),
             "return_std": statistics.pstdev(returns),
             "advantage": statistics.fmean(advantages),
             "advantage_std": statistics.pstdev(advantages),
             "penalty": 0.25,
-            "explained_variance": 1 - statistics.pvariance(left) / spread if spread > 1e-12 else 0.0,
+            "explained_variance": 1 - statistics.pvariance(errors) / variance if variance > 1e-12 else 0.0,
         },
         rel=1e-4,
         abs=1e-5,
@@ -72,17 +74,17 @@ def test_statistics_are_those_of_episodes_and_said_tokens(episodes: list[Play]) 
 
 @settings(max_examples=15)
 @given(plays(min_size=1, least=1))
-def test_statistics_are_the_same_on_two_processes(episodes: list[Play]) -> None:
+def test_two_processes_have_the_same_statistics_as_one(episodes: list[Play]) -> None:
     shares = [[play for play in episodes if play.group == 0], [play for play in episodes if play.group > 0]]
     first, second = at_once(lambda rank, total: metrics_of(shares[rank], total))
     assert first == second == pytest.approx(metrics_of(episodes), rel=1e-6, abs=1e-6)
 
 
-def test_nothing_played_has_statistics_of_zero() -> None:
+def test_statistics_of_an_empty_batch_are_zero() -> None:
     assert set(metrics_of([]).values()) == {0.0}
 
 
-def test_credit_without_reference_or_critic_says_what_is_missing() -> None:
+def test_missing_reference_or_critic_raises_a_helpful_error() -> None:
     experience = experience_of([Play(0, [])])
     with pytest.raises(ValueError, match=r"kl.where to 'off'"):
         RLOO.compute_advantages(experience, alone)

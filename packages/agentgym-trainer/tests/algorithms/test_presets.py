@@ -1,4 +1,5 @@
-"""The presets against their papers: each formula written out from rewards to gradient, and a world that each learns."""
+"""Tests of the presets: the loss and gradients of each against the formula of its paper, and that each learns a small
+environment."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ pytestmark = pytest.mark.quick
 
 
 @dataclass
-class Played:
-    """An episode of two turns, rewarded at its end; log-probabilities of its said tokens as scalars."""
+class TwoTurnEpisode:
+    """An episode of two turns with a reward at its end; log-probabilities of its completion tokens are scalars."""
 
     group: int
     reward: float
     tokens: tuple[int, int]
-    """Said in the first and in the second turn."""
+    """Numbers of completion tokens in the first and in the second turn."""
     second_state: int
     """The state that the second turn begins in; the first begins in state 0."""
     logp: list[Tensor]
@@ -36,46 +37,50 @@ class Played:
         return [torch.exp(logp - old) for logp, old in zip(self.logp, self.old, strict=True)]
 
 
-def some() -> list[Played]:
-    """Two groups of four."""
-    drawn = torch.Generator().manual_seed(7)
+def two_groups() -> list[TwoTurnEpisode]:
+    """Return two groups of four episodes."""
+    generator = torch.Generator().manual_seed(7)
 
-    def numbers(count: int, middle: float, width: float) -> list[float]:
-        return (middle + width * torch.randn(count, generator=drawn, dtype=torch.float64)).float().tolist()
+    def numbers(count: int, center: float, std: float) -> list[float]:
+        return (center + std * torch.randn(count, generator=generator, dtype=torch.float64)).float().tolist()
 
     def leaves(values: Sequence[float]) -> list[Tensor]:
         return [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in values]
 
-    made = []
+    episodes = []
     for e, reward in enumerate([1.0, 0.0, 0.0, 0.5, 1.0, 1.0, 0.25, 0.0]):
         tokens = (1 + e % 3, 1 + e % 2)
         old, before = numbers(sum(tokens), -2, 0.5), numbers(sum(tokens), 0.4, 0.3)
         logp = [o + d for o, d in zip(old, numbers(sum(tokens), 0, 0.3), strict=True)]
         value = [b + d for b, d in zip(before, numbers(sum(tokens), 0, 0.3), strict=True)]
         reference = numbers(sum(tokens), -2, 0.5)
-        made.append(Played(e // 4, reward, tokens, 1 + e % 2, leaves(logp), old, reference, leaves(value), before))
-    return made
+        episodes.append(
+            TwoTurnEpisode(e // 4, reward, tokens, 1 + e % 2, leaves(logp), old, reference, leaves(value), before)
+        )
+    return episodes
 
 
-def groupwise(values: Sequence[float], groups: Sequence[object], how: Callable[[float, list[float]], float]) -> list:
-    """How each value compares with all of its group, itself among them."""
+def groupwise(
+    values: Sequence[float], groups: Sequence[object], relative: Callable[[float, list[float]], float]
+) -> list:
+    """Return `relative(value, values of its group)` for each value; its group includes the value itself."""
     return [
-        how(own, [v for v, g in zip(values, groups, strict=True) if g == group])
-        for own, group in zip(values, groups, strict=True)
+        relative(value, [v for v, g in zip(values, groups, strict=True) if g == group])
+        for value, group in zip(values, groups, strict=True)
     ]
 
 
-def standard(own: float, group: list[float]) -> float:
-    spread = statistics.stdev(group) if len(group) > 1 else 0.0
-    return (own - statistics.fmean(group)) / spread if spread else 0.0
+def standardized(value: float, group: list[float]) -> float:
+    std = statistics.stdev(group) if len(group) > 1 else 0.0
+    return (value - statistics.fmean(group)) / std if std else 0.0
 
 
-def centred(own: float, group: list[float]) -> float:
-    return own - statistics.fmean(group)
+def centred(value: float, group: list[float]) -> float:
+    return value - statistics.fmean(group)
 
 
-def left_out(own: float, group: list[float]) -> float:
-    return own - (sum(group) - own) / (len(group) - 1)
+def leave_one_out(value: float, group: list[float]) -> float:
+    return value - (sum(group) - value) / (len(group) - 1)
 
 
 def clipped(ratio: Tensor, advantage: float, low: float = 0.2, high: float = 0.2) -> Tensor:
@@ -86,55 +91,57 @@ def mean(terms: Sequence[Tensor]) -> Tensor:
     return torch.stack(list(terms)).mean()
 
 
-def by_episode(episodes: list[Played], how: Callable[[float, list[float]], float]) -> list[float]:
-    return groupwise([e.reward for e in episodes], [e.group for e in episodes], how)
+def by_episode(episodes: list[TwoTurnEpisode], relative: Callable[[float, list[float]], float]) -> list[float]:
+    return groupwise([e.reward for e in episodes], [e.group for e in episodes], relative)
 
 
-def surrogate(episodes: list[Played], advantages: Sequence[Sequence[float]], high: float = 0.2) -> Tensor:
-    """PPO's over all tokens, each with its own advantage."""
+def surrogate(episodes: list[TwoTurnEpisode], advantages: Sequence[Sequence[float]], high: float = 0.2) -> Tensor:
+    """Return PPO's surrogate loss, the mean over all tokens with per-token advantages."""
     return -mean(
         [
             clipped(ratio, advantage, high=high)
-            for e, own in zip(episodes, advantages, strict=True)
-            for ratio, advantage in zip(e.ratios, own, strict=True)
+            for e, episode_advantages in zip(episodes, advantages, strict=True)
+            for ratio, advantage in zip(e.ratios, episode_advantages, strict=True)
         ]
     )
 
 
-def spread_out(episodes: list[Played], advantages: Sequence[float]) -> list[list[float]]:
+def per_token(episodes: list[TwoTurnEpisode], advantages: Sequence[float]) -> list[list[float]]:
     return [[advantage] * len(e.old) for e, advantage in zip(episodes, advantages, strict=True)]
 
 
-def penalties(episodes: list[Played], estimate: Callable[[Tensor], Tensor]) -> Tensor:
-    """The estimated KL, given log p/q, over all tokens."""
-    return mean([estimate(p - q) for e in episodes for p, q in zip(e.logp, e.reference, strict=True)])
+def kl_penalty(episodes: list[TwoTurnEpisode], estimator: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return the estimated KL as a mean over all tokens; `estimator` takes log(p/q)."""
+    return mean([estimator(p - q) for e in episodes for p, q in zip(e.logp, e.reference, strict=True)])
 
 
-def k3(apart: Tensor) -> Tensor:
-    return torch.exp(-apart) - 1 + apart
+def k3(log_ratio: Tensor) -> Tensor:
+    return torch.exp(-log_ratio) - 1 + log_ratio
 
 
 def whitened(rows: Sequence[Sequence[float]]) -> list[list[float]]:
-    every = [value for row in rows for value in row]
-    middle, spread = statistics.fmean(every), statistics.pstdev(every)
-    return [[(value - middle) / spread for value in row] for row in rows]
+    values = [value for row in rows for value in row]
+    mean_value, std = statistics.fmean(values), statistics.pstdev(values)
+    return [[(value - mean_value) / std for value in row] for row in rows]
 
 
-def ppo(episodes: list[Played]) -> Tensor:
+def ppo(episodes: list[TwoTurnEpisode]) -> Tensor:
     advantages = whitened([[e.reward - v for v in e.before] for e in episodes])
     errors = []
     for e in episodes:
         for value, before in zip(e.value, e.before, strict=True):
-            held = before + (value - before).clamp(-0.2, 0.2)
-            errors.append(torch.maximum((value - e.reward) ** 2, (held - e.reward) ** 2))
+            clipped_value = before + (value - before).clamp(-0.2, 0.2)
+            errors.append(torch.maximum((value - e.reward) ** 2, (clipped_value - e.reward) ** 2))
     return surrogate(episodes, advantages) + 0.5 * mean(errors)
 
 
-def grpo(episodes: list[Played]) -> Tensor:
-    return surrogate(episodes, spread_out(episodes, by_episode(episodes, standard))) + 1e-3 * penalties(episodes, k3)
+def grpo(episodes: list[TwoTurnEpisode]) -> Tensor:
+    return surrogate(episodes, per_token(episodes, by_episode(episodes, standardized))) + 1e-3 * kl_penalty(
+        episodes, k3
+    )
 
 
-def dr_grpo(episodes: list[Played]) -> Tensor:
+def dr_grpo(episodes: list[TwoTurnEpisode]) -> Tensor:
     sums = [
         torch.stack([clipped(ratio, advantage) for ratio in e.ratios]).sum()
         for e, advantage in zip(episodes, by_episode(episodes, centred), strict=True)
@@ -142,58 +149,63 @@ def dr_grpo(episodes: list[Played]) -> Tensor:
     return -mean(sums) / 1024
 
 
-def dapo(episodes: list[Played]) -> Tensor:
-    return surrogate(episodes, spread_out(episodes, by_episode(episodes, standard)), high=0.28)
+def dapo(episodes: list[TwoTurnEpisode]) -> Tensor:
+    return surrogate(episodes, per_token(episodes, by_episode(episodes, standardized)), high=0.28)
 
 
-def rloo(episodes: list[Played]) -> Tensor:
-    paid = [e.reward - 1e-3 * sum(p - q for p, q in zip(e.old, e.reference, strict=True)) for e in episodes]
-    return surrogate(episodes, spread_out(episodes, groupwise(paid, [e.group for e in episodes], left_out)))
+def rloo(episodes: list[TwoTurnEpisode]) -> Tensor:
+    penalized_returns = [
+        e.reward - 1e-3 * sum(p - q for p, q in zip(e.old, e.reference, strict=True)) for e in episodes
+    ]
+    return surrogate(
+        episodes, per_token(episodes, groupwise(penalized_returns, [e.group for e in episodes], leave_one_out))
+    )
 
 
-def reinforce_pp(episodes: list[Played]) -> Tensor:
-    to_go = []
+def reinforce_pp(episodes: list[TwoTurnEpisode]) -> Tensor:
+    returns_to_go = []
     for e in episodes:
-        apart = [p - q for p, q in zip(e.old, e.reference, strict=True)]
-        to_go.append([e.reward - 1e-3 * sum(apart[t:]) for t in range(len(apart))])
-    return surrogate(episodes, whitened(to_go))
+        log_ratios = [p - q for p, q in zip(e.old, e.reference, strict=True)]
+        returns_to_go.append([e.reward - 1e-3 * sum(log_ratios[t:]) for t in range(len(log_ratios))])
+    return surrogate(episodes, whitened(returns_to_go))
 
 
-def reinforce_pp_baseline(episodes: list[Played]) -> Tensor:
-    advantages = whitened(spread_out(episodes, by_episode(episodes, centred)))
-    return surrogate(episodes, advantages) + 1e-3 * penalties(episodes, lambda apart: apart**2 / 2)
+def reinforce_pp_baseline(episodes: list[TwoTurnEpisode]) -> Tensor:
+    advantages = whitened(per_token(episodes, by_episode(episodes, centred)))
+    return surrogate(episodes, advantages) + 1e-3 * kl_penalty(episodes, lambda log_ratio: log_ratio**2 / 2)
 
 
-def gspo(episodes: list[Played]) -> Tensor:
+def gspo(episodes: list[TwoTurnEpisode]) -> Tensor:
     gains = []
-    for e, advantage in zip(episodes, by_episode(episodes, standard), strict=True):
-        s = torch.exp(mean([logp - old for logp, old in zip(e.logp, e.old, strict=True)]))
-        gains.append(clipped(s, advantage, 3e-4, 4e-4))
+    for e, advantage in zip(episodes, by_episode(episodes, standardized), strict=True):
+        ratio = torch.exp(mean([logp - old for logp, old in zip(e.logp, e.old, strict=True)]))
+        gains.append(clipped(ratio, advantage, 3e-4, 4e-4))
     return -mean(gains)
 
 
-def cispo(episodes: list[Played]) -> Tensor:
+def cispo(episodes: list[TwoTurnEpisode]) -> Tensor:
     return -mean(
         [
             min(ratio.item(), 5.0) * advantage * logp
-            for e, advantage in zip(episodes, by_episode(episodes, standard), strict=True)
+            for e, advantage in zip(episodes, by_episode(episodes, standardized), strict=True)
             for ratio, logp in zip(e.ratios, e.logp, strict=True)
         ]
     )
 
 
-def gigpo(episodes: list[Played]) -> Tensor:
-    returns = [discounted for e in episodes for discounted in (0.95 * e.reward, e.reward)]
+def gigpo(episodes: list[TwoTurnEpisode]) -> Tensor:
+    returns = [discounted_return for e in episodes for discounted_return in (0.95 * e.reward, e.reward)]
     states = [(e.group, state) for e in episodes for state in (0, e.second_state)]
-    steps = groupwise(returns, states, standard)
+    step_advantages = groupwise(returns, states, standardized)
     advantages = [
-        [whole + steps[2 * n]] * e.tokens[0] + [whole + steps[2 * n + 1]] * e.tokens[1]
-        for n, (e, whole) in enumerate(zip(episodes, by_episode(episodes, standard), strict=True))
+        [episode_advantage + step_advantages[2 * n]] * e.tokens[0]
+        + [episode_advantage + step_advantages[2 * n + 1]] * e.tokens[1]
+        for n, (e, episode_advantage) in enumerate(zip(episodes, by_episode(episodes, standardized), strict=True))
     ]
-    return surrogate(episodes, advantages) + 0.01 * penalties(episodes, k3)
+    return surrogate(episodes, advantages) + 0.01 * kl_penalty(episodes, k3)
 
 
-PAPERS: dict[str, Callable[[list[Played]], Tensor]] = {
+PAPERS: dict[str, Callable[[list[TwoTurnEpisode]], Tensor]] = {
     "ppo": ppo,
     "grpo": grpo,
     "dr-grpo": dr_grpo,
@@ -207,9 +219,9 @@ PAPERS: dict[str, Callable[[list[Played]], Tensor]] = {
 }
 
 
-def seen(episodes: list[Played]) -> TokenBatch:
+def token_batch(episodes: list[TwoTurnEpisode]) -> TokenBatch:
     def flat(name: str) -> Tensor:
-        return torch.tensor([number for e in episodes for number in getattr(e, name)])
+        return torch.tensor([value for e in episodes for value in getattr(e, name)])
 
     return TokenBatch(
         episode_N=torch.tensor([n for n, e in enumerate(episodes) for _ in e.old]),
@@ -225,56 +237,56 @@ def seen(episodes: list[Played]) -> TokenBatch:
     )
 
 
-def the_loss(algorithm: Algorithm, experience: TokenBatch, scores: ModelOutputs) -> Tensor:
-    """Of a whole batch in one part."""
-    credit = algorithm.compute_advantages(experience, alone)
-    chosen_N = experience.episode_N >= 0
-    part = MicroBatch(
+def compute_loss(algorithm: Algorithm, experience: TokenBatch, outputs: ModelOutputs) -> Tensor:
+    """Return the loss of a whole batch as one micro-batch."""
+    advantages = algorithm.compute_advantages(experience, alone)
+    mask_N = experience.episode_N >= 0
+    micro_batch = MicroBatch(
         experience.episode_N,
         experience.turn_N,
         experience.rollout_logprobs_N,
         experience.old_or_rollout_logprobs_N,
-        credit.advantages_N,
-        algorithm.weights(experience, chosen_N, alone),
-        1 / chosen_N.sum(),
+        advantages.advantages_N,
+        algorithm.weights(experience, mask_N, alone),
+        1 / mask_N.sum(),
         experience.ref_logprobs_N,
         experience.values_N,
-        credit.value_targets_N,
-        algorithm.critic_weights(credit, chosen_N, alone),
+        advantages.value_targets_N,
+        algorithm.critic_weights(advantages, mask_N, alone),
     )
-    return algorithm.loss(scores, part)[0]
+    return algorithm.loss(outputs, micro_batch)[0]
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_loss_and_gradients_are_the_papers_with_the_deviations_that_are_named(name: str) -> None:
-    episodes = some()
+def test_loss_and_gradients_match_the_formula_of_the_paper(name: str) -> None:
+    episodes = two_groups()
     expected = PAPERS[name](episodes)
     expected.backward()
     gradients = [[0.0 if leaf.grad is None else leaf.grad.item() for e in episodes for leaf in e.logp]]
     gradients.append([0.0 if leaf.grad is None else leaf.grad.item() for e in episodes for leaf in e.value])
     logp_N = torch.tensor([logp.item() for e in episodes for logp in e.logp], dtype=torch.float64, requires_grad=True)
     value_N = torch.tensor([value.item() for e in episodes for value in e.value], dtype=torch.float64)
-    scores = ModelOutputs(logp_N, torch.ones_like(value_N), value_N.requires_grad_())
-    loss = the_loss(PRESETS[name], seen(episodes), scores)
+    outputs = ModelOutputs(logp_N, torch.ones_like(value_N), value_N.requires_grad_())
+    loss = compute_loss(PRESETS[name], token_batch(episodes), outputs)
     loss.backward()
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-7)
-    for leaf, own in zip((logp_N, value_N), gradients, strict=True):
-        found = [0.0] * len(own) if leaf.grad is None else leaf.grad.tolist()
-        assert found == pytest.approx(own, rel=1e-5, abs=1e-7)
-        assert leaf is value_N or any(own)
+    for leaf, expected_gradient in zip((logp_N, value_N), gradients, strict=True):
+        found = [0.0] * len(expected_gradient) if leaf.grad is None else leaf.grad.tolist()
+        assert found == pytest.approx(expected_gradient, rel=1e-5, abs=1e-7)
+        assert leaf is value_N or any(expected_gradient)
 
 
-def test_every_preset_has_a_formula_here_and_asks_for_what_it_needs() -> None:
+def test_every_preset_has_a_formula_and_the_expected_properties() -> None:
     assert set(PAPERS) == set(PRESETS)
     assert {name for name, preset in PRESETS.items() if preset.needs_critic} == {"ppo"}
     no_kl = {"ppo", "dr-grpo", "dapo", "gspo", "cispo"}
     assert {name for name, preset in PRESETS.items() if not preset.needs_reference} == no_kl
     assert {name for name, preset in PRESETS.items() if preset.unit == "episode"} == {"gspo"}
     assert {name for name, p in PRESETS.items() if p.groups.zero_variance == "resample"} == {"dapo", "cispo"}
-    everyone = {name for name, preset in PRESETS.items() if preset.groups.single == "keep"}
-    assert everyone == {"ppo", "reinforce++"}
-    kept = {name for name, preset in PRESETS.items() if preset.groups.zero_variance == "keep"}
-    assert kept == {*everyone, "reinforce++-baseline", "gigpo"}
+    keep_singles = {name for name, preset in PRESETS.items() if preset.groups.single == "keep"}
+    assert keep_singles == {"ppo", "reinforce++"}
+    keep_flat = {name for name, preset in PRESETS.items() if preset.groups.zero_variance == "keep"}
+    assert keep_flat == {*keep_singles, "reinforce++-baseline", "gigpo"}
     assert not any(preset.needs_old_logprobs for preset in PRESETS.values())
 
 
@@ -288,8 +300,11 @@ LEARNERS = {
 
 
 def rollout(logits_SA: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor, TokenBatch]:
-    """Eight groups of eight episodes of two turns. The first turn's right action is 0 and leads to state 1, any other
-    to state 2; action 1 is right in the second. Returns states N, actions N and the experience."""
+    """Sample eight groups of eight episodes of two turns.
+
+    In the first turn action 0 is right and leads to state 1, any other action to state 2. In the second turn action 1
+    is right. Returns states N, actions N and the experience.
+    """
     E = 64
     logp_SA = logits_SA.detach().log_softmax(1)
 
@@ -313,15 +328,15 @@ def rollout(logits_SA: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor,
     return state_EK.flatten(), action_EK.flatten(), experience
 
 
-def those_that_train(algorithm: Algorithm, experience: TokenBatch) -> Tensor:
-    """Episodes of groups that the loop would keep, E, bool."""
+def trained_episodes(algorithm: Algorithm, experience: TokenBatch) -> Tensor:
+    """Return the episodes of groups that the training loop would keep, E, bool."""
     returns_GE = experience.rewards_EK.sum(1).view(8, 8).tolist()
-    treated = [algorithm.groups.classify(8, zero_variance=len(set(returns)) == 1)[1] for returns in returns_GE]
-    return torch.tensor([treatment == "keep" for treatment in treated]).repeat_interleave(8)
+    treatments = [algorithm.groups.classify(8, zero_variance=len(set(returns)) == 1)[1] for returns in returns_GE]
+    return torch.tensor([treatment == "keep" for treatment in treatments]).repeat_interleave(8)
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_every_preset_learns_a_small_world(name: str) -> None:
+def test_every_preset_learns_a_small_environment(name: str) -> None:
     algorithm, random = LEARNERS[name], torch.Generator().manual_seed(3)
     logits_SA, value_S = torch.zeros(3, 4, requires_grad=True), torch.zeros(3, requires_grad=True)
     optimizer = torch.optim.Adam([logits_SA, value_S], lr=0.15)
@@ -329,7 +344,7 @@ def test_every_preset_learns_a_small_world(name: str) -> None:
     for _ in range(32):
         state_N, action_N, experience = rollout(logits_SA, random)
         scores.append(experience.rewards_EK.sum().item() / 64)
-        kept_E = those_that_train(algorithm, experience)
+        kept_E = trained_episodes(algorithm, experience)
         if not kept_E.any():
             continue
         kept_N = kept_E[experience.episode_N]
@@ -349,7 +364,7 @@ def test_every_preset_learns_a_small_world(name: str) -> None:
         for _ in range(2):
             logp_NA = logits_SA.log_softmax(1)[state_N]
             logp_N = logp_NA.gather(1, action_N[:, None])[:, 0]
-            loss = the_loss(
+            loss = compute_loss(
                 algorithm, experience, ModelOutputs(logp_N, -(logp_NA.exp() * logp_NA).sum(1), value_S[state_N])
             )
             optimizer.zero_grad()

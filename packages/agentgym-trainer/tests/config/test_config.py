@@ -31,11 +31,11 @@ pytestmark = pytest.mark.quick
 
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("small", [False, True])
-def test_every_recipe_comes_back_from_json(name: str, small: bool) -> None:
+def test_every_recipe_survives_a_json_round_trip(name: str, small: bool) -> None:
     config = tiny(RECIPES[name].config) if small else RECIPES[name].config
-    again = from_json(type(config), json.loads(json.dumps(to_json(config))))
-    assert again == config
-    assert repr(again) == repr(config)
+    restored = from_json(type(config), json.loads(json.dumps(to_json(config))))
+    assert restored == config
+    assert repr(restored) == repr(config)
 
 
 def test_every_kind_of_run_has_a_recipe() -> None:
@@ -53,19 +53,19 @@ def test_every_kind_of_run_has_a_recipe() -> None:
         RLConfig(lora=Lora(rank=8, targets=("q_proj",)), critic=CriticModel("separate", lr=1e-4)),
     ],
 )
-def test_every_choice_comes_back_from_json(config: RLConfig) -> None:
-    again = from_json(RLConfig, json.loads(json.dumps(to_json(config))))
-    assert again == config
-    assert repr(again) == repr(config)
+def test_every_type_of_setting_survives_a_json_round_trip(config: RLConfig) -> None:
+    restored = from_json(RLConfig, json.loads(json.dumps(to_json(config))))
+    assert restored == config
+    assert repr(restored) == repr(config)
 
 
-def test_which_of_several_types_is_noted() -> None:
+def test_json_records_the_type_of_union_settings() -> None:
     record = to_json(RLConfig())
     assert record["horizon"]["type"] == "FixedHorizon"
     assert record["algorithm"]["advantages"]["type"] == "GroupRelative"
 
 
-def test_settings_that_are_not_given_have_their_defaults() -> None:
+def test_missing_settings_get_their_defaults() -> None:
     assert from_json(RLConfig, {"steps": 3}) == RLConfig(steps=3)
 
 
@@ -91,7 +91,7 @@ def test_settings_that_are_not_given_have_their_defaults() -> None:
         ),
     ],
 )
-def test_what_does_not_exist_is_refused_with_a_suggestion(record: dict[str, Any], message: str) -> None:
+def test_unknown_settings_are_rejected_with_a_suggestion(record: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         from_json(RLConfig, record)
 
@@ -115,12 +115,12 @@ def test_what_does_not_exist_is_refused_with_a_suggestion(record: dict[str, Any]
         ({"precision": ["bf16"]}, "precision can't be"),
     ],
 )
-def test_values_of_a_wrong_type_are_refused(record: dict[str, Any], message: str) -> None:
+def test_values_of_a_wrong_type_are_rejected(record: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         from_json(RLConfig, record)
 
 
-def test_a_whole_number_is_a_float_too() -> None:
+def test_integers_are_accepted_for_floats() -> None:
     assert repr(from_json(RLConfig, {"optimizer": {"lr": 1}}).optimizer.lr) == "1.0"
 
 
@@ -139,7 +139,7 @@ def test_pass_at_k_needs_k_samples() -> None:
         RLConfig(evaluation=Evaluation(samples=4, ks=(1, 8)))
 
 
-def test_a_run_is_not_judged_by_test_tasks_in_its_course() -> None:
+def test_evaluation_during_training_rejects_the_test_split() -> None:
     with pytest.raises(ValueError, match=r"evaluation\.split is dev or train, not test"):
         Evaluation(split="test")
     assert Evaluation().split == "dev"
@@ -147,7 +147,7 @@ def test_a_run_is_not_judged_by_test_tasks_in_its_course() -> None:
         Evaluation(test_tasks=-1)
 
 
-def test_the_size_of_a_scratch_model_has_to_fit() -> None:
+def test_invalid_scratch_model_sizes_are_rejected() -> None:
     with pytest.raises(ValueError, match="at least 259 entries, not 100"):
         Scratch(vocab=100)
     with pytest.raises(ValueError, match=r"hidden \(96\) must be a multiple of twice heads \(5\)"):
@@ -156,25 +156,25 @@ def test_the_size_of_a_scratch_model_has_to_fit() -> None:
         Scratch(episodes=0)
 
 
-def test_an_adaptive_horizon_needs_evaluations_to_wait_for() -> None:
+def test_adaptive_horizon_requires_evaluations() -> None:
     with pytest.raises(ValueError, match=r"set evaluation.every, or horizon.patience 0"):
         RLConfig(horizon=AdaptiveHorizon())
     RLConfig(horizon=AdaptiveHorizon(patience=0))
 
 
-def test_one_sample_of_a_task_is_refused_where_samples_are_compared() -> None:
+def test_group_size_1_is_rejected_for_group_relative_advantages() -> None:
     with pytest.raises(ValueError, match="With group_size 1 no group has episodes to compare"):
         RLConfig(group_size=1, algorithm=PRESETS["grpo"])
     assert RLConfig(group_size=1, algorithm=PRESETS["ppo"]).group_size == 1
 
 
-def test_there_are_as_many_episodes_as_minibatches() -> None:
+def test_minibatches_cannot_exceed_episodes() -> None:
     with pytest.raises(ValueError, match="6 episodes can't be split into 7 minibatches"):
         RLConfig(tasks_per_step=3, group_size=2, minibatches=7)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("build", "message"),
     [
         (lambda: WorldConfig(weight=0.0), "weight of a world must be above 0"),
         (lambda: CriticModel(lr=0.0), "critic.lr must be above 0"),
@@ -198,12 +198,12 @@ def test_there_are_as_many_episodes_as_minibatches() -> None:
         (lambda: SFTConfig(save_minutes=math.inf), "not inf"),
     ],
 )
-def test_numbers_out_of_range_are_refused(wrong: Callable[[], Any], message: str) -> None:
+def test_numbers_out_of_range_are_rejected(build: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        wrong()
+        build()
 
 
-def test_the_miniature_keeps_what_the_recipe_is_about() -> None:
+def test_tiny_config_keeps_the_essentials_of_the_recipe() -> None:
     for recipe in RL_RECIPES.values():
         small = tiny(recipe.config)
         assert (small.model, small.steps, small.device) == ("scratch", 2, "cpu")
@@ -212,12 +212,12 @@ def test_the_miniature_keeps_what_the_recipe_is_about() -> None:
         assert replace(small.algorithm, groups=recipe.config.algorithm.groups) == recipe.config.algorithm
 
 
-def test_a_critic_learns_at_least_as_fast_as_the_policy_in_every_recipe() -> None:
+def test_critic_lr_of_recipes_is_at_least_the_policy_lr() -> None:
     for name, recipe in RL_RECIPES.items():
         assert recipe.config.critic.lr >= recipe.config.optimizer.lr, name
 
 
-def test_the_recipes_for_real_models_train_as_agentgym_rl_does() -> None:
+def test_recipes_for_real_models_have_agentgym_rl_settings() -> None:
     assert len(RL_RECIPES) >= 8
     for name, recipe in RL_RECIPES.items():
         config = recipe.config

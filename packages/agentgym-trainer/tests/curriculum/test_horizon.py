@@ -24,141 +24,145 @@ from hypothesis import strategies as st
 pytestmark = pytest.mark.quick
 
 
-def run(horizon: Horizon, seen: Sequence[StepOutcome], stage: Stage | None = None, done: int = 0) -> list[Stage]:
-    """The stage of every update from number `done` on, the last one being that of the update that would follow."""
+def run_schedule(
+    horizon: Horizon, outcomes: Sequence[StepOutcome], stage: Stage | None = None, done: int = 0
+) -> list[Stage]:
+    """Return the stage of every update after `done`, and finally that of the next update."""
     stages = [stage or horizon.begin()]
-    for step, sight in enumerate(seen, done + 1):
-        stages.append(horizon.after(stages[-1], step, sight))
+    for step, outcome in enumerate(outcomes, done + 1):
+        stages.append(horizon.after(stages[-1], step, outcome))
     return stages
 
 
-all_stages = st.lists(st.integers(1, 40), min_size=1, max_size=5).map(lambda turns: tuple(sorted(turns)))
-shares = st.integers(0, 10).map(lambda tenths: tenths / 10)
-means = st.none() | st.dictionaries(st.sampled_from(("dev/0", "dev/1", "dev/2")), shares)
-sights = st.lists(st.builds(StepOutcome, success=means, cut=shares), max_size=60)
+stage_lists = st.lists(st.integers(1, 40), min_size=1, max_size=5).map(lambda turns: tuple(sorted(turns)))
+fractions = st.integers(0, 10).map(lambda tenths: tenths / 10)
+means = st.none() | st.dictionaries(st.sampled_from(("dev/0", "dev/1", "dev/2")), fractions)
+outcome_lists = st.lists(st.builds(StepOutcome, success=means, cut=fractions), max_size=60)
 adaptive = st.builds(
     AdaptiveHorizon,
-    stages=all_stages,
+    stages=stage_lists,
     at_least=st.integers(1, 8),
     patience=st.integers(1, 3),
     gain=st.sampled_from((0.1, 0.5, 1.0)),
-    cut=shares,
+    cut=fractions,
 )
 horizons = st.one_of(
-    st.builds(FixedHorizon, st.integers(1, 40)), st.builds(StepHorizon, all_stages, st.integers(1, 9)), adaptive
+    st.builds(FixedHorizon, st.integers(1, 40)), st.builds(StepHorizon, stage_lists, st.integers(1, 9)), adaptive
 )
 
 
-@given(horizons, sights)
-def test_resuming_at_any_step_is_as_not_having_stopped(horizon: Horizon, seen: list[StepOutcome]) -> None:
-    unbroken = run(horizon, seen)
-    for step, stage in enumerate(unbroken):
+@given(horizons, outcome_lists)
+def test_resuming_at_any_step_gives_the_same_stages(horizon: Horizon, outcomes: list[StepOutcome]) -> None:
+    uninterrupted = run_schedule(horizon, outcomes)
+    for step, stage in enumerate(uninterrupted):
         saved = Stage(**json.loads(json.dumps(asdict(stage))))
-        assert run(horizon, seen[step:], saved, done=step) == unbroken[step:]
+        assert run_schedule(horizon, outcomes[step:], saved, done=step) == uninterrupted[step:]
 
 
-@given(horizons, sights)
-def test_stages_come_one_after_the_other_and_never_above_the_longest(horizon: Horizon, seen: list[StepOutcome]) -> None:
-    stages = run(horizon, seen)
+@given(horizons, outcome_lists)
+def test_stages_advance_by_one_up_to_the_longest(horizon: Horizon, outcomes: list[StepOutcome]) -> None:
+    stages = run_schedule(horizon, outcomes)
     for before, after in itertools.pairwise(stages):
         assert after.number - before.number in (0, 1)
         assert (after.since != before.since) == (after.number != before.number)
         assert before.turns <= after.turns <= horizon.longest
 
 
-def test_a_fixed_horizon_never_changes() -> None:
+def test_fixed_horizon_never_changes() -> None:
     assert (
-        {stage.turns for stage in run(FixedHorizon(7), [StepOutcome({"dev/0": 0.5}, 1.0)] * 300)}
+        {stage.turns for stage in run_schedule(FixedHorizon(7), [StepOutcome({"dev/0": 0.5}, 1.0)] * 300)}
         == {7}
         == {FixedHorizon(7).longest}
     )
 
 
-# The paper's schedule.
+# The schedule of the AgentGym-RL paper.
 
 
-def test_the_stage_changes_at_exactly_the_steps_that_were_set() -> None:
-    stages = run(StepHorizon((6, 13, 20), every=100), [StepOutcome()] * 506)
+def test_step_horizon_changes_at_exactly_the_configured_steps() -> None:
+    stages = run_schedule(StepHorizon((6, 13, 20), every=100), [StepOutcome()] * 506)
     assert [stages[step].turns for step in (0, 99, 100, 199, 200, 201, 506)] == [6, 6, 13, 13, 20, 20, 20]
     assert (stages[0].reason, stages[100].reason, stages[100].since) == ("begin", "steps", 100)
 
 
-@given(all_stages, st.integers(1, 9), sights)
-def test_every_stage_lasts_every_steps_and_the_last_for_ever(
-    stages: tuple[int, ...], every: int, seen: list[StepOutcome]
+@given(stage_lists, st.integers(1, 9), outcome_lists)
+def test_step_horizon_stages_last_every_steps_and_the_last_forever(
+    stages: tuple[int, ...], every: int, outcomes: list[StepOutcome]
 ) -> None:
-    unrolled = [turns for turns in stages for _ in range(every)] + [stages[-1]] * len(seen)
-    assert [stage.turns for stage in run(StepHorizon(stages, every), seen)] == unrolled[: len(seen) + 1]
+    expected = [turns for turns in stages for _ in range(every)] + [stages[-1]] * len(outcomes)
+    assert [stage.turns for stage in run_schedule(StepHorizon(stages, every), outcomes)] == expected[
+        : len(outcomes) + 1
+    ]
 
 
-# Ours.
+# The adaptive schedule.
 
 
-def unrolled(horizon: AdaptiveHorizon, seen: Sequence[StepOutcome]) -> list[int]:
-    """The slow twin: the number of the stage of every update, found by looking at the whole stage again each time."""
-    numbers, begun = [0], 0
-    for step in range(1, len(seen) + 1):
-        stage = seen[begun:step]
-        heard = [sight.success for sight in stage if sight.success is not None]
-        tasks = {task for success in heard for task in success}
-        known = {task: [success.get(task) for success in heard] for task in tasks}
-        flat = has_plateaued(known, fewest=horizon.patience + 1, gain=horizon.gain)
+def slow_stage_numbers(horizon: AdaptiveHorizon, outcomes: Sequence[StepOutcome]) -> list[int]:
+    """Return the stage number of every update, recomputed from the whole stage each time."""
+    numbers, start = [0], 0
+    for step in range(1, len(outcomes) + 1):
+        stage = outcomes[start:step]
+        evaluations = [outcome.success for outcome in stage if outcome.success is not None]
+        tasks = {task for success in evaluations for task in success}
+        success_by_task = {task: [success.get(task) for success in evaluations] for task in tasks}
+        plateau = has_plateaued(success_by_task, fewest=horizon.patience + 1, gain=horizon.gain)
         mean = 0.0
-        for n, sight in enumerate(stage, 1):
-            keep = 1 - 1 / min(n, horizon.at_least)
-            mean = keep * mean + (1 - keep) * sight.cut
-        over = flat or (horizon.cut > 0 and mean >= horizon.cut - 1e-12)
-        moves = len(stage) >= horizon.at_least and over and numbers[-1] < len(horizon.stages) - 1
-        begun = step if moves else begun
-        numbers.append(numbers[-1] + moves)
+        for n, outcome in enumerate(stage, 1):
+            decay = 1 - 1 / min(n, horizon.at_least)
+            mean = decay * mean + (1 - decay) * outcome.cut
+        ends = plateau or (horizon.cut > 0 and mean >= horizon.cut - 1e-12)
+        advances = len(stage) >= horizon.at_least and ends and numbers[-1] < len(horizon.stages) - 1
+        start = step if advances else start
+        numbers.append(numbers[-1] + advances)
     return numbers
 
 
 @given(adaptive, st.lists(st.builds(StepOutcome, success=means, cut=st.sampled_from((0.0, 1.0))), max_size=40))
-def test_adaptive_stages_are_those_of_the_rules_read_aloud(horizon: AdaptiveHorizon, seen: list[StepOutcome]) -> None:
-    # A threshold that no mean of so few zeros and ones meets exactly, so that rounding decides nothing.
+def test_adaptive_stages_match_the_slow_reference(horizon: AdaptiveHorizon, outcomes: list[StepOutcome]) -> None:
+    # No mean of so few zeros and ones equals this threshold, so rounding can't matter.
     horizon = AdaptiveHorizon(horizon.stages, horizon.at_least, horizon.patience, horizon.gain, cut=0.5123)
-    assert [stage.number for stage in run(horizon, seen)] == unrolled(horizon, seen)
+    assert [stage.number for stage in run_schedule(horizon, outcomes)] == slow_stage_numbers(horizon, outcomes)
 
 
-@given(adaptive, sights)
-def test_no_stage_is_left_before_its_least_number_of_steps(horizon: AdaptiveHorizon, seen: list[StepOutcome]) -> None:
-    begun = sorted({stage.since for stage in run(horizon, seen)})
-    assert all(later - earlier >= horizon.at_least for earlier, later in itertools.pairwise(begun))
+@given(adaptive, outcome_lists)
+def test_adaptive_stages_last_at_least_the_minimum(horizon: AdaptiveHorizon, outcomes: list[StepOutcome]) -> None:
+    starts = sorted({stage.since for stage in run_schedule(horizon, outcomes)})
+    assert all(later - earlier >= horizon.at_least for earlier, later in itertools.pairwise(starts))
 
 
 def evaluated(*points: float, every: int, tasks: int = 100) -> list[StepOutcome]:
-    """Evaluations of so many tasks, of which each once more succeeds the higher the success of all is to be."""
+    """Return step outcomes with an evaluation after `every` steps, in which a share `point` of the tasks succeeds."""
 
-    def success(figure: float) -> dict[str, float]:
-        return {f"dev/{task}": float(task < round(figure * tasks)) for task in range(tasks)}
+    def success(mean: float) -> dict[str, float]:
+        return {f"dev/{task}": float(task < round(mean * tasks)) for task in range(tasks)}
 
-    return [seen for point in points for seen in [*[StepOutcome()] * (every - 1), StepOutcome(success(point))]]
+    return [outcome for point in points for outcome in [*[StepOutcome()] * (every - 1), StepOutcome(success(point))]]
 
 
-def test_a_plateau_of_success_ends_a_stage() -> None:
+def test_success_plateau_ends_a_stage() -> None:
     horizon = AdaptiveHorizon((4, 8), at_least=5, patience=2, gain=0.05, cut=0)
-    stages = run(horizon, evaluated(0.2, 0.5, 0.5, 0.5, 0.6, every=5))
-    # The three evaluations at 0.5 are the first in which success surely rises by less than 0.05.
+    stages = run_schedule(horizon, evaluated(0.2, 0.5, 0.5, 0.5, 0.6, every=5))
+    # The three evaluations at 0.5 are the first window in which success confidently rises by less than 0.05.
     assert [stage.turns for stage in stages] == [4] * 20 + [8] * 6
     assert stages[20] == Stage(8, number=1, since=20, reason="plateau")
     assert stages[25].success == {f"dev/{task}": [float(task < 60)] for task in range(100)}
 
 
-def test_success_that_rises_slowly_is_no_plateau() -> None:
+def test_slowly_rising_success_is_not_a_plateau() -> None:
     horizon = AdaptiveHorizon((4, 8), at_least=1, patience=2, gain=0.01, cut=0)
-    assert run(horizon, evaluated(*(0.2 + 0.02 * number for number in range(30)), every=1))[-1].number == 0
+    assert run_schedule(horizon, evaluated(*(0.2 + 0.02 * number for number in range(30)), every=1))[-1].number == 0
 
 
-def test_a_stage_remembers_a_bounded_number_of_evaluations() -> None:
+def test_stage_keeps_a_bounded_number_of_evaluations() -> None:
     horizon = AdaptiveHorizon((4,), at_least=1, patience=2, cut=0)
-    stage = run(horizon, evaluated(*([0.2] * 80), every=1))[-1]
-    assert {len(known) for known in stage.success.values()} == {50}
+    stage = run_schedule(horizon, evaluated(*([0.2] * 80), every=1))[-1]
+    assert {len(series) for series in stage.success.values()} == {50}
 
 
-def test_evaluations_before_a_task_came_and_after_it_failed_are_unknown() -> None:
+def test_missing_evaluations_of_a_task_are_recorded_as_none() -> None:
     horizon = AdaptiveHorizon((4, 8), at_least=9, patience=2, cut=0)
-    stage = run(
+    stage = run_schedule(
         horizon,
         [
             StepOutcome({"dev/0": 1.0}),
@@ -171,16 +175,16 @@ def test_evaluations_before_a_task_came_and_after_it_failed_are_unknown() -> Non
     assert stage.success == {"dev/0": [1.0, None, None, 0.0], "dev/1": [None, 0.5, None, None]}
 
 
-def test_episodes_cut_short_while_improving_end_a_stage_but_not_before_its_time() -> None:
+def test_truncation_of_improving_episodes_ends_a_stage() -> None:
     horizon = AdaptiveHorizon((4, 8, 12), at_least=10, cut=0.25)
-    stages = run(horizon, [StepOutcome(cut=0.5)] * 25)
+    stages = run_schedule(horizon, [StepOutcome(cut=0.5)] * 25)
     assert [stage.turns for stage in stages] == [4] * 10 + [8] * 10 + [12] * 6
     assert stages[10] == Stage(8, number=1, since=10, reason="cut")
-    assert run(horizon, [StepOutcome(cut=0.2)] * 100)[-1].number == 0
-    assert run(horizon, [StepOutcome(cut=0.9), *[StepOutcome()] * 99])[-1].number == 0
+    assert run_schedule(horizon, [StepOutcome(cut=0.2)] * 100)[-1].number == 0
+    assert run_schedule(horizon, [StepOutcome(cut=0.9), *[StepOutcome()] * 99])[-1].number == 0
 
 
-def test_improving_is_earning_in_the_second_half() -> None:
+def test_improving_means_rewards_in_the_second_half() -> None:
     assert [improving(rewards) for rewards in ([], [1], [1, 0], [0, 1], [0, 1, 0], [1, 0, 0])] == [
         False,
         True,
@@ -192,10 +196,10 @@ def test_improving_is_earning_in_the_second_half() -> None:
     assert not improving([0.0, 0.0, -1.0])
 
 
-# Kinds, and what makes no sense.
+# Kinds and invalid settings.
 
 
-def test_another_kind_keeps_the_stages_and_the_same_kind_everything() -> None:
+def test_converting_between_kinds_keeps_the_stages() -> None:
     step = StepHorizon((4, 8, 12), every=25)
     assert by_kind(step) == {"fixed": FixedHorizon(12), "step": step, "adaptive": AdaptiveHorizon((4, 8, 12), 12)}
     assert by_kind(step)["step"] is step
@@ -207,12 +211,12 @@ def test_another_kind_keeps_the_stages_and_the_same_kind_everything() -> None:
 
 @pytest.mark.parametrize("schedule", [StepHorizon, AdaptiveHorizon])
 @pytest.mark.parametrize("stages", [(), (0, 3), (10, 5), (-1,)])
-def test_stages_are_at_least_one_turn_and_never_fall(schedule: type[Horizon], stages: tuple[int, ...]) -> None:
+def test_stages_must_be_positive_and_nondecreasing(schedule: type[Horizon], stages: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="never falling, such as 10 20 30"):
         schedule(stages)
 
 
-def test_a_horizon_and_a_stage_last_at_least_one() -> None:
+def test_turns_and_steps_must_be_at_least_1() -> None:
     with pytest.raises(ValueError, match="at least 1 turn, not 0"):
         FixedHorizon(0)
     with pytest.raises(ValueError, match="at least 1 step, not 0"):
@@ -221,12 +225,12 @@ def test_a_horizon_and_a_stage_last_at_least_one() -> None:
         AdaptiveHorizon(at_least=0)
 
 
-def test_an_adaptive_horizon_has_a_rule_and_shares_for_its_thresholds() -> None:
+def test_invalid_adaptive_horizons_are_rejected() -> None:
     with pytest.raises(ValueError, match="no stage would ever end"):
         AdaptiveHorizon(patience=0, cut=0)
-    for knobs in ({"gain": 1.5}, {"cut": -0.1}):
+    for settings in ({"gain": 1.5}, {"cut": -0.1}):
         with pytest.raises(ValueError, match="shares from 0 to 1"):
-            AdaptiveHorizon(**knobs)
+            AdaptiveHorizon(**settings)
     with pytest.raises(ValueError, match=r"With a horizon\.gain of 0 no plateau"):
         AdaptiveHorizon(gain=0.0)
     assert AdaptiveHorizon(patience=0, gain=0.0).cut

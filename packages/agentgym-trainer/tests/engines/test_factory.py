@@ -80,6 +80,8 @@ def test_engines_of_other_packages_train_like_the_built_in_one(tmp_path: Path) -
 
 def test_urls_need_an_engine_with_servers() -> None:
     urls = ("http://127.0.0.1:1",)
-    with pytest.raises(ValueError, match=r"engine\.urls requires an engine with servers, such as vllm-server, not vllm"):
+    with pytest.raises(
+        ValueError, match=r"engine\.urls requires an engine with servers, such as vllm-server, not vllm"
+    ):
         EngineSettings("vllm", urls)
     assert EngineSettings("engine_examples:SHARING", urls).urls == urls

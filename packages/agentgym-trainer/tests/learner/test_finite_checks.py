@@ -1,4 +1,4 @@
-"""A step in which something isn't finite is skipped; weights that aren't are neither saved nor given to an engine."""
+"""Tests that steps with non-finite values are skipped, and that non-finite weights are neither saved nor synced."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def _weights(student: Learner) -> Tensor:
 
 
 def _update(
-    student: Learner, algorithm: Algorithm | Imitation = PLAIN, *, seed: int = 0, **how: Any
+    student: Learner, algorithm: Algorithm | Imitation = PLAIN, *, seed: int = 0, **options: Any
 ) -> dict[str, float]:
-    return teach(student, some_trajectories(seed), algorithm, **how)
+    return teach(student, some_trajectories(seed), algorithm, **options)
 
 
 def _poison_once(student: Learner, bad: float, call: int = 0) -> None:
-    """One element of one gradient of that optimizer step becomes `bad`."""
+    """Set one gradient element to `bad` in the given optimizer step."""
     clip, calls = student._clip, iter(range(1000))
 
     def poisoned() -> dict[str, float]:
@@ -54,9 +54,7 @@ def _poison_once(student: Learner, bad: float, call: int = 0) -> None:
 
 
 @BAD
-def test_one_bad_element_of_one_gradient_skips_its_step_and_changes_nothing(
-    bad: float, new_model: Callable[..., Any]
-) -> None:
+def test_nonfinite_gradient_skips_the_step_without_side_effects(bad: float, new_model: Callable[..., Any]) -> None:
     student, twin = (learner(new_model(init=1.0), warmup=4) for _ in range(2))
     _poison_once(student, bad)
     before = _weights(student)
@@ -64,10 +62,10 @@ def test_one_bad_element_of_one_gradient_skips_its_step_and_changes_nothing(
     assert torch.equal(_weights(student), before)
     assert metrics == {"skipped": 1, **{name: metrics[name] for name in ("lr", "optimizer_steps", "fill", "padding")}}
     assert student.skips.causes == ("gradients",)
-    # What comes after it is as if it had never been: optimizer, schedule and all.
+    # Later updates are as if the skipped step had never happened: optimizer, schedule and all.
     assert _update(student, seed=1) == _update(twin, seed=1)
     assert torch.equal(_weights(student), _weights(twin))
-    assert all(map(torch.equal, *(map(_moment, _states(one)) for one in (student, twin))))
+    assert all(map(torch.equal, *(map(_moment, _states(each_learner)) for each_learner in (student, twin))))
 
 
 def _states(student: Learner) -> list[dict[str, Any]]:
@@ -78,7 +76,7 @@ def _moment(state: dict[str, Any]) -> Tensor:
     return state["exp_avg"]
 
 
-def test_the_other_steps_of_the_update_are_taken_and_the_means_are_theirs(new_model: Callable[..., Any]) -> None:
+def test_metrics_are_means_over_the_steps_that_were_taken(new_model: Callable[..., Any]) -> None:
     student = learner(new_model(init=1.0))
     _poison_once(student, math.nan, call=1)
     before = _weights(student)
@@ -90,19 +88,19 @@ def test_the_other_steps_of_the_update_are_taken_and_the_means_are_theirs(new_mo
     assert _weights(student).isfinite().all()
 
 
-def _spoiled(student: Learner, what: str, bad: float, algorithm: Algorithm) -> dict[str, float]:
-    """An update in which one number of its material is bad."""
+def _update_with_bad_value(student: Learner, name: str, bad: float, algorithm: Algorithm) -> dict[str, float]:
+    """Update with one element of the named input tensor set to `bad`."""
     batch = make_batch(some_trajectories(0))
     experience = student.compute_logprobs(batch, algorithm)
-    credit = algorithm.compute_advantages(experience, student.total)
-    owner = credit if what == "advantages_N" else experience
-    getattr(owner, what)[1] = bad
-    return student.update(batch, experience, credit, algorithm)
+    advantages = algorithm.compute_advantages(experience, student.total)
+    owner = advantages if name == "advantages_N" else experience
+    getattr(owner, name)[1] = bad
+    return student.update(batch, experience, advantages, algorithm)
 
 
 @BAD
 @pytest.mark.parametrize(
-    ("what", "cause"),
+    ("name", "cause"),
     [
         ("rewards_EK", "rewards"),
         ("advantages_N", "advantages"),
@@ -111,37 +109,37 @@ def _spoiled(student: Learner, what: str, bad: float, algorithm: Algorithm) -> d
         ("ref_logprobs_N", "log-probabilities of the reference"),
     ],
 )
-def test_whatever_an_update_is_made_of_skips_it_and_is_named(
-    what: str, cause: str, bad: float, new_model: Callable[..., Any]
+def test_nonfinite_inputs_skip_the_update_and_are_named(
+    name: str, cause: str, bad: float, new_model: Callable[..., Any]
 ) -> None:
     student = learner(new_model(init=1.0), reference=True)
     algorithm = replace(GRPO, correction=replace(GRPO.correction, level="token"))
     before = _weights(student)
-    assert _spoiled(student, what, bad, algorithm)["skipped"] == 1
+    assert _update_with_bad_value(student, name, bad, algorithm)["skipped"] == 1
     assert cause in student.skips.causes
     assert torch.equal(_weights(student), before)
 
 
-def test_logits_that_are_no_numbers_skip_the_step(new_model: Callable[..., Any]) -> None:
+def test_nonfinite_logits_skip_the_step(new_model: Callable[..., Any]) -> None:
     student = learner(new_model(init=1.0))
     batch = make_batch(some_trajectories(0))
     experience = student.compute_logprobs(batch, PLAIN)
-    credit = PLAIN.compute_advantages(experience, student.total)
-    broken = student.policy.model.norm.register_forward_hook(lambda *given: given[2] * math.inf)
+    advantages = PLAIN.compute_advantages(experience, student.total)
+    hook = student.policy.model.norm.register_forward_hook(lambda *args: args[2] * math.inf)
     before = _weights(student)
-    assert student.update(batch, experience, credit, PLAIN)["skipped"] == 1
-    broken.remove()
+    assert student.update(batch, experience, advantages, PLAIN)["skipped"] == 1
+    hook.remove()
     assert student.skips.causes[0] == "log-probabilities"
     assert torch.equal(_weights(student), before)
 
 
-def test_an_infinite_loss_with_a_finite_gradient_skips_the_step(
+def test_infinite_loss_with_finite_gradients_skips_the_step(
     new_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     student, loss = learner(new_model(init=1.0)), Imitation.loss
 
-    def infinite(self: Imitation, *given: Any) -> Any:
-        value, metrics = loss(self, *given)
+    def infinite(self: Imitation, *args: Any) -> Any:
+        value, metrics = loss(self, *args)
         return value + math.inf, metrics
 
     monkeypatch.setattr(Imitation, "loss", infinite)
@@ -151,17 +149,17 @@ def test_an_infinite_loss_with_a_finite_gradient_skips_the_step(
     assert torch.equal(_weights(student), before)
 
 
-def test_so_many_in_a_row_end_the_run_and_one_good_step_begins_anew(new_model: Callable[..., Any]) -> None:
+def test_max_skips_counts_only_consecutive_skips(new_model: Callable[..., Any]) -> None:
     student = learner(new_model(init=1.0), max_skips=3)
     for _ in range(2):
         for _ in range(2):
-            assert _spoiled(student, "advantages_N", math.nan, PLAIN)["skipped"] == 1
+            assert _update_with_bad_value(student, "advantages_N", math.nan, PLAIN)["skipped"] == 1
         assert _update(student)["skipped"] == 0
     for _ in range(2):
-        _spoiled(student, "advantages_N", math.nan, PLAIN)
-    with pytest.raises(NotFinite) as told:
-        _spoiled(student, "advantages_N", math.nan, PLAIN)
-    assert str(told.value) == (
+        _update_with_bad_value(student, "advantages_N", math.nan, PLAIN)
+    with pytest.raises(NotFinite) as error:
+        _update_with_bad_value(student, "advantages_N", math.nan, PLAIN)
+    assert str(error.value) == (
         "3 optimizer steps in a row were skipped (optimizer.max_skips), because there were values that aren't finite "
         "in the advantages, the loss and the gradients."
     )
@@ -169,15 +167,15 @@ def test_so_many_in_a_row_end_the_run_and_one_good_step_begins_anew(new_model: C
         Optimizer(max_skips=0)
 
 
-def test_a_critics_gradient_counts_as_well(new_model: Callable[..., Any]) -> None:
+def test_nonfinite_critic_gradient_skips_the_step(new_model: Callable[..., Any]) -> None:
     student = learner(new_model(init=1.0), critic="head")
     batch = make_batch(some_trajectories(0))
     experience = student.compute_logprobs(batch, PPO)
-    credit = PPO.compute_advantages(experience, student.total)
-    assert credit.value_targets_N is not None
-    credit.value_targets_N[0] = math.nan
+    advantages = PPO.compute_advantages(experience, student.total)
+    assert advantages.value_targets_N is not None
+    advantages.value_targets_N[0] = math.nan
     before = _weights(student)
-    assert student.update(batch, experience, credit, PPO)["skipped"] == 1
+    assert student.update(batch, experience, advantages, PPO)["skipped"] == 1
     assert torch.equal(_weights(student), before)
 
 
@@ -185,7 +183,7 @@ def test_a_critics_gradient_counts_as_well(new_model: Callable[..., Any]) -> Non
 
 
 @BAD
-def test_weights_that_are_no_numbers_are_neither_saved_nor_given_away(
+def test_nonfinite_weights_are_neither_saved_nor_exported(
     bad: float, new_model: Callable[..., Any], chat: Chat, tmp_path: Path
 ) -> None:
     student = learner(new_model(init=1.0))
@@ -195,33 +193,33 @@ def test_weights_that_are_no_numbers_are_neither_saved_nor_given_away(
     healthy = checkpoints.save(student, chat.tokenizer, TrainingState(Stage(3), 1))
     with torch.no_grad():
         student.policy.model.norm.weight[3] = bad
-    for refused in (
+    for action in (
         lambda: student.weights(2),
         lambda: checkpoints.save(student, chat.tokenizer, TrainingState(Stage(3), 2)),
     ):
         with pytest.raises(NotFinite, match=r"1 of the .* weight tensors hold values that aren't finite"):
-            refused()
+            action()
     assert [path.name for path in tmp_path.iterdir()] == [healthy.name]
     with pytest.raises(NotFinite, match=f"The last healthy checkpoint is {healthy}"), checkpoints.naming_last():
         student.weights(2)
 
 
-def test_weights_of_every_kind_are_looked_at(new_model: Callable[..., Any]) -> None:
+def test_weights_of_all_dtypes_are_checked(new_model: Callable[..., Any]) -> None:
     accelerator = learner(new_model()).accelerator
-    fine = [torch.zeros(0), torch.ones(2, dtype=torch.int8), torch.tensor([65504.0], dtype=torch.float16)]
-    check_weights([*fine, torch.full((3, 3), -3e38)], accelerator)
+    finite = [torch.zeros(0), torch.ones(2, dtype=torch.int8), torch.tensor([65504.0], dtype=torch.float16)]
+    check_weights([*finite, torch.full((3, 3), -3e38)], accelerator)
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         with pytest.raises(NotFinite, match=r"1 of the 2 weight tensors"):
-            check_weights([*fine, torch.tensor([[1.0, 2.0], [math.nan, 3.0]], dtype=dtype)], accelerator)
+            check_weights([*finite, torch.tensor([[1.0, 2.0], [math.nan, 3.0]], dtype=dtype)], accelerator)
 
 
 # Metrics.
 
 
-def test_metrics_and_trackers_never_have_a_bare_nan(tmp_path: Path) -> None:
+def test_metrics_and_trackers_never_contain_nan(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", SFTConfig(), "sft-textcraft")
-    heard: list[Any] = []
-    folder.listener = heard.append
+    logged: list[Any] = []
+    folder.listener = logged.append
     folder.log({"step": 1, "loss": math.nan, "worlds": {"a": {"score": -math.inf}}, "ks": [1.0, math.inf], "n": 3})
     (line,) = folder.metrics.read_text().splitlines()
 
@@ -230,6 +228,6 @@ def test_metrics_and_trackers_never_have_a_bare_nan(tmp_path: Path) -> None:
 
     expected = {"step": 1, "loss": None, "worlds": {"a": {"score": None}}, "ks": [1.0, None], "n": 3}
     assert json.loads(line, parse_constant=refuse) == expected
-    assert heard == [expected]
-    assert flat(heard[0]) == {"step": 1, "ks": 2, "n": 3}
+    assert logged == [expected]
+    assert flat(logged[0]) == {"step": 1, "ks": 2, "n": 3}
     assert without_nonfinite((1, True, "nan")) == [1, True, "nan"]

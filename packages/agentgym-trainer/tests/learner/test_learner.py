@@ -31,7 +31,7 @@ from toy_learner import learner, some_trajectories, teach
 
 PLAIN = replace(DAPO, aggregation=Aggregation("token"))
 EVERYDAY = {"sequence mean and KL", "whole episodes", "critic's head"}
-SORTS: dict[str, tuple[Algorithm | Imitation, Any]] = {
+CASES: dict[str, tuple[Algorithm | Imitation, Any]] = {
     "token mean": (PLAIN, None),
     "sequence mean and KL": (replace(GRPO, aggregation=Aggregation("sequence"), kl=KL("loss", "k3", 0.1)), None),
     "whole episodes": (replace(GSPO, correction=Correction("sequence"), entropy=0.01), None),
@@ -41,7 +41,7 @@ SORTS: dict[str, tuple[Algorithm | Imitation, Any]] = {
     "separate critic": (PPO, "separate"),
     "imitation": (Imitation(), None),
 }
-"""Algorithms that lean on different things, and their critic."""
+"""Algorithms that exercise different parts of the learner, with the kind of critic."""
 
 
 def _weights(student: Learner) -> Tensor:
@@ -49,20 +49,20 @@ def _weights(student: Learner) -> Tensor:
 
 
 def _gradients(student: Learner) -> list[Tensor]:
-    """Filled at each optimizer step with the gradients, after clipping."""
-    seen: list[Tensor] = []
+    """Return a list that each optimizer step extends by its gradients, after clipping."""
+    gradients: list[Tensor] = []
     student.optimizer.optimizer.register_step_pre_hook(
-        lambda optimizer, *_: seen.extend(p.grad.clone() for g in optimizer.param_groups for p in g["params"])
+        lambda optimizer, *_: gradients.extend(p.grad.clone() for g in optimizer.param_groups for p in g["params"])
     )
-    return seen
+    return gradients
 
 
-@pytest.mark.parametrize("sort", [s if s in EVERYDAY else pytest.param(s, marks=pytest.mark.long) for s in SORTS])
-def test_order_and_micro_batches_change_neither_metrics_nor_weights(new_model: Callable[..., Any], sort: str) -> None:
-    algorithm, critic = SORTS[sort]
+@pytest.mark.parametrize("case", [c if c in EVERYDAY else pytest.param(c, marks=pytest.mark.long) for c in CASES])
+def test_order_and_micro_batches_do_not_change_updates(new_model: Callable[..., Any], case: str) -> None:
+    algorithm, critic = CASES[case]
     results: list[tuple[dict[str, float], Tensor]] = []
-    made = some_trajectories(11, 8)
-    for order, micro in ((made, 10_000), (made, 64), (made[::-1], 1)):
+    trajectories = some_trajectories(11, 8)
+    for order, micro in ((trajectories, 10_000), (trajectories, 64), (trajectories[::-1], 1)):
         student = learner(
             new_model(), critic=critic, reference=algorithm.needs_reference, micro_tokens=micro, lr=1e-3, warmup=100
         )
@@ -71,51 +71,53 @@ def test_order_and_micro_batches_change_neither_metrics_nor_weights(new_model: C
         results.append((metrics, _weights(student)))
     metrics, weights = results[0]
     assert metrics["grad_norm"] > 0
-    for other, moved in results[1:]:
-        assert other == pytest.approx(metrics, abs=1e-5, rel=1e-4)
-        torch.testing.assert_close(moved, weights, atol=1e-5, rtol=0)
+    for other_metrics, other_weights in results[1:]:
+        assert other_metrics == pytest.approx(metrics, abs=1e-5, rel=1e-4)
+        torch.testing.assert_close(other_weights, weights, atol=1e-5, rtol=0)
 
 
 @pytest.mark.long
 @settings(max_examples=24)
-@given(seed=st.integers(0, 1000), micro=st.integers(1, 200), sort=st.sampled_from(sorted(SORTS)))
+@given(seed=st.integers(0, 1000), micro=st.integers(1, 200), case=st.sampled_from(sorted(CASES)))
 def test_gradients_do_not_depend_on_micro_batches(
-    new_model: Callable[..., Any], seed: int, micro: int, sort: str
+    new_model: Callable[..., Any], seed: int, micro: int, case: str
 ) -> None:
-    algorithm, critic = SORTS[sort]
-    both: list[list[Tensor]] = []
+    algorithm, critic = CASES[case]
+    gradients: list[list[Tensor]] = []
     for tokens in (10_000, micro):
         student = learner(
             new_model(), critic=critic, reference=algorithm.needs_reference, micro_tokens=tokens, clip_norm=1e6
         )
-        both.append(_gradients(student))
+        gradients.append(_gradients(student))
         teach(student, some_trajectories(seed, 5), algorithm)
-    for one, other in zip(*both, strict=True):
+    for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
 
 
 def _textbook_losses(model: Any, trajectory: Trajectory, advantage: float) -> list[Tensor]:
-    """The clipped surrogate of each said token."""
+    """Return the clipped surrogate loss of each completion token."""
     losses: list[Tensor] = []
     for segment in trajectory.segments:
         logp = torch.log_softmax(model(torch.tensor([segment.ids])).logits[0], -1)
-        for t, said in enumerate(segment.loss_mask):
-            if said:
+        for t, in_loss in enumerate(segment.loss_mask):
+            if in_loss:
                 ratio = torch.exp(logp[t - 1, segment.ids[t]] - segment.logprobs[t])
                 losses.append(-torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.28) * advantage))
     return losses
 
 
-def test_an_update_is_torchs_own_adamw_on_the_textbook_loss(new_model: Callable[..., Any]) -> None:
-    made = some_trajectories(2, 4, groups=1)
+def test_update_equals_torch_adamw_on_the_textbook_loss(new_model: Callable[..., Any]) -> None:
+    trajectories = some_trajectories(2, 4, groups=1)
     student = learner(new_model(), clip_norm=0.5, lr=1e-3)
-    teach(student, made, PLAIN)
+    teach(student, trajectories, PLAIN)
     model = new_model().train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.0)
-    returns = torch.tensor([sum(t.rewards) for t in made], dtype=torch.float64)
+    returns = torch.tensor([sum(t.rewards) for t in trajectories], dtype=torch.float64)
     advantages = ((returns - returns.mean()) / (returns.std() + 1e-6)).tolist()
     losses = [
-        loss for t, advantage in zip(made, advantages, strict=True) for loss in _textbook_losses(model, t, advantage)
+        loss
+        for t, advantage in zip(trajectories, advantages, strict=True)
+        for loss in _textbook_losses(model, t, advantage)
     ]
     torch.stack(losses).mean().backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
@@ -124,16 +126,16 @@ def test_an_update_is_torchs_own_adamw_on_the_textbook_loss(new_model: Callable[
     torch.testing.assert_close(_weights(student), expected, atol=1e-5, rtol=0)
 
 
-def _steps(student: Learner) -> list[None]:
-    taken: list[None] = []
-    student.optimizer.optimizer.register_step_post_hook(lambda *_: taken.append(None))
-    return taken
+def _count_steps(student: Learner) -> list[None]:
+    steps: list[None] = []
+    student.optimizer.optimizer.register_step_post_hook(lambda *_: steps.append(None))
+    return steps
 
 
 @pytest.mark.parametrize(("epochs", "minibatches"), [(1, 1), (2, 1), (1, 3), (3, 2)])
-def test_every_epoch_takes_every_minibatch(new_model: Callable[..., Any], epochs: int, minibatches: int) -> None:
+def test_every_epoch_has_a_step_per_minibatch(new_model: Callable[..., Any], epochs: int, minibatches: int) -> None:
     student, once = learner(new_model(), lr=1e-3), learner(new_model(), lr=1e-3)
-    steps = _steps(student)
+    steps = _count_steps(student)
     teach(student, some_trajectories(4), Imitation(), epochs=epochs, minibatches=minibatches)
     teach(once, some_trajectories(4), Imitation())
     assert len(steps) == epochs * minibatches
@@ -141,60 +143,61 @@ def test_every_epoch_takes_every_minibatch(new_model: Callable[..., Any], epochs
 
 
 @pytest.mark.parametrize("micro", [1, 10_000])
-def test_each_said_token_is_in_one_minibatch_of_an_epoch(new_model: Callable[..., Any], micro: int) -> None:
+def test_each_completion_token_is_in_one_minibatch_per_epoch(new_model: Callable[..., Any], micro: int) -> None:
     student = learner(new_model(), micro_tokens=micro)
     targets: list[int] = []
     student.actor.register_forward_hook(lambda _, inputs, __: targets.extend(inputs[4].tolist()))
-    made = some_trajectories(4, 7)
-    teach(student, made, Imitation(), epochs=2, minibatches=3)
-    said = [token for t in made for s in t.segments for token, said in zip(s.ids, s.loss_mask, strict=True) if said]
-    assert sorted(targets) == sorted(said * 2)
+    trajectories = some_trajectories(4, 7)
+    teach(student, trajectories, Imitation(), epochs=2, minibatches=3)
+    segments = [segment for t in trajectories for segment in t.segments]
+    ids = [i for s in segments for i, in_loss in zip(s.ids, s.loss_mask, strict=True) if in_loss]
+    assert sorted(targets) == sorted(ids * 2)
 
 
-def test_more_minibatches_than_episodes_are_as_many_steps_as_there_are_episodes(new_model: Callable[..., Any]) -> None:
+def test_number_of_steps_is_limited_by_the_number_of_episodes(new_model: Callable[..., Any]) -> None:
     student = learner(new_model())
-    steps = _steps(student)
+    steps = _count_steps(student)
     assert teach(student, some_trajectories(0, 3), Imitation(), minibatches=8)
     assert len(steps) == 3
 
 
 @pytest.mark.parametrize(("share", "steps"), [(1.0, 8), (1.7, 8), (0.8, 6), (0.5, 4), (0.1, 2), (0.0, 2)])
-def test_a_part_of_a_batch_takes_its_share_of_the_steps_and_the_learning_rate_goes_on_as_with_all(
+def test_partial_batch_takes_fewer_steps_on_the_same_lr_schedule(
     new_model: Callable[..., Any], share: float, steps: int
 ) -> None:
     student = learner(new_model(), schedule="linear", total_steps=16)
-    taken = _steps(student)
+    taken_steps = _count_steps(student)
     metrics = teach(student, some_trajectories(0, 8), Imitation(), epochs=2, minibatches=4, share=share)
-    assert len(taken) == metrics["optimizer_steps"] == steps
+    assert len(taken_steps) == metrics["optimizer_steps"] == steps
     assert student.optimizer.param_groups[0]["lr"] == pytest.approx(1e-2 * (1 - 9 / 17))
 
 
-def test_a_batch_in_which_nobody_said_anything_changes_nothing(new_model: Callable[..., Any]) -> None:
-    mute = [
+def test_batch_without_completion_tokens_changes_nothing(new_model: Callable[..., Any]) -> None:
+    without_completions = [
         replace(t, segments=tuple(replace(s, loss_mask=(False,) * len(s.ids)) for s in t.segments))
         for t in some_trajectories(0, 3)
     ]
-    for made in ([], mute):
+    for trajectories in ([], without_completions):
         student = learner(new_model(), reference=True)
         before = _weights(student).clone()
-        assert teach(student, made, GRPO) == {}
+        assert teach(student, trajectories, GRPO) == {}
         assert torch.equal(_weights(student), before)
 
 
-def test_what_teaches_nothing_is_still_held_to_the_reference(new_model: Callable[..., Any]) -> None:
-    made = [replace(t, rewards=(0.0,) * len(t.rewards)) for t in some_trajectories(0, 4)]
+def test_kl_penalty_applies_to_groups_without_signal(new_model: Callable[..., Any]) -> None:
+    trajectories = [replace(t, rewards=(0.0,) * len(t.rewards)) for t in some_trajectories(0, 4)]
     algorithm = replace(GRPO, kl=KL("loss", "k3", 0.5))
     student = learner(new_model(), reference=True, lr=1e-3)
-    assert teach(student, made, algorithm)["ref_kl"] == pytest.approx(0.0, abs=1e-6)
+    assert teach(student, trajectories, algorithm)["ref_kl"] == pytest.approx(0.0, abs=1e-6)
     with torch.no_grad():
         for parameter in student.actor.parameters():
             parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
-    away = [teach(student, made, algorithm)["ref_kl"] for _ in range(12)]
-    assert away[0] > 0.01
-    assert away[-1] < 0.7 * away[0]
+    ref_kl = [teach(student, trajectories, algorithm)["ref_kl"] for _ in range(12)]
+    assert ref_kl[0] > 0.01
+    assert ref_kl[-1] < 0.7 * ref_kl[0]
 
 
-def test_what_an_algorithm_needs_and_the_learner_lacks_is_named(new_model: Callable[..., Any]) -> None:
+def test_missing_reference_or_critic_raises_a_helpful_error(new_model: Callable[..., Any]) -> None:
     batch, student = make_batch(some_trajectories(0)), learner(new_model())
     with pytest.raises(ValueError, match="has a KL penalty, but the learner was made without a reference model"):
         student.compute_logprobs(batch, replace(GRPO, kl=KL("loss", "k3", 0.1)))
@@ -203,23 +206,21 @@ def test_what_an_algorithm_needs_and_the_learner_lacks_is_named(new_model: Calla
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
-def test_assessing_reads_learner_reference_and_critic_before_the_update(
-    new_model: Callable[..., Any], temperature: float
-) -> None:
+def test_compute_logprobs_uses_learner_reference_and_critic(new_model: Callable[..., Any], temperature: float) -> None:
     algorithm = replace(PPO, correction=Correction("token"), kl=KL("reward", "k1", 0.1))
     student = learner(new_model(), critic="head", reference=True, temperature=temperature)
     with torch.no_grad():
         student.policy.lm_head.weight.mul_(1.5)
         student.actor.critic.linear.bias.fill_(0.25)
-    made = some_trajectories(8)
-    experience = student.compute_logprobs(make_batch(made), algorithm)
-    figures = {"old_logprobs_N": student.policy.eval(), "ref_logprobs_N": new_model().eval()}
-    for name, model in figures.items():
+    trajectories = some_trajectories(8)
+    experience = student.compute_logprobs(make_batch(trajectories), algorithm)
+    models = {"old_logprobs_N": student.policy.eval(), "ref_logprobs_N": new_model().eval()}
+    for name, model in models.items():
         expected: list[float] = []
-        for segment in (s for t in made for s in t.segments):
+        for segment in (s for t in trajectories for s in t.segments):
             with torch.no_grad():
                 logp = torch.log_softmax(model(torch.tensor([segment.ids])).logits[0] / temperature, -1)
-            expected += [float(logp[t - 1, segment.ids[t]]) for t, said in enumerate(segment.loss_mask) if said]
+            expected += [float(logp[t - 1, segment.ids[t]]) for t, in_loss in enumerate(segment.loss_mask) if in_loss]
         assert getattr(experience, name).tolist() == pytest.approx(expected, abs=1e-4)
     assert experience.values_N is not None
     assert torch.equal(experience.values_N, torch.full_like(experience.values_N, 0.25))
@@ -227,19 +228,21 @@ def test_assessing_reads_learner_reference_and_critic_before_the_update(
 
 
 @pytest.mark.parametrize("algorithm", [PLAIN, RLOO, Imitation()], ids=["nothing", "reference", "imitation"])
-def test_nothing_is_read_that_nobody_asked_for(new_model: Callable[..., Any], algorithm: Algorithm | Imitation) -> None:
+def test_compute_logprobs_skips_unneeded_forward_passes(
+    new_model: Callable[..., Any], algorithm: Algorithm | Imitation
+) -> None:
     student = learner(new_model(), reference=True)
-    student.actor.register_forward_pre_hook(lambda *_: pytest.fail("the actor was asked"))
+    student.actor.register_forward_pre_hook(lambda *_: pytest.fail("the actor was called"))
     experience = student.compute_logprobs(make_batch(some_trajectories(0)), algorithm)
     assert (experience.ref_logprobs_N is not None) == algorithm.needs_reference
     assert experience.old_logprobs_N is experience.values_N is None
 
 
 @pytest.mark.parametrize("critic", [None, "head", "separate"])
-def test_gradients_of_policy_and_critic_are_clipped_apart(new_model: Callable[..., Any], critic: Any) -> None:
-    made = some_trajectories(0)
-    # Returns in the thousands: what the critic has to learn is far larger than what the policy has.
-    rich = [replace(t, rewards=tuple(1000 * reward for reward in t.rewards)) for t in made]
+def test_gradients_of_policy_and_critic_are_clipped_separately(new_model: Callable[..., Any], critic: Any) -> None:
+    trajectories = some_trajectories(0)
+    # Returns in the thousands make the critic's gradients far larger than the policy's.
+    high_returns = [replace(t, rewards=tuple(1000 * reward for reward in t.rewards)) for t in trajectories]
     student = learner(new_model(), critic=critic, clip_norm=0.25)
     norms: list[list[float]] = []
     student.optimizer.optimizer.register_step_pre_hook(
@@ -247,7 +250,7 @@ def test_gradients_of_policy_and_critic_are_clipped_apart(new_model: Callable[..
             [float(torch.stack([p.grad.norm() for p in group["params"]]).norm()) for group in optimizer.param_groups]
         )
     )
-    metrics = teach(student, rich, PPO if critic else PLAIN)
+    metrics = teach(student, high_returns, PPO if critic else PLAIN)
     assert metrics["grad_norm"] > 0.25
     assert norms == [[pytest.approx(0.25, rel=1e-3)] * (2 if critic else 1)]
     assert ("critic_grad_norm" in metrics) == bool(critic)
@@ -255,40 +258,42 @@ def test_gradients_of_policy_and_critic_are_clipped_apart(new_model: Callable[..
         assert metrics["critic_grad_norm"] > 100 * metrics["grad_norm"]
 
 
-def test_the_critic_has_a_learning_rate_of_its_own(new_model: Callable[..., Any]) -> None:
-    moved: dict[float, tuple[Tensor, Tensor]] = {}
+def test_critic_has_its_own_learning_rate(new_model: Callable[..., Any]) -> None:
+    largest_changes: dict[float, tuple[Tensor, Tensor]] = {}
     for critic_lr in (1e-6, 1e-2):
         student = learner(new_model(), critic="separate", lr=1e-3, critic_lr=critic_lr)
-        begin = {name: value.clone() for name, value in student.actor.state_dict().items()}
+        initial = {name: value.clone() for name, value in student.actor.state_dict().items()}
         teach(student, some_trajectories(0), PPO)
-        far = {name: (value - begin[name]).abs().max() for name, value in student.actor.state_dict().items()}
-        moved[critic_lr] = (
-            torch.stack([value for name, value in far.items() if name.startswith("policy")]).max(),
-            torch.stack([value for name, value in far.items() if name.startswith("critic")]).max(),
+        changes = {name: (value - initial[name]).abs().max() for name, value in student.actor.state_dict().items()}
+        largest_changes[critic_lr] = (
+            torch.stack([value for name, value in changes.items() if name.startswith("policy")]).max(),
+            torch.stack([value for name, value in changes.items() if name.startswith("critic")]).max(),
         )
-    # Adam's first step is as long as the learning rate.
-    assert moved[1e-6][0] == moved[1e-2][0] == pytest.approx(1e-3, rel=1e-2)
-    assert moved[1e-6][1] == pytest.approx(1e-6, rel=0.1)
-    assert moved[1e-2][1] == pytest.approx(1e-2, rel=1e-2)
+    # Adam's first step has the size of the learning rate.
+    assert largest_changes[1e-6][0] == largest_changes[1e-2][0] == pytest.approx(1e-3, rel=1e-2)
+    assert largest_changes[1e-6][1] == pytest.approx(1e-6, rel=0.1)
+    assert largest_changes[1e-2][1] == pytest.approx(1e-2, rel=1e-2)
 
 
 @pytest.mark.parametrize(
-    ("schedule", "shares"),
+    ("schedule", "factors"),
     [
         ("constant", [0.25, 0.5, 0.75, 1, 1, 1, 1, 1]),
         ("linear", [0.25, 0.5, 0.75, 1, 0.8, 0.6, 0.4, 0.2]),
         ("cosine", [0.25, 0.5, 0.75, 1, 0.9045085, 0.6545085, 0.3454915, 0.0954915]),
     ],
 )
-def test_the_learning_rate_rises_and_falls_and_no_step_is_for_nothing(
-    new_model: Callable[..., Any], schedule: Any, shares: list[float]
+def test_learning_rate_schedules_have_no_step_at_zero(
+    new_model: Callable[..., Any], schedule: Any, factors: list[float]
 ) -> None:
     student = learner(new_model(), lr=0.01, warmup=4, schedule=schedule, total_steps=8)
     rates = [teach(student, some_trajectories(0, 2), Imitation())["lr"] for _ in range(8)]
-    assert rates == pytest.approx([0.01 * share for share in shares])
+    assert rates == pytest.approx([0.01 * factor for factor in factors])
 
 
-def test_bfloat16_stays_near_float32(new_model: Callable[..., Any], accelerator_of: Callable[[str], Any]) -> None:
+def test_bfloat16_update_is_close_to_float32(
+    new_model: Callable[..., Any], accelerator_of: Callable[[str], Any]
+) -> None:
     metrics: dict[str, dict[str, float]] = {}
     gradient: dict[str, Tensor] = {}
     for precision in ("no", "bf16"):
@@ -302,21 +307,19 @@ def test_bfloat16_stays_near_float32(new_model: Callable[..., Any], accelerator_
     assert torch.cosine_similarity(gradient["bf16"], gradient["no"], dim=0) > 0.99
 
 
-def test_float16_that_would_be_ignored_is_refused(
-    new_model: Callable[..., Any], accelerator_of: Callable[[str], Any]
-) -> None:
+def test_unsupported_float16_is_rejected(new_model: Callable[..., Any], accelerator_of: Callable[[str], Any]) -> None:
     with pytest.raises(ValueError, match="ignores fp16 on this device; choose the precision bf16 or no"):
         learner(new_model(), accelerator=accelerator_of("fp16"))
 
 
 def _with_scaler(accelerator: Accelerator, scale: float) -> Accelerator:
-    """What accelerate does for fp16 on a GPU, on a CPU."""
+    """Set up fp16 on a CPU as accelerate does on a GPU."""
     accelerator.native_amp = True
     accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
     return accelerator
 
 
-def test_float16s_scale_is_out_of_the_gradients_before_they_are_clipped(
+def test_float16_gradients_are_unscaled_before_clipping(
     new_model: Callable[..., Any], accelerator_of: Callable[[str], Any]
 ) -> None:
     gradient: dict[str, Tensor] = {}
@@ -333,7 +336,7 @@ def test_float16s_scale_is_out_of_the_gradients_before_they_are_clipped(
     assert torch.cosine_similarity(gradient["fp16"], gradient["no"], dim=0) > 0.99
 
 
-def test_a_step_whose_float16_gradients_overflow_is_left_out(
+def test_step_with_float16_overflow_is_skipped(
     new_model: Callable[..., Any], accelerator_of: Callable[[str], Any]
 ) -> None:
     accelerator = _with_scaler(accelerator_of("fp16"), 2.0**120)

@@ -21,7 +21,7 @@ SHIPPED = ["cpu-ddp", "ddp", "fsdp2", "deepspeed-zero2"]
 
 
 @pytest.mark.long
-def test_two_processes_give_the_update_of_one_with_whole_and_with_sharded_models(tmp_path: Path) -> None:
+def test_two_processes_update_like_one_with_ddp_and_sharding(tmp_path: Path) -> None:
     cases = list(two_processes.CASES)
     out, log = tmp_path / "updates.pt", tmp_path / "log"
     assert by_two(two_processes.main, out, [*cases, "sharded", *cases], log=log) == [0, 0], log.read_text()
@@ -31,22 +31,22 @@ def test_two_processes_give_the_update_of_one_with_whole_and_with_sharded_models
     for case in cases:
         metrics, weights = two_processes.train(case, Accelerator(cpu=True))
         for name in (case, f"{case}, sharded"):
-            together, moved = updates[name]
-            # How full micro-batches are is what differs.
-            for figures in (metrics, together):
-                figures.pop("fill", None), figures.pop("padding", None)
-            assert together == pytest.approx(metrics, abs=1e-5)
-            assert moved.keys() == weights.keys()
+            joint_metrics, updated = updates[name]
+            # Only the fill of micro-batches differs.
+            for values in (metrics, joint_metrics):
+                values.pop("fill", None), values.pop("padding", None)
+            assert joint_metrics == pytest.approx(metrics, abs=1e-5)
+            assert updated.keys() == weights.keys()
             for parameter, tensor in weights.items():
-                torch.testing.assert_close(moved[parameter], tensor, atol=1e-5, rtol=0)
+                torch.testing.assert_close(updated[parameter], tensor, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_accelerate_takes_the_configurations_that_are_shipped(name: str) -> None:
+def test_accelerate_accepts_the_shipped_configurations(name: str) -> None:
     path = CONFIGS / f"{name}.yaml"
     assert load_config_from_file(str(path)).num_processes > 1
-    given = launch_command_parser().parse_args(["--config_file", str(path), "train"])
-    arguments, _, _ = _validate_launch_command(given)
+    parsed = launch_command_parser().parse_args(["--config_file", str(path), "train"])
+    arguments, _, _ = _validate_launch_command(parsed)
     assert (arguments.multi_gpu, arguments.use_fsdp, arguments.use_deepspeed) == (
         name in ("cpu-ddp", "ddp"),
         name == "fsdp2",
@@ -54,22 +54,24 @@ def test_accelerate_takes_the_configurations_that_are_shipped(name: str) -> None
     )
 
 
-def test_every_configuration_is_tested() -> None:
+def test_every_shipped_configuration_is_tested() -> None:
     assert sorted(path.stem for path in CONFIGS.iterdir()) == sorted(SHIPPED)
 
 
-def test_places_say_in_which_order_episodes_are_dealt_out(new_model: Callable[..., Any]) -> None:
-    made = some_trajectories(3, 6)
+def test_places_determine_the_split_into_minibatches(new_model: Callable[..., Any]) -> None:
+    trajectories = some_trajectories(3, 6)
     places = [(number, 0) for number in range(6)]
     algorithm = replace(GRPO, kl=replace(GRPO.kl, where="off"))
 
-    def after(order: list[int], **more: Any) -> torch.Tensor:
+    def updated_weights(order: list[int], **options: Any) -> torch.Tensor:
         student = learner(new_model())
-        teach(student, [made[i] for i in order], algorithm, minibatches=3, **more)
+        teach(student, [trajectories[i] for i in order], algorithm, minibatches=3, **options)
         return torch.cat([parameter.detach().flatten() for parameter in student.policy.parameters()])
 
-    whole, mixed = list(range(6)), [4, 0, 5, 2, 1, 3]
-    expected = after(whole)
-    assert torch.equal(after(whole, places=places), expected)
-    torch.testing.assert_close(after(mixed, places=[places[i] for i in mixed]), expected, atol=1e-5, rtol=0)
-    assert not torch.allclose(after(mixed), expected, atol=1e-4)
+    in_order, shuffled = list(range(6)), [4, 0, 5, 2, 1, 3]
+    expected = updated_weights(in_order)
+    assert torch.equal(updated_weights(in_order, places=places), expected)
+    torch.testing.assert_close(
+        updated_weights(shuffled, places=[places[i] for i in shuffled]), expected, atol=1e-5, rtol=0
+    )
+    assert not torch.allclose(updated_weights(shuffled), expected, atol=1e-4)

@@ -51,59 +51,59 @@ def _pack(ids: Tensor, lengths: Sequence[int]) -> dict[str, Any]:
 
 
 def _plain(query: Tensor, key: Tensor, value: Tensor, bounds: Sequence[int]) -> Tensor:
-    """What the kernels should give, by the textbook: softmax over earlier tokens of the same segment."""
-    shared = query.shape[1] // key.shape[1]
-    key, value = (x.repeat_interleave(shared, 1) for x in (key, value))
-    seen = torch.empty_like(query)
+    """Compute textbook attention: softmax over this and earlier tokens of the same segment."""
+    queries_per_key = query.shape[1] // key.shape[1]
+    key, value = (x.repeat_interleave(queries_per_key, 1) for x in (key, value))
+    output = torch.empty_like(query)
     for start, end in pairwise(bounds):
         for t in range(start, end):
             scores = torch.einsum("hd,shd->hs", query[t], key[start : t + 1]) * query.shape[-1] ** -0.5
-            seen[t] = torch.einsum("hs,shd->hd", scores.softmax(-1), value[start : t + 1])
-    return seen
+            output[t] = torch.einsum("hs,shd->hd", scores.softmax(-1), value[start : t + 1])
+    return output
 
 
 @settings(max_examples=12)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=7), st.sampled_from([(2, 2), (4, 2), (3, 1)]))
-def test_grouped_attention_is_the_textbooks_also_in_its_gradients(lengths: list[int], heads: tuple[int, int]) -> None:
+def test_grouped_attention_and_gradients_match_the_textbook(lengths: list[int], heads: tuple[int, int]) -> None:
     rng = torch.Generator().manual_seed(0)
     q, k, v = (
         torch.randn(sum(lengths), n, 4, generator=rng, dtype=torch.float64).requires_grad_()
         for n in (heads[0], heads[1], heads[1])
     )
     segments = Segments(lengths, CPU)
-    seen = KERNELS[SDPA](q, k, v, segments, 0.5)
+    output = KERNELS[SDPA](q, k, v, segments, 0.5)
     expected = _plain(q, k, v, segments.bounds.tolist())
-    torch.testing.assert_close(seen, expected)
-    direction = torch.randn(seen.shape, generator=rng, dtype=torch.float64)
+    torch.testing.assert_close(output, expected)
+    direction = torch.randn(output.shape, generator=rng, dtype=torch.float64)
     for one, other in zip(
-        torch.autograd.grad(seen, (q, k, v), direction),
+        torch.autograd.grad(output, (q, k, v), direction),
         torch.autograd.grad(expected, (q, k, v), direction),
         strict=True,
     ):
         torch.testing.assert_close(one, other)
 
 
-def test_a_segment_in_a_pack_reads_as_if_it_were_alone(packed: Any, model: Any) -> None:
+def test_packed_segments_equal_separate_forward_passes(packed: Any, model: Any) -> None:
     ids = _ids(LENGTHS)
     with torch.no_grad():
-        together = packed(**_pack(ids, LENGTHS)).logits[0]
-        alone = torch.cat([model(part[None]).logits[0] for part in ids.split(LENGTHS)])
-    torch.testing.assert_close(together, alone, atol=1e-4, rtol=1e-5)
+        packed_logits = packed(**_pack(ids, LENGTHS)).logits[0]
+        separate_logits = torch.cat([model(part[None]).logits[0] for part in ids.split(LENGTHS)])
+    torch.testing.assert_close(packed_logits, separate_logits, atol=1e-4, rtol=1e-5)
 
 
 @pytest.mark.parametrize("changed", range(len(LENGTHS)))
-def test_what_stands_in_a_neighbour_changes_nothing(packed: Any, changed: int) -> None:
+def test_other_segments_do_not_affect_outputs(packed: Any, changed: int) -> None:
     ids = _ids(LENGTHS)
-    other = [part.clone() for part in ids.split(LENGTHS)]
-    other[changed] = 3 + (other[changed] + 50) % (VOCAB - 3)
+    modified = [part.clone() for part in ids.split(LENGTHS)]
+    modified[changed] = 3 + (modified[changed] + 50) % (VOCAB - 3)
     with torch.no_grad():
         before = packed(**_pack(ids, LENGTHS)).logits[0].split(LENGTHS)
-        after = packed(**_pack(torch.cat(other), LENGTHS)).logits[0].split(LENGTHS)
-    for segment, (one, two) in enumerate(zip(before, after, strict=True)):
-        assert torch.equal(one, two) == (segment != changed)
+        after = packed(**_pack(torch.cat(modified), LENGTHS)).logits[0].split(LENGTHS)
+    for segment, (logits, other_logits) in enumerate(zip(before, after, strict=True)):
+        assert torch.equal(logits, other_logits) == (segment != changed)
 
 
-def test_nothing_of_a_neighbour_reaches_the_gradient(packed: Any) -> None:
+def test_other_segments_get_no_gradient(packed: Any) -> None:
     ids = _ids(LENGTHS)
     embedded = packed.get_input_embeddings()(ids)[None].detach().requires_grad_()
     inputs = _pack(ids, LENGTHS)
@@ -113,14 +113,14 @@ def test_nothing_of_a_neighbour_reaches_the_gradient(packed: Any) -> None:
     assert [bool(part.any()) for part in gradient] == [segment == 2 for segment in range(len(LENGTHS))]
 
 
-def test_a_model_that_loses_the_segments_fails(packed: Any) -> None:
+def test_packed_inputs_without_segments_fail(packed: Any) -> None:
     inputs = _pack(_ids((3, 4)), (3, 4))
     del inputs["segments"]
     with pytest.raises(RuntimeError, match="must match"):
         packed(**inputs)
 
 
-def test_without_segments_it_is_what_it_was(packed: Any, model: Any) -> None:
+def test_unpacked_inputs_give_unchanged_outputs(packed: Any, model: Any) -> None:
     ids = torch.randint(3, VOCAB, (2, 9))
     padded = torch.tensor([[1] * 9, [1] * 6 + [0] * 3])
     restarting = torch.cat([torch.arange(4), torch.arange(5)]).expand(2, -1)
@@ -129,16 +129,16 @@ def test_without_segments_it_is_what_it_was(packed: Any, model: Any) -> None:
             assert torch.equal(packed(ids, **inputs).logits, model(ids, **inputs).logits)
 
 
-def test_the_engine_samples_the_same_with_it(packed: Any, model: Any, chat: Chat) -> None:
-    async def sample(each: Any) -> list[Completion]:
-        engine = transformers_engine(each, end_id=chat.end_id)
-        asked = [engine.generate((5,) * (k + 1), SamplingParams(max_tokens=8, seed=k)) for k in range(4)]
-        return await asyncio.gather(*asked)
+def test_engine_samples_the_same_with_packed_attention(packed: Any, model: Any, chat: Chat) -> None:
+    async def sample(any_model: Any) -> list[Completion]:
+        engine = transformers_engine(any_model, end_id=chat.end_id)
+        requests = [engine.generate((5,) * (k + 1), SamplingParams(max_tokens=8, seed=k)) for k in range(4)]
+        return await asyncio.gather(*requests)
 
     assert asyncio.run(sample(packed)) == asyncio.run(sample(model))
 
 
-def test_a_model_with_a_sliding_window_is_refused() -> None:
+def test_sliding_window_attention_is_rejected() -> None:
     config = Qwen2Config(
         vocab_size=32, hidden_size=8, intermediate_size=8, num_hidden_layers=2, num_attention_heads=2,
         num_key_value_heads=2, use_sliding_window=True, sliding_window=4, max_window_layers=1,
@@ -147,13 +147,13 @@ def test_a_model_with_a_sliding_window_is_refused() -> None:
         use_attention(Qwen2ForCausalLM(config), SDPA)
 
 
-def test_attention_that_does_not_exist_is_refused(model: Any) -> None:
+def test_unknown_attention_is_rejected(model: Any) -> None:
     with pytest.raises(ValueError, match="no attention 'packd'; there are: packed_sdpa, packed_varlen, packed_flash"):
         use_attention(model, "packd")
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_what_a_kernel_would_leave_out_is_refused(name: str) -> None:
+def test_options_without_kernel_support_are_rejected(name: str) -> None:
     q = torch.randn(1, 2, 3, 4)
     attend = AttentionInterface()[name]
     with pytest.raises(ValueError, match="uses softcap, which neither packed segments"):
@@ -161,18 +161,18 @@ def test_what_a_kernel_would_leave_out_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [VARLEN, FLASH])
-def test_fused_kernels_are_handed_what_their_signatures_want(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They run on a GPU only: here stand-ins compute what they would."""
+def test_fused_kernels_get_correct_arguments(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels need a GPU, so replacements compute their results."""
 
     def varlen(
-        q: Tensor, k: Tensor, v: Tensor, bounds: Tensor, bounds_k: Tensor, *longest: int, **knobs: Any
+        q: Tensor, k: Tensor, v: Tensor, bounds: Tensor, bounds_k: Tensor, *longest: int, **options: Any
     ) -> Tensor:
         assert torch.equal(bounds, bounds_k)
         assert bounds.dtype == torch.int32
         assert longest == (9, 9)
-        assert knobs.pop("window_size", (-1, 0)) == (-1, 0)
-        assert knobs.pop("causal", True) is knobs.pop("enable_gqa", True) is True
-        assert list(knobs.values()) == [0.5]
+        assert options.pop("window_size", (-1, 0)) == (-1, 0)
+        assert options.pop("causal", True) is options.pop("enable_gqa", True) is True
+        assert list(options.values()) == [0.5]
         assert q.dtype == k.dtype == v.dtype == torch.bfloat16
         return _plain(q, k, v, bounds.tolist())
 
@@ -182,16 +182,16 @@ def test_fused_kernels_are_handed_what_their_signatures_want(name: str, monkeypa
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", create_autospec(varlen_attn, side_effect=varlen))
     lengths = (4, 9, 1)
     query, key, value = (torch.randn(1, n, sum(lengths), 4) for n in (4, 2, 2))
-    # As the rotary embedding leaves them under autocast.
+    # Under autocast, rotary embeddings leave query and key in float32.
     options: dict[str, Any] = {"segments": Segments(lengths, CPU), "scaling": 0.5, "sliding_window": None}
-    seen, none = AttentionInterface()[name](torch.nn.Module(), query, key, value.bfloat16(), None, **options)
+    output, weights = AttentionInterface()[name](torch.nn.Module(), query, key, value.bfloat16(), None, **options)
     expected, _ = AttentionInterface()[SDPA](torch.nn.Module(), query, key, value, None, **options)
-    assert none is None
-    assert seen.dtype == torch.bfloat16
-    torch.testing.assert_close(seen.float(), expected, atol=5e-2, rtol=5e-2)
+    assert weights is None
+    assert output.dtype == torch.bfloat16
+    torch.testing.assert_close(output.float(), expected, atol=5e-2, rtol=5e-2)
 
 
-def test_attention_is_chosen_by_device_precision_and_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_depends_on_device_precision_and_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = torch.device("cuda")
     assert choose_attention(CPU, "bf16") == SDPA
     assert choose_attention(cuda, "no") == SDPA
@@ -200,6 +200,6 @@ def test_attention_is_chosen_by_device_precision_and_what_is_installed(monkeypat
         ((9, 0), "another", VARLEN),
         ((7, 5), "flash_attn", SDPA),
     ):
-        monkeypatch.setattr("torch.cuda.get_device_capability", lambda device, known=capability: known)
-        monkeypatch.setattr("importlib.util.find_spec", lambda name, known=installed: name == known or None)
+        monkeypatch.setattr("torch.cuda.get_device_capability", lambda device, value=capability: value)
+        monkeypatch.setattr("importlib.util.find_spec", lambda name, value=installed: name == value or None)
         assert choose_attention(cuda, "bf16") == expected

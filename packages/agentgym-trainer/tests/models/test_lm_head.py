@@ -25,22 +25,20 @@ def _naive(hidden: Tensor, weight: Tensor, target: Tensor, temperature: float) -
     return logp.gather(1, target[:, None])[:, 0], -(logp.exp() * logp).sum(-1)
 
 
-@pytest.mark.parametrize("which", [(0,), (1,), (0, 1)])
-def test_gradients_are_those_of_finite_differences(which: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("outputs", [(0,), (1,), (0, 1)])
+def test_gradients_match_finite_differences(outputs: tuple[int, ...]) -> None:
     hidden, weight, target = _case(5, width=3, vocab=7, dtype=torch.float64)
 
     def scores(h: Tensor, w: Tensor) -> tuple[Tensor, ...]:
-        both = token_scores(h, w, target, temperature=0.7, chunk=2)
-        return tuple(both[i] for i in which)
+        results = token_scores(h, w, target, temperature=0.7, chunk=2)
+        return tuple(results[i] for i in outputs)
 
     assert torch.autograd.gradcheck(scores, (hidden, weight))
 
 
 @settings(max_examples=40)
 @given(st.integers(1, 20), st.integers(1, 25), st.sampled_from([1.0, 0.6, 1.7]))
-def test_scores_and_gradients_are_the_naive_ones_whatever_the_chunk(
-    tokens: int, chunk: int, temperature: float
-) -> None:
+def test_scores_and_gradients_match_naive_for_any_chunk_size(tokens: int, chunk: int, temperature: float) -> None:
     hidden, weight, target = _case(tokens)
     pairs = (
         token_scores(hidden, weight, target, temperature=temperature, chunk=chunk),
@@ -53,7 +51,7 @@ def test_scores_and_gradients_are_the_naive_ones_whatever_the_chunk(
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
 
 
-def test_no_tokens_are_no_gradient_but_one_of_zero() -> None:
+def test_no_tokens_give_zero_gradients() -> None:
     hidden, weight, target = _case(0)
     logp, entropy = token_scores(hidden, weight, target)
     assert logp.shape == entropy.shape == (0,)
@@ -62,14 +60,14 @@ def test_no_tokens_are_no_gradient_but_one_of_zero() -> None:
     assert not weight.grad.any()
 
 
-def test_a_frozen_head_gets_no_gradient() -> None:
+def test_frozen_head_gets_no_gradient() -> None:
     hidden, weight, target = _case(4)
     token_scores(hidden, weight.detach(), target)[0].sum().backward()
     expected = torch.autograd.grad(_naive(hidden, weight, target, 1.0)[0].sum(), hidden)[0]
     torch.testing.assert_close(hidden.grad, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_autocast_multiplies_in_its_type_and_sums_in_float32() -> None:
+def test_autocast_multiplies_in_bfloat16_and_sums_in_float32() -> None:
     hidden, weight, target = _case(12)
     with torch.autocast("cpu", torch.bfloat16):
         ours, naive = token_scores(hidden, weight, target, chunk=5), _naive(hidden, weight, target, 1.0)
@@ -81,27 +79,27 @@ def test_autocast_multiplies_in_its_type_and_sums_in_float32() -> None:
         torch.testing.assert_close(one, other, atol=5e-2, rtol=5e-2)
 
 
-class _Watch(TorchDispatchMode):
-    """Sees every tensor that any operation makes, in the backward pass as well."""
+class _LargestTensor(TorchDispatchMode):
+    """Records the size of the largest tensor that any operation creates, including the backward pass."""
 
     largest = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        sizes = (leaf.untyped_storage().nbytes() for leaf in tree_leaves(made) if isinstance(leaf, Tensor))
+        result = func(*args, **(kwargs or {}))
+        sizes = (leaf.untyped_storage().nbytes() for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
         self.largest = max(self.largest, *sizes, 0)
-        return made
+        return result
 
 
 def _largest(tokens: int, score: Any) -> int:
     hidden, weight, target = _case(tokens, width=4, vocab=1000)
-    with _Watch() as watch:
+    with _LargestTensor() as watch:
         logp, entropy = score(hidden, weight, target)
         (logp.sum() + entropy.sum()).backward()
     return watch.largest
 
 
-def test_no_tensor_is_as_large_as_tokens_times_vocabulary() -> None:
+def test_no_tensor_has_tokens_times_vocabulary_elements() -> None:
     chunk, size = 8, 4
 
     def ours(hidden: Tensor, weight: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -114,14 +112,14 @@ def test_no_tensor_is_as_large_as_tokens_times_vocabulary() -> None:
     assert [_largest(tokens, naive) for tokens in (64, 128, 256)] == [tokens * 1000 * size for tokens in (64, 128, 256)]
 
 
-def test_what_waits_for_the_backward_pass_is_one_number_a_token() -> None:
-    kept: list[int] = []
+def test_only_one_number_per_token_is_saved_for_backward() -> None:
+    saved: list[int] = []
 
     def pack(tensor: Tensor) -> Tensor:
-        kept.append(tensor.numel())
+        saved.append(tensor.numel())
         return tensor
 
     hidden, weight, target = _case(30)
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         token_scores(hidden, weight, target, chunk=4)
-    assert sorted(kept) == sorted([hidden.numel(), weight.numel(), 30, 30])
+    assert sorted(saved) == sorted([hidden.numel(), weight.numel(), 30, 30])

@@ -24,13 +24,13 @@ PACK = (IDS, torch.cat([torch.arange(12), torch.arange(8)]), (12, 8), torch.tens
 
 @pytest.fixture
 def base(new_model: Callable[..., Any], tmp_path: Path) -> Any:
-    """A model that was loaded from a folder, which an adapter refers to."""
+    """A model loaded from a folder, as an adapter's base model."""
     new_model().save_pretrained(tmp_path / "base")
     return AutoModelForCausalLM.from_pretrained(tmp_path / "base").eval()
 
 
-def _trained(actor: PolicyModel) -> PolicyModel:
-    """A few steps away from where it began."""
+def _train(actor: PolicyModel) -> PolicyModel:
+    """Train for a few steps."""
     optimizer = torch.optim.SGD([p for p in actor.parameters() if p.requires_grad], lr=1.0)
     for _ in range(3):
         actor(*PACK).logprobs_M.sum().neg().backward()
@@ -44,30 +44,30 @@ def _logp(actor: PolicyModel) -> Tensor:
     return actor(*PACK).logprobs_M
 
 
-def test_only_the_adapter_trains_and_without_it_the_policy_is_the_reference(base: Any) -> None:
+def test_only_the_adapter_trains_and_the_base_is_the_reference(base: Any) -> None:
     weights = {name: tensor.clone() for name, tensor in base.state_dict().items()}
     before = _logp(PolicyModel(base))
     actor = PolicyModel(with_lora(base, Lora(rank=4), seed=0))
     assert actor.has_adapter
     assert torch.equal(_logp(actor), before)
-    _trained(actor)
+    _train(actor)
     after = _logp(actor)
     assert (after - before).abs().max() > 0.1
     with actor.without_adapter():
         assert torch.equal(_logp(actor), before)
     assert torch.equal(_logp(actor), after)
-    found = {name.replace(".base_layer", ""): tensor for name, tensor in actor.causal_lm.state_dict().items()}
-    assert all(torch.equal(found[name], tensor) for name, tensor in weights.items())
+    after_training = {name.replace(".base_layer", ""): tensor for name, tensor in actor.causal_lm.state_dict().items()}
+    assert all(torch.equal(after_training[name], tensor) for name, tensor in weights.items())
     assert all("lora" in name for name, parameter in actor.named_parameters() if parameter.requires_grad)
 
 
-def test_the_adapter_begins_the_same_for_the_same_seed_whatever_was_drawn_before(new_model: Callable[..., Any]) -> None:
+def test_adapter_initialization_depends_only_on_the_seed(new_model: Callable[..., Any]) -> None:
     state = torch.get_rng_state()
-    one, again, other = (
+    one, same_seed, other = (
         with_lora(new_model(), Lora(rank=2, targets=("q_proj",)), seed=seed).state_dict() for seed in (0, 0, 1)
     )
     name = next(name for name in one if "lora_A" in name)
-    assert torch.equal(one[name], again[name])
+    assert torch.equal(one[name], same_seed[name])
     assert not torch.equal(one[name], other[name])
     assert not any("lora" in name and "q_proj" not in name for name in one)
     assert torch.equal(torch.get_rng_state(), state)
@@ -87,8 +87,8 @@ def test_adapters_train_under_gradient_checkpointing(new_model: Callable[..., An
         torch.testing.assert_close(one, other)
 
 
-def test_what_is_saved_loads_merged_or_as_an_adapter(base: Any, chat: Chat, tmp_path: Path) -> None:
-    actor = _trained(PolicyModel(with_lora(base, Lora(rank=4), seed=0))).eval()
+def test_saved_adapter_loads_merged_or_as_an_adapter(base: Any, chat: Chat, tmp_path: Path) -> None:
+    actor = _train(PolicyModel(with_lora(base, Lora(rank=4), seed=0))).eval()
     actor.policy.save_pretrained(tmp_path)
     chat.tokenizer.save_pretrained(tmp_path)
     merged, _ = load_model(str(tmp_path), dtype=torch.float32, device=torch.device("cpu"))
@@ -101,18 +101,18 @@ def test_what_is_saved_loads_merged_or_as_an_adapter(base: Any, chat: Chat, tmp_
         assert not torch.allclose(actor.policy(IDS[None]).logits, expected, atol=1e-2)
 
 
-def test_the_engine_plays_with_the_adapter(base: Any, chat: Chat) -> None:
-    actor = _trained(PolicyModel(with_lora(base, Lora(rank=4), seed=0)))
+def test_engine_samples_with_the_adapter(base: Any, chat: Chat) -> None:
+    actor = _train(PolicyModel(with_lora(base, Lora(rank=4), seed=0)))
     engine = transformers_engine(actor.policy, end_id=chat.end_id)
     completion = asyncio.run(engine.generate(IDS[:6].tolist(), SamplingParams(max_tokens=8)))
     ids = torch.tensor([*IDS[:6].tolist(), *completion.ids])
-    at = torch.arange(6, len(ids))
+    positions = torch.arange(6, len(ids))
     with torch.no_grad():
-        learned = actor.eval()(ids, torch.arange(len(ids)), (len(ids),), at - 1, ids[at]).logprobs_M
-    torch.testing.assert_close(torch.tensor(completion.logprobs), learned, atol=1e-5, rtol=1e-4)
+        logprobs = actor.eval()(ids, torch.arange(len(ids)), (len(ids),), positions - 1, ids[positions]).logprobs_M
+    torch.testing.assert_close(torch.tensor(completion.logprobs), logprobs, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("target", ["lm_head", "qproj"])
-def test_targets_that_can_have_no_adapter_are_refused(new_model: Callable[..., Any], target: str) -> None:
+def test_invalid_lora_targets_are_rejected(new_model: Callable[..., Any], target: str) -> None:
     with pytest.raises(UsageError, match=f"lora.targets names {target}, but the linear layers of qwen3 .* q_proj"):
         with_lora(new_model(), Lora(rank=2, targets=("q_proj", target)), seed=0)

@@ -1,4 +1,4 @@
-"""What a learner gives an engine."""
+"""Tests of the weights that a learner exports to an engine."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from agentgym_trainer.models.load import with_lora
 from toy_learner import learner
 
 
-def test_weights_for_an_engine_are_the_policys_own_tensors(new_model: Callable[..., Any]) -> None:
+def test_exported_weights_are_the_policys_own_tensors(new_model: Callable[..., Any]) -> None:
     student = learner(new_model())
     weights = student.weights(7)
-    given, own = dict(weights.tensors()), student.policy.state_dict()
+    exported, own = dict(weights.tensors()), student.policy.state_dict()
     assert (weights.version, weights.adapter) == (7, None)
-    assert given.keys() == own.keys() >= {"lm_head.weight", "model.embed_tokens.weight"}
-    assert all(tensor.data_ptr() == own[name].data_ptr() for name, tensor in given.items())
-    assert dict(weights.tensors()).keys() == given.keys(), "they can be asked for again"
+    assert exported.keys() == own.keys() >= {"lm_head.weight", "model.embed_tokens.weight"}
+    assert all(tensor.data_ptr() == own[name].data_ptr() for name, tensor in exported.items())
+    assert dict(weights.tensors()).keys() == exported.keys(), "tensors() can be called repeatedly"
 
 
-def test_weights_that_are_copied_stay_as_they_are(new_model: Callable[..., Any]) -> None:
+def test_copied_weights_have_their_own_storage(new_model: Callable[..., Any]) -> None:
     student = learner(new_model())
-    given, own = dict(student.weights(7, copied=True).tensors()), student.policy.state_dict()
-    assert given.keys() == own.keys()
-    for name, tensor in given.items():
+    exported, own = dict(student.weights(7, copied=True).tensors()), student.policy.state_dict()
+    assert exported.keys() == own.keys()
+    for name, tensor in exported.items():
         assert torch.equal(tensor, own[name])
         assert tensor.data_ptr() != own[name].data_ptr()
 
 
-def test_weights_of_an_adapter_are_the_adapters(new_model: Callable[..., Any]) -> None:
+def test_weights_of_an_adapter_are_only_its_tensors(new_model: Callable[..., Any]) -> None:
     student = learner(with_lora(new_model(), Lora(rank=2), seed=0))
     weights = student.weights(1)
     assert weights.adapter is not None

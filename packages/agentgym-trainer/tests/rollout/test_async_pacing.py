@@ -106,7 +106,7 @@ class Run:
 
     def resume(self) -> None:
         """Go on as a run that was killed does, from what its last checkpoint says."""
-        self.resume_from([self.table.ahead.under_way()])
+        self.resume_from([self.table.ahead.in_flight()])
 
     def resume_from(self, before: list[dict[str, Any]]) -> None:
         """The same, from what all processes had under way before."""
@@ -227,7 +227,7 @@ def test_what_two_processes_had_under_way_one_goes_on_with(start: Start) -> None
     whole = start(AsyncRollout(2, "keep"))
     # Something of what was drawn first is not yet done, and some of what was drawn after it is.
     assert set(chain(*before)) != {f"coin/train/{n}" for n in range(3 * TASKS)}
-    whole.resume_from([run.table.ahead.under_way() for run in shares])
+    whole.resume_from([run.table.ahead.in_flight() for run in shares])
     after = whole.steps(3)
     assert sorted([*chain(*before), *_trained(after)]) == sorted(f"coin/train/{n}" for n in range(TASKS * STEPS))
 

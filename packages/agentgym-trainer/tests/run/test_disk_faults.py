@@ -1,4 +1,4 @@
-"""What can't be written, and metrics that were damaged: a sentence, whole checkpoints, and `--resume` goes on."""
+"""Tests of write errors and damaged metrics: the error message, intact checkpoints, and `--resume`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentgym_trainer.run.folder import RunFolder
 from faulty_runs import RL, SAVED, STEPS, Begun, copied, full_disk, goes_on, is_healthy, resumed, words
 from toy_learner import coin_flags, train_cli
 
-# A full disk.
+# Full disk.
 
 
 WRITES = {
@@ -28,39 +28,39 @@ WRITES = {
     "summary.json": "agentgym_trainer.run.summary:_write_summary",
     "curve.png": "agentgym_trainer.run.summary:draw_curve",
 }
-"""The files of a run in the order in which it writes them, and what writes each."""
+"""The files of a run in the order of writing, with the function that writes each."""
 SAVED_BEFORE = {
     f"evaluations/step-{STEPS:06d}-sampled.jsonl": STEPS - 1,
     **dict.fromkeys(("model", "evaluations/test-000000-sampled.jsonl", "summary.json", "curve.png"), STEPS),
 }
-"""Up to which step there are checkpoints when it can't be written."""
+"""The step of the last checkpoint if the file can't be written."""
 
 
 @pytest.mark.long
-def test_a_disk_that_is_full_at_a_write_ends_in_a_sentence(
+def test_full_disk_at_any_write_ends_with_an_error_message(
     rl: Begun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    whole, begun = rl
-    run = copied(begun, tmp_path)
+    complete, partial = rl
+    run = copied(partial, tmp_path)
     for file, write in WRITES.items():
         with full_disk(write):
             assert resumed(run) == 1, file
-        said = words(capfd)
-        assert f"error: {run.path / file} can't be written: " in said
-        assert "GiB free; make space and continue with --resume" in said
+        error = words(capfd)
+        assert f"error: {run.path / file} can't be written: " in error
+        assert "GiB free; make space and continue with --resume" in error
         assert not list(run.path.glob(".*"))
         is_healthy(run, steps=SAVED_BEFORE.get(file, SAVED))
-    goes_on(run, whole)
+    goes_on(run, complete)
 
 
-def test_every_file_of_a_run_is_written_by_one_of_these(rl: Begun) -> None:
-    whole, _ = rl
+def test_all_files_of_a_run_are_covered(rl: Begun) -> None:
+    complete, _ = rl
     known = {Path(file).parts[0] for file in (*WRITES, "start")}
-    assert {path.name for path in whole.path.iterdir()} == known
+    assert {path.name for path in complete.path.iterdir()} == known
 
 
 @pytest.mark.parametrize(
-    ("file", "write", "then"),
+    ("file", "write", "advice"),
     [
         ("run.json", "agentgym_trainer.run.folder:_write", "run the same command again"),
         pytest.param(
@@ -68,15 +68,15 @@ def test_every_file_of_a_run_is_written_by_one_of_these(rl: Begun) -> None:
         ),
     ],
 )
-def test_so_does_one_that_is_full_at_the_beginning(
-    file: str, write: str, then: str, rl: Begun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_full_disk_at_startup_ends_with_an_error_message(
+    file: str, write: str, advice: str, rl: Begun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run, flags = RunFolder(tmp_path / "run"), coin_flags(tmp_path / "run", *RL)
     with full_disk(write):
         assert train_cli(flags) == 1
-    said = words(capfd)
-    assert f"error: {run.path / file} can't be written: " in said
-    assert f"GiB free; make space and {then}." in said
+    error = words(capfd)
+    assert f"error: {run.path / file} can't be written: " in error
+    assert f"GiB free; make space and {advice}." in error
     if file == "run.json":
         assert not run.path.exists()
     else:
@@ -85,35 +85,35 @@ def test_so_does_one_that_is_full_at_the_beginning(
         goes_on(run, rl[0])
 
 
-def test_free_space_is_named_only_where_there_is_too_little(tmp_path: Path) -> None:
+def test_free_space_is_reported_only_for_a_full_disk(tmp_path: Path) -> None:
     with (
         pytest.raises(
             WriteError, match=r"nowhere/a can't be written: .*\. Fix that and continue with --resume\.$"
-        ) as told,
+        ) as error,
         writing(tmp_path / "nowhere" / "a"),
     ):
         (tmp_path / "nowhere" / "a").write_text("")
-    assert "GiB" not in str(told.value)
+    assert "GiB" not in str(error.value)
     with pytest.raises(ZeroDivisionError), writing(tmp_path):
         _ = 1 / 0
 
 
-# Metrics that a power cut or anybody has damaged.
+# Damaged metrics.
 
 
-def _cut_half(path: Path) -> None:
+def _truncate(path: Path) -> None:
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
 
 
-def _damage(path: Path) -> None:
+def _overwrite_start(path: Path) -> None:
     content = path.read_bytes()
     path.write_bytes(b"\x00\xff" + content[2:])
 
 
 DAMAGE: dict[str, Callable[[Path], Any]] = {
-    "half": _cut_half,
-    "damaged": _damage,
+    "half": _truncate,
+    "damaged": _overwrite_start,
     "empty": lambda path: path.write_bytes(b""),
     "gone": lambda path: path.unlink(),
     "no record": lambda path: path.write_text("[]\n"),
@@ -121,50 +121,52 @@ DAMAGE: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.long
-def test_metrics_come_back_from_the_checkpoint(rl: Begun, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    whole, begun = rl
-    run = copied(begun, tmp_path)
-    kept = run.checkpoints / f"step-{SAVED:06d}" / "metrics.jsonl"
+def test_damaged_metrics_are_restored_from_the_checkpoint(
+    rl: Begun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    complete, partial = rl
+    run = copied(partial, tmp_path)
+    copy = run.checkpoints / f"step-{SAVED:06d}" / "metrics.jsonl"
     for damage in DAMAGE.values():
-        run.metrics.write_text(kept.read_text())
-        assert run.rewind(SAVED, kept) is None
+        run.metrics.write_text(copy.read_text())
+        assert run.rewind(SAVED, copy) is None
         damage(run.metrics)
-        assert str(run.metrics) in (run.rewind(SAVED, kept) or "")
-        assert run.metrics.read_text() == kept.read_text()
-    _cut_half(run.metrics)
-    goes_on(run, whole)
-    sentence = f"{run.metrics} is damaged or lacks steps up to {SAVED}; it was replaced by the copy in {kept.parent}."
-    assert sentence in words(capfd)
+        assert str(run.metrics) in (run.rewind(SAVED, copy) or "")
+        assert run.metrics.read_text() == copy.read_text()
+    _truncate(run.metrics)
+    goes_on(run, complete)
+    message = f"{run.metrics} is damaged or lacks steps up to {SAVED}; it was replaced by the copy in {copy.parent}."
+    assert message in words(capfd)
 
 
 @pytest.mark.parametrize(
-    ("how", "sentence"),
+    ("damage", "message"),
     [
         ("damaged", "metrics.jsonl, line 1 is damaged: "),
         ("half", "metrics.jsonl doesn't have exactly one line for each of the 1 completed steps"),
     ],
 )
-def test_without_a_copy_they_are_refused_in_a_sentence(
-    how: str, sentence: str, rl: Begun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_damaged_metrics_without_a_copy_raise_an_error(
+    damage: str, message: str, rl: Begun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    _, begun = rl
-    run = copied(begun, tmp_path)
+    _, partial = rl
+    run = copied(partial, tmp_path)
     checkpoint = run.checkpoints / f"step-{SAVED:06d}"
     manifest = json.loads((checkpoint / "manifest.json").read_text())
-    del manifest["files"]["metrics.jsonl"]  # as checkpoints were sealed before they had it
+    del manifest["files"]["metrics.jsonl"]  # as in checkpoints of older versions
     (checkpoint / "manifest.json").write_text(json.dumps(manifest))
     (checkpoint / "metrics.jsonl").unlink()
     run.metrics.write_text(run.metrics.read_text().splitlines(keepends=True)[0])
-    DAMAGE[how](run.metrics)
+    DAMAGE[damage](run.metrics)
     before = run.metrics.read_bytes()
     assert resumed(run) == 2
-    assert sentence in words(capfd)
+    assert message in words(capfd)
     assert run.metrics.read_bytes() == before
 
 
 @pytest.mark.long
-def test_the_checkpoints_of_a_run_hold_its_metrics(rl: Begun, sft: Begun) -> None:
-    for whole, _ in (rl, sft):
+def test_checkpoints_contain_the_metrics(rl: Begun, sft: Begun) -> None:
+    for complete, _ in (rl, sft):
         for step in range(1, STEPS + 1):
-            copy = Checkpoints(whole.checkpoints, keep=9, say=print).at(step) / "metrics.jsonl"
+            copy = Checkpoints(complete.checkpoints, keep=9, say=print).at(step) / "metrics.jsonl"
             assert [json.loads(line)["step"] for line in copy.read_text().splitlines()] == list(range(1, step + 1))

@@ -1,4 +1,4 @@
-"""When the folder of a refused run goes, and when it stays."""
+"""Tests of discarding and opening run folders."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def prepared(path: Path, *names: str) -> RunFolder:
 
 
 @pytest.mark.parametrize(
-    "more", [(), ("metrics.jsonl",), ("iteration-0000/sft/run.json", "iteration-0000/sft/data.jsonl")]
+    "files", [(), ("metrics.jsonl",), ("iteration-0000/sft/run.json", "iteration-0000/sft/data.jsonl")]
 )
-def test_what_was_only_prepared_is_removed(tmp_path: Path, more: tuple[str, ...]) -> None:
-    folder = prepared(tmp_path, *more)
+def test_discard_removes_a_run_without_results(tmp_path: Path, files: tuple[str, ...]) -> None:
+    folder = prepared(tmp_path, *files)
     folder.discard()
     assert not folder.path.exists()
 
@@ -43,14 +43,14 @@ def test_what_was_only_prepared_is_removed(tmp_path: Path, more: tuple[str, ...]
         "data.jsonl.d/notes.txt",
     ],
 )
-def test_what_has_come_of_a_run_and_what_others_put_there_stays(tmp_path: Path, name: str) -> None:
+def test_discard_keeps_results_and_other_files(tmp_path: Path, name: str) -> None:
     folder = prepared(tmp_path, name)
     before = sorted(folder.path.rglob("*"))
     folder.discard()
     assert sorted(folder.path.rglob("*")) == before
 
 
-def test_a_run_of_another_version_is_not_gone_on_with(tmp_path: Path) -> None:
+def test_run_of_another_schema_version_is_rejected(tmp_path: Path) -> None:
     folder = prepared(tmp_path)
     record = json.loads(folder.settings.read_text())
     folder.settings.write_text(json.dumps(record | {"schema": "agentgym.train/2"}))
@@ -60,14 +60,14 @@ def test_a_run_of_another_version_is_not_gone_on_with(tmp_path: Path) -> None:
         RunFolder.open(folder.path)
 
 
-def test_metrics_stay(tmp_path: Path) -> None:
+def test_discard_keeps_metrics(tmp_path: Path) -> None:
     folder = prepared(tmp_path)
     folder.log({"step": 1})
     folder.discard()
     assert list(folder.read_metrics()) == [{"step": 1}]
 
 
-def test_episodes_that_a_model_has_played_stay(tmp_path: Path) -> None:
+def test_discard_keeps_episodes_played_by_a_model(tmp_path: Path) -> None:
     folder = prepared(tmp_path)
     folder.keeps_data = True
     folder.discard()
@@ -77,7 +77,7 @@ def test_episodes_that_a_model_has_played_stay(tmp_path: Path) -> None:
     assert not folder.path.exists()
 
 
-def test_a_folder_that_can_not_be_removed_is_emptied(tmp_path: Path) -> None:
+def test_discard_empties_a_folder_that_cannot_be_removed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "run").symlink_to("real")
     folder = prepared(tmp_path)

@@ -16,29 +16,29 @@ pytestmark = pytest.mark.quick
 
 @settings(max_examples=30)
 @given(trajectories())
-def test_a_batch_holds_every_token_of_every_segment_once_and_in_order(made: list[Trajectory]) -> None:
-    batch = make_batch(made)
-    segments = [segment for trajectory in made for segment in trajectory.segments]
+def test_batch_holds_all_tokens_of_all_segments_in_order(sample: list[Trajectory]) -> None:
+    batch = make_batch(sample)
+    segments = [segment for trajectory in sample for segment in trajectory.segments]
     assert batch.lengths == [len(segment.ids) for segment in segments]
     assert [batch.ids_S[a:b].tolist() for a, b in pairwise(batch.starts)] == [list(s.ids) for s in segments]
     assert [batch.position_S[a:b].tolist() for a, b in pairwise(batch.starts)] == [
         [*range(len(s.ids))] for s in segments
     ]
-    assert batch.episodes == tuple(e for e, trajectory in enumerate(made) for _ in trajectory.segments)
+    assert batch.episodes == tuple(e for e, trajectory in enumerate(sample) for _ in trajectory.segments)
     assert batch.ids_S.dtype == batch.position_S.dtype == torch.long
 
 
 @settings(max_examples=30)
 @given(trajectories())
-def test_the_experience_holds_what_was_said_and_nothing_of_what_was_seen(made: list[Trajectory]) -> None:
-    batch = make_batch(made)
+def test_experience_holds_only_completion_tokens(sample: list[Trajectory]) -> None:
+    batch = make_batch(sample)
     experience = batch.experience
     expected = [
         (e, turn, logprob, token)
-        for e, trajectory in enumerate(made)
+        for e, trajectory in enumerate(sample)
         for s in trajectory.segments
-        for token, said, logprob, turn in zip(s.ids, s.loss_mask, s.logprobs, s.turns, strict=True)
-        if said
+        for token, in_loss, logprob, turn in zip(s.ids, s.loss_mask, s.logprobs, s.turns, strict=True)
+        if in_loss
     ]
     found = zip(
         experience.episode_N.tolist(),
@@ -48,45 +48,45 @@ def test_the_experience_holds_what_was_said_and_nothing_of_what_was_seen(made: l
         strict=True,
     )
     assert list(found) == expected
-    per_segment = [sum(s.loss_mask) for trajectory in made for s in trajectory.segments]
+    per_segment = [sum(s.loss_mask) for trajectory in sample for s in trajectory.segments]
     assert [b - a for a, b in pairwise(batch.completion_starts)] == per_segment
     assert experience.old_or_rollout_logprobs_N is experience.rollout_logprobs_N
 
 
 @settings(max_examples=30)
 @given(trajectories())
-def test_rewards_states_and_groups_stand_by_episode_and_turn(made: list[Trajectory]) -> None:
-    experience = make_batch(made).experience
-    longest = max((len(t.rewards) for t in made), default=0)
+def test_rewards_states_and_groups_are_by_episode_and_turn(sample: list[Trajectory]) -> None:
+    experience = make_batch(sample).experience
+    longest = max((len(t.rewards) for t in sample), default=0)
     assert (
-        experience.rewards_EK.shape == experience.played_EK.shape == experience.state_EK.shape == (len(made), longest)
+        experience.rewards_EK.shape == experience.played_EK.shape == experience.state_EK.shape == (len(sample), longest)
     )
-    key_of: dict[int, str] = {}
-    seen_of: dict[int, tuple[str, str]] = {}
+    state_of: dict[int, str] = {}
+    observation_of: dict[int, tuple[str, str]] = {}
     assert experience.observation_EK is not None
     assert experience.loss_mask_E is not None
-    for e, trajectory in enumerate(made):
+    for e, trajectory in enumerate(sample):
         k = len(trajectory.rewards)
         assert experience.rewards_EK[e, :k].tolist() == list(trajectory.rewards)
         assert experience.played_EK[e].tolist() == [True] * k + [False] * (longest - k)
         assert not experience.rewards_EK[e, k:].any()
         assert (experience.state_EK[e, k:] == -1).all()
-        for number, key in zip(experience.state_EK[e, :k].tolist(), trajectory.states, strict=True):
-            assert key_of.setdefault(number, key) == key
+        for index, state in zip(experience.state_EK[e, :k].tolist(), trajectory.states, strict=True):
+            assert state_of.setdefault(index, state) == state
         assert (experience.observation_EK[e, k:] == -1).all()
-        for number, seen in zip(experience.observation_EK[e, :k].tolist(), trajectory.observations, strict=True):
-            assert seen_of.setdefault(number, seen) == seen
+        for index, observation in zip(experience.observation_EK[e, :k].tolist(), trajectory.observations, strict=True):
+            assert observation_of.setdefault(index, observation) == observation
         assert experience.loss_mask_E[e].item() == trajectory.in_loss
-        same = [other.group == trajectory.group for other in made]
-        assert (experience.group_E == experience.group_E[e]).tolist() == same
-    assert len(set(key_of.values())) == len(key_of)
-    assert len(set(seen_of.values())) == len(seen_of)
+        same_group = [other.group == trajectory.group for other in sample]
+        assert (experience.group_E == experience.group_E[e]).tolist() == same_group
+    assert len(set(state_of.values())) == len(state_of)
+    assert len(set(observation_of.values())) == len(observation_of)
 
 
 @settings(max_examples=30)
 @given(trajectories())
-def test_a_batch_moves_as_a_whole(made: list[Trajectory]) -> None:
-    batch = make_batch(made)
+def test_to_moves_all_tensors(sample: list[Trajectory]) -> None:
+    batch = make_batch(sample)
     moved = batch.to(torch.device("meta"))
     tensors: list[Any] = [getattr(moved, name) for name in ("ids_S", "position_S", "completion_index_N")]
     tensors += [getattr(moved.experience, field.name) for field in fields(moved.experience)]

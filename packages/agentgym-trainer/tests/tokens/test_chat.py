@@ -17,60 +17,60 @@ Conversation = tuple[Message, ...]
 
 
 CHATS = {family: chat_of(family) for family in FAMILIES}
-# Letters and inner punctuation: nothing that spells a control token, and no white space at the ends.
+# Letters and inner punctuation, which spell no control token, without white space at the ends.
 words = st.lists(st.text("abcdefghij.,0123456789äß中", min_size=1, max_size=8), min_size=1, max_size=4).map(" ".join)
 families = pytest.mark.parametrize("family", CHATS)
-# The other one moves what the system says at every turn.
+# mistral-v3 moves the system message at every turn, so that nothing can be appended.
 appended = pytest.mark.parametrize("family", sorted(set(CHATS) - {"mistral-v3"}))
-some = settings(max_examples=15)
+few_examples = settings(max_examples=15)
 
 
 @st.composite
 def conversations(draw: st.DrawFn, *, contents: Any = words, replies: Any = words) -> Conversation:
-    """Perhaps instructions, then observation and reply in turn, ending in an observation."""
+    """Draw optional instructions, then alternating observations and replies, ending with an observation."""
     conversation: Conversation = (Message("system", draw(contents)),) if draw(st.booleans()) else ()
     for _ in range(draw(st.integers(0, 3))):
         conversation += (Message("user", draw(contents)), Message("assistant", draw(replies)))
     return (*conversation, Message("user", draw(contents)))
 
 
-def _plain(conversation: Conversation, *, system: bool) -> list[dict[str, str]]:
-    """As `apply_chat_template` takes it; instructions go into the first observation where there is no system role."""
+def _template_messages(conversation: Conversation, *, system: bool) -> list[dict[str, str]]:
+    """Convert to the input of `apply_chat_template`; without a system role, instructions precede the observation."""
     turns = [{"role": m.role, "content": m.content} for m in conversation]
     if turns[0]["role"] == "system" and not system:
-        told, first, *rest = turns
-        turns = [{"role": "user", "content": f"{told['content']}\n\n{first['content']}"}, *rest]
+        instructions, first, *rest = turns
+        turns = [{"role": "user", "content": f"{instructions['content']}\n\n{first['content']}"}, *rest]
     return turns
 
 
 def _template_ids(chat: Chat, conversation: Conversation, *, prompt: bool = True) -> list[int]:
-    turns = _plain(conversation, system=chat.takes_system)
+    turns = _template_messages(conversation, system=chat.takes_system)
     return chat.tokenizer.apply_chat_template(turns, tokenize=True, add_generation_prompt=prompt, return_dict=False)
 
 
 @families
-@some
+@few_examples
 @given(conversation=conversations())
-def test_opening_is_what_the_template_says(family: str, conversation: Conversation) -> None:
+def test_open_matches_the_template(family: str, conversation: Conversation) -> None:
     chat = CHATS[family]
     assert chat.open(conversation) == _template_ids(chat, conversation)
 
 
 @appended
-@some
+@few_examples
 @given(conversation=conversations())
-def test_a_conversation_grown_by_appending_is_the_whole(family: str, conversation: Conversation) -> None:
+def test_appending_turns_equals_opening_the_full_conversation(family: str, conversation: Conversation) -> None:
     chat = CHATS[family]
     context = Context(chat)
     ids: list[int] = []
     for end in range(2 if conversation[0].role == "system" else 1, len(conversation) + 1, 2):
-        more, fresh = context.prompt(conversation[:end])
+        prompt, fresh = context.prompt(conversation[:end])
         assert fresh == (not ids)
-        ids += more
+        ids += prompt
         if end < len(conversation):
-            said = chat.reply_ids(conversation[end].content)
-            context.append_reply(said)
-            ids += said
+            reply = chat.reply_ids(conversation[end].content)
+            context.append_reply(reply)
+            ids += reply
         assert context.ids == ids
     assert ids == chat.open(conversation)
     assert context.segments == 1
@@ -88,77 +88,75 @@ def _hostile(family: str) -> st.SearchStrategy[str]:
 
 
 @appended
-@some
+@few_examples
 @given(data=st.data())
-def test_what_a_world_says_never_becomes_a_control_token(family: str, data: st.DataObject) -> None:
+def test_observations_never_become_control_tokens(family: str, data: st.DataObject) -> None:
     chat = CHATS[family]
     conversation = data.draw(conversations(contents=_hostile(family)))
     harmless = tuple(m if m.role == "assistant" else Message(m.role, "x") for m in conversation)
     assert _shape(chat, conversation) == _shape(chat, harmless)
     ids = chat.extend((*conversation, Message("assistant", "go"), Message("user", data.draw(_hostile(family)))))
-    quiet = chat.extend((*conversation, Message("assistant", "go"), Message("user", "x")))
+    harmless_ids = chat.extend((*conversation, Message("assistant", "go"), Message("user", "x")))
     assert ids is not None
-    assert quiet is not None
+    assert harmless_ids is not None
     assert [i for i in ids if i in chat.tokenizer.all_special_ids] == [
-        i for i in quiet if i in chat.tokenizer.all_special_ids
+        i for i in harmless_ids if i in chat.tokenizer.all_special_ids
     ]
 
 
 @families
-@some
+@few_examples
 @given(data=st.data())
-def test_what_was_said_never_becomes_a_control_token_when_history_is_read_again(
-    family: str, data: st.DataObject
-) -> None:
+def test_rerendered_replies_never_become_control_tokens(family: str, data: st.DataObject) -> None:
     chat = CHATS[family]
-    said = data.draw(_hostile(family))
-    conversation = (Message("user", "x"), Message("assistant", f"a{said}a"), Message("user", "x"))
+    hostile = data.draw(_hostile(family))
+    conversation = (Message("user", "x"), Message("assistant", f"a{hostile}a"), Message("user", "x"))
     harmless = (Message("user", "x"), Message("assistant", "aa"), Message("user", "x"))
     assert _shape(chat, conversation) == _shape(chat, harmless)
 
 
 @pytest.fixture(scope="module")
 def thinking() -> Chat:
-    """As published: some special tokens have no name, and <think> is a token that isn't special; so is ###."""
+    """As published, with an unnamed special token; <think> and ### are tokens but not special."""
     tokenizer = copy.deepcopy(CHATS["qwen3"].tokenizer)
     tokenizer.add_tokens([AddedToken("<|reserved|>", special=True), "<think>", "</think>", "###"])
     return Chat(tokenizer)
 
 
-@some
+@few_examples
 @given(data=st.data())
-def test_tokens_that_the_template_knows_are_never_the_worlds(data: st.DataObject, thinking: Chat) -> None:
+def test_observations_never_become_tokens_of_the_template(data: st.DataObject, thinking: Chat) -> None:
     tokens = ["<|reserved|>", "<think>", "</think>", "<|im_end|>", "<thi", "nk>"]
     hostile = "".join(data.draw(st.lists(st.one_of(st.sampled_from(tokens), st.text("ab<>", max_size=3)), min_size=1)))
     control = set(thinking.tokenizer.convert_tokens_to_ids(tokens[:4]))
     before = Message("user", "x"), Message("assistant", "<think>\nhm\n</think>\n\ngo")
     for conversation in ((), before):
-        ids, quiet = (thinking.open((*conversation, Message("user", said))) for said in (hostile, "x"))
-        assert [i for i in ids if i in control] == [i for i in quiet if i in control]
-        kept = thinking.tokenizer.decode(quiet).replace("user\nx<|im_end|>\n<|im_start|>assistant\n", "")
-        assert hostile.strip() in thinking.tokenizer.decode(ids).removeprefix(kept)
+        ids, harmless_ids = (thinking.open((*conversation, Message("user", text))) for text in (hostile, "x"))
+        assert [i for i in ids if i in control] == [i for i in harmless_ids if i in control]
+        prefix = thinking.tokenizer.decode(harmless_ids).replace("user\nx<|im_end|>\n<|im_start|>assistant\n", "")
+        assert hostile.strip() in thinking.tokenizer.decode(ids).removeprefix(prefix)
 
 
-def test_tokens_that_the_template_knows_are_the_agents(thinking: Chat) -> None:
+def test_replies_may_contain_tokens_of_the_template(thinking: Chat) -> None:
     think = thinking.tokenizer.convert_tokens_to_ids("<think>")
     assert think in thinking.reply_ids("<think>\nhm\n</think>\n\ngo")
     assert thinking.tokenizer.all_special_tokens == CHATS["qwen3"].tokenizer.all_special_tokens
 
 
-def test_tokens_that_the_template_does_not_know_are_words(thinking: Chat) -> None:
+def test_observations_may_contain_other_added_tokens(thinking: Chat) -> None:
     assert thinking.tokenizer.convert_tokens_to_ids("###") in thinking.open((Message("user", "### ### <think>"),))
 
 
-@some
+@few_examples
 @given(st.text(max_size=40))
-def test_what_a_world_says_is_kept_to_the_letter(text: str) -> None:
+def test_observation_texts_are_preserved(text: str) -> None:
     chat = CHATS["chatml"]
     ids = chat.open((Message("user", text),))
-    kept = text.encode(errors="replace").decode().strip()
-    assert chat.tokenizer.decode(ids) == f"<|im_start|>user\n{kept}<|im_end|>\n<|im_start|>assistant\n"
+    expected = text.encode(errors="replace").decode().strip()
+    assert chat.tokenizer.decode(ids) == f"<|im_start|>user\n{expected}<|im_end|>\n<|im_start|>assistant\n"
 
 
-def test_words_that_meet_the_templates_own_are_one_token_as_in_the_template() -> None:
+def test_text_merges_with_template_text_into_one_token() -> None:
     chat = CHATS["mistral-v3"]
     blank, word = next(
         (i, text.strip())
@@ -176,7 +174,7 @@ def test_qwen_without_instructions_has_its_default_system_prompt() -> None:
 
 
 @pytest.mark.parametrize("family", ["gemma", "silent"])
-def test_without_a_system_role_instructions_stand_before_the_first_observation(family: str) -> None:
+def test_without_system_role_instructions_precede_the_observation(family: str) -> None:
     chat = CHATS[family]
     assert not chat.takes_system
     assert "be brave\n\nhello" in chat.tokenizer.decode(
@@ -184,7 +182,7 @@ def test_without_a_system_role_instructions_stand_before_the_first_observation(f
     )
 
 
-def test_a_template_that_rewrites_history_begins_a_fresh_segment_and_counts_it() -> None:
+def test_template_that_rewrites_history_starts_a_new_segment() -> None:
     chat = CHATS["qwen3"]
     conversation: Conversation = (Message("user", "one"),)
     context = Context(chat)
@@ -204,38 +202,38 @@ def test_a_template_that_rewrites_history_begins_a_fresh_segment_and_counts_it()
     assert context.segments == 2
 
 
-def test_a_reply_that_the_template_trims_begins_a_fresh_segment() -> None:
+def test_reply_trimmed_by_the_template_starts_a_new_segment() -> None:
     conversation = (Message("user", "x"), Message("assistant", " go "), Message("user", "y"))
     assert CHATS["llama3"].extend(conversation) is None
     assert CHATS["chatml"].extend(conversation) is not None
 
 
-def _grown(family: str, conversation: Conversation, said: list[list[int]]) -> Context:
-    """The context of a conversation whose replies were sampled so."""
-    context, told = Context(CHATS[family]), conversation[0].role == "system"
-    for turn, ids in enumerate([*said, []]):
-        end = told + 2 * turn + 1
+def _context_of(family: str, conversation: Conversation, replies: list[list[int]]) -> Context:
+    """Return the context of a conversation with these sampled replies."""
+    context, has_system = Context(CHATS[family]), conversation[0].role == "system"
+    for turn, ids in enumerate([*replies, []]):
+        end = has_system + 2 * turn + 1
         context.prompt(conversation[:end])
         context.append_reply(ids)
     return context
 
 
-def test_a_template_that_puts_a_blank_before_replies_is_extended_when_it_was_sampled() -> None:
+def test_context_is_extended_if_the_templates_blank_was_sampled() -> None:
     chat = CHATS["mistral-v3"]
     conversation = (Message("user", "x"), Message("assistant", "go"), Message("user", "y"))
     # As text the reply and the template's rendering differ by the blank; as ids they may be the same.
     assert chat.extend(conversation) is None
-    context = _grown("mistral-v3", conversation, [chat.reply_ids("go")])
+    context = _context_of("mistral-v3", conversation, [chat.reply_ids("go")])
     assert context.segments == 1
     assert context.ids == _template_ids(chat, conversation)
-    without = [*CHATS["mistral"].reply_ids("go")[:-1], chat.end_id]
-    assert without != chat.reply_ids("go")
-    context = _grown("mistral-v3", conversation, [without])
+    without_blank = [*CHATS["mistral"].reply_ids("go")[:-1], chat.end_id]
+    assert without_blank != chat.reply_ids("go")
+    context = _context_of("mistral-v3", conversation, [without_blank])
     assert context.segments == 2
     assert context.ids == _template_ids(chat, conversation)
 
 
-def test_a_template_that_moves_what_the_system_says_begins_a_fresh_segment_every_turn() -> None:
+def test_template_that_moves_the_system_message_starts_segments() -> None:
     chat = CHATS["mistral-v3"]
     conversation = (
         Message("system", "be brave"),
@@ -243,28 +241,28 @@ def test_a_template_that_moves_what_the_system_says_begins_a_fresh_segment_every
         Message("assistant", "go"),
         Message("user", "y"),
     )
-    context = _grown("mistral-v3", conversation, [chat.reply_ids("go")])
+    context = _context_of("mistral-v3", conversation, [chat.reply_ids("go")])
     assert context.segments == 2
     assert context.completion_tokens == len(chat.reply_ids("go"))
     assert context.ids == _template_ids(chat, conversation)
 
 
 @families
-def test_the_end_of_turn_token_is_the_templates_and_trained_as_sampled(family: str) -> None:
+def test_end_of_turn_token_is_that_of_the_template(family: str) -> None:
     chat = CHATS[family]
     assert chat.tokenizer.convert_ids_to_tokens(chat.end_id) == FAMILIES[family][1]
     assert chat.reply_ids("go")[-1] == chat.end_id
     assert chat.reply_ids("go").count(chat.end_id) == 1
-    # Appended, the reply with its end and what follows is how the template writes the whole.
+    # The prompt with the appended reply and its end token is a prefix of the template's rendering.
     conversation = (Message("user", "x"), Message("assistant", "go"))
     ids = chat.open(conversation[:1]) + chat.reply_ids("go")
     assert _template_ids(chat, conversation, prompt=False)[: len(ids)] == ids
 
 
 @families
-@some
+@few_examples
 @given(text=st.text(max_size=30))
-def test_the_words_of_a_reply_come_back_without_its_end(family: str, text: str) -> None:
+def test_reply_text_excludes_the_end_token(family: str, text: str) -> None:
     chat = CHATS[family]
     ids = chat.reply_ids(text)
     assert chat.end_id not in ids[:-1]
@@ -274,11 +272,9 @@ def test_the_words_of_a_reply_come_back_without_its_end(family: str, text: str) 
 
 
 @families
-@some
+@few_examples
 @given(first=conversations(), second=conversations())
-def test_a_conversation_that_begins_anew_is_a_fresh_segment(
-    family: str, first: Conversation, second: Conversation
-) -> None:
+def test_restarted_conversation_starts_a_new_segment(family: str, first: Conversation, second: Conversation) -> None:
     assume(second[:-2] != first)
     chat = CHATS[family]
     context = Context(chat)
@@ -291,14 +287,14 @@ def test_a_conversation_that_begins_anew_is_a_fresh_segment(
     assert context.completion_tokens == len(chat.reply_ids("go"))
 
 
-def test_a_tokenizer_without_a_template_is_refused() -> None:
+def test_tokenizer_without_chat_template_is_rejected() -> None:
     tokenizer = train_tokenizer(TEXTS, 320)
     tokenizer.chat_template = None
     with pytest.raises(ValueError, match="has no chat template; choose an instruct model, or save a template"):
         Chat(tokenizer)
 
 
-def test_a_template_whose_turns_do_not_end_in_a_control_token_is_refused() -> None:
+def test_template_without_control_tokens_is_rejected() -> None:
     tokenizer = train_tokenizer(TEXTS, 320)
     tokenizer.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
     with pytest.raises(ValueError, match="does not begin with a control token"):

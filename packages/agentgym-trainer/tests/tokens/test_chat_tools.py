@@ -1,4 +1,4 @@
-"""Functions, calls and answers in conversations: in the template's own way, or described where it has none."""
+"""Tests of functions, calls and responses in conversations: native to the chat template, or described in text."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 GO = Function("go", "Walk.", ("go {where}",), {"where": {"type": "string", "description": "To where."}})
 TOOLS = (ACT.schema, GO.schema)
-TAKING = ["qwen2.5", "qwen3", "llama3", "mistral"]
-native = pytest.mark.parametrize("family", [*TAKING, *PUBLISHED])
-some = settings(max_examples=5)
+WITH_TOOLS = ["qwen2.5", "qwen3", "llama3", "mistral"]
+native = pytest.mark.parametrize("family", [*WITH_TOOLS, *PUBLISHED])
+few_examples = settings(max_examples=5)
 
 words = st.text("abcdefghij.,0123456789äß中", min_size=1, max_size=8)
 values = st.one_of(words, st.integers(-99, 99), st.booleans(), st.lists(words, max_size=2))
@@ -28,12 +28,12 @@ thoughtful = st.builds(Call, st.just("go"), st.dictionaries(words, values, max_s
 
 
 def _plain(family: str) -> Chat:
-    """Without functions."""
+    """Return a chat without functions."""
     return published_chat(family) if family in PUBLISHED else chat_of(family)
 
 
-def _seated(family: str) -> Chat:
-    """With functions."""
+def _with_tools(family: str) -> Chat:
+    """Return a chat with functions."""
     return _plain(family).with_tools(TOOLS)
 
 
@@ -46,14 +46,14 @@ def _shape(chat: Chat, ids: list[int]) -> list[int]:
     return [i for i in ids if i in chat.tokenizer.all_special_ids]
 
 
-def _talk(*texts: str, told: str = "") -> Conversation:
-    """What user and assistant say in turn."""
-    said = tuple(Message(("user", "assistant")[i % 2], text) for i, text in enumerate(texts))  # type: ignore[arg-type]
-    return (Message("system", told), *said) if told else said
+def _alternate(*texts: str, system: str = "") -> Conversation:
+    """Return a conversation in which user and assistant alternate."""
+    turns = tuple(Message(("user", "assistant")[i % 2], text) for i, text in enumerate(texts))  # type: ignore[arg-type]
+    return (Message("system", system), *turns) if system else turns
 
 
-def _as_templates_take_it(conversation: Conversation) -> list[dict[str, Any]]:
-    """Calls and answers as transformers documents them."""
+def _template_messages(conversation: Conversation) -> list[dict[str, Any]]:
+    """Convert calls and responses to the messages that transformers documents."""
     turns = list[dict[str, Any]]()
     for message in conversation:
         if message.role == "assistant":
@@ -69,22 +69,22 @@ def _as_templates_take_it(conversation: Conversation) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, *PUBLISHED])
-def test_which_templates_take_functions(family: str) -> None:
-    assert _plain(family).takes_tools == (family in TAKING or family in PUBLISHED)
+def test_templates_that_support_tools(family: str) -> None:
+    assert _plain(family).takes_tools == (family in WITH_TOOLS or family in PUBLISHED)
 
 
 @native
-@some
-@given(calls=st.lists(calls, max_size=3), answers=st.lists(words, min_size=4, max_size=4), told=st.booleans())
-def test_functions_calls_and_answers_stand_as_the_template_writes_them(
-    family: str, calls: list[Call], answers: list[str], told: bool
+@few_examples
+@given(calls=st.lists(calls, max_size=3), answers=st.lists(words, min_size=4, max_size=4), with_system=st.booleans())
+def test_functions_calls_and_responses_match_the_template(
+    family: str, calls: list[Call], answers: list[str], with_system: bool
 ) -> None:
-    chat = _seated(family)
-    hard = [f'{answer} "{answer}"\n{answer}' for answer in answers]
-    texts = [text for call, answer in zip(calls, hard[1:], strict=False) for text in (call.to_json(), answer)]
-    conversation = _talk(answers[0], *texts, told="be brave" if told else "")
+    chat = _with_tools(family)
+    quoted = [f'{answer} "{answer}"\n{answer}' for answer in answers]
+    texts = [text for call, answer in zip(calls, quoted[1:], strict=False) for text in (call.to_json(), answer)]
+    conversation = _alternate(answers[0], *texts, system="be brave" if with_system else "")
     assert chat.open(conversation) == chat.tokenizer.apply_chat_template(
-        _as_templates_take_it(conversation),
+        _template_messages(conversation),
         tools=list(TOOLS),
         tokenize=True,
         add_generation_prompt=True,
@@ -93,13 +93,13 @@ def test_functions_calls_and_answers_stand_as_the_template_writes_them(
 
 
 @native
-@some
+@few_examples
 @given(calls=st.lists(thoughtful, min_size=1, max_size=3), answers=st.lists(words, min_size=4, max_size=4))
-def test_a_conversation_of_calls_grown_by_appending_is_the_whole(
+def test_appending_calls_equals_opening_the_full_conversation(
     family: str, calls: list[Call], answers: list[str]
 ) -> None:
-    chat = _seated(family)
-    context, conversation = Context(chat), _talk(answers[0])
+    chat = _with_tools(family)
+    context, conversation = Context(chat), _alternate(answers[0])
     context.prompt(conversation)
     for call, answer in zip(calls, answers[1:], strict=False):
         context.append_reply(chat.reply_ids(call.to_json()))
@@ -110,51 +110,51 @@ def test_a_conversation_of_calls_grown_by_appending_is_the_whole(
 
 
 @native
-@some
+@few_examples
 @given(data=st.data())
-def test_a_call_that_knows_no_model_is_said_as_the_model_says_it(family: str, data: st.DataObject) -> None:
-    chat = _seated(family)
+def test_generic_calls_are_written_in_the_models_syntax(family: str, data: st.DataObject) -> None:
+    chat = _with_tools(family)
     hostile = _hostile(chat)
     call = Call("act", {"action": data.draw(hostile)}, data.draw(words))
     ids = chat.reply_ids(call.to_json())
-    said = chat.reply_text(ids)
-    found = find_call(said)
+    text = chat.reply_text(ids)
+    found = find_call(text)
     assert (found.name, found.arguments) == (call.name, json.loads(call.to_json())["arguments"])
-    assert '"function_name"' not in said
-    assert said.startswith(call.thought)
-    named = chat.reply_ids(Call(f"a{data.draw(hostile)}", {}).to_json())
-    assert _shape(chat, named) == _shape(chat, ids)
-    own = {"[TOOL_CALLS]"} if family == "mistral" else set[str]()
+    assert '"function_name"' not in text
+    assert text.startswith(call.thought)
+    hostile_name = chat.reply_ids(Call(f"a{data.draw(hostile)}", {}).to_json())
+    assert _shape(chat, hostile_name) == _shape(chat, ids)
+    expected = {"[TOOL_CALLS]"} if family == "mistral" else set[str]()
     control = [chat.tokenizer.convert_ids_to_tokens(i) for i in _shape(chat, ids[:-1])]
-    assert set(control) == own
-    assert len(control) == len(own)
+    assert set(control) == expected
+    assert len(control) == len(expected)
 
 
 @native
-@some
+@few_examples
 @given(data=st.data())
-def test_answers_never_become_control_tokens(family: str, data: st.DataObject) -> None:
-    chat, call = _seated(family), Call("go", {"where": "on"}).to_json()
-    hostile, harmless = f"a{data.draw(_hostile(chat))}", _talk("x", call, "x", told="x")
-    whole = _talk(hostile, call, hostile, told=hostile)
-    assert _shape(chat, chat.open(whole)) == _shape(chat, chat.open(harmless))
-    ids, quiet = chat.extend(whole), chat.extend(harmless)
+def test_responses_never_become_control_tokens(family: str, data: st.DataObject) -> None:
+    chat, call = _with_tools(family), Call("go", {"where": "on"}).to_json()
+    hostile, harmless = f"a{data.draw(_hostile(chat))}", _alternate("x", call, "x", system="x")
+    conversation = _alternate(hostile, call, hostile, system=hostile)
+    assert _shape(chat, chat.open(conversation)) == _shape(chat, chat.open(harmless))
+    ids, harmless_ids = chat.extend(conversation), chat.extend(harmless)
     assert ids is not None
-    assert quiet is not None
-    assert _shape(chat, ids) == _shape(chat, quiet)
+    assert harmless_ids is not None
+    assert _shape(chat, ids) == _shape(chat, harmless_ids)
 
 
 @native
-def test_functions_never_become_control_tokens(family: str) -> None:
-    spelled = "".join(_plain(family).tokenizer.all_special_tokens)
-    tools = (Function("act", spelled, ACT.templates, ACT.properties).schema,)
-    chat, quiet = _plain(family).with_tools(tools), _plain(family).with_tools((ACT.schema,))
-    assert _shape(chat, chat.open(_talk("x"))) == _shape(quiet, quiet.open(_talk("x")))
-    assert spelled in chat.tokenizer.decode(chat.open(_talk("x")))
+def test_function_descriptions_never_become_control_tokens(family: str) -> None:
+    description = "".join(_plain(family).tokenizer.all_special_tokens)
+    tools = (Function("act", description, ACT.templates, ACT.properties).schema,)
+    chat, plain_chat = _plain(family).with_tools(tools), _plain(family).with_tools((ACT.schema,))
+    assert _shape(chat, chat.open(_alternate("x"))) == _shape(plain_chat, plain_chat.open(_alternate("x")))
+    assert description in chat.tokenizer.decode(chat.open(_alternate("x")))
 
 
 @pytest.mark.parametrize(
-    ("family", "said"),
+    ("family", "reply"),
     [
         ("qwen2.5", 'hm <tool_call>{"arguments":{"where":"on"},"name":"go"}</tool_call>'),
         ("qwen3", '<think>\nhm\n</think>\n\n<tool_call>\n{"name": "go",  "arguments": {}}\n</tool_call>'),
@@ -162,95 +162,95 @@ def test_functions_never_become_control_tokens(family: str) -> None:
         ("mistral", '[TOOL_CALLS][{"name": "go", "arguments": {}, "id": "abc123def"}]'),
     ],
 )
-def test_a_call_stands_in_the_history_to_the_letter(family: str, said: str) -> None:
-    chat = _seated(family)
-    context, conversation = Context(chat), _talk("x")
+def test_calls_are_kept_verbatim_in_the_history(family: str, reply: str) -> None:
+    chat = _with_tools(family)
+    context, conversation = Context(chat), _alternate("x")
     context.prompt(conversation)
-    ids = chat.reply_ids(said)
+    ids = chat.reply_ids(reply)
     context.append_reply(ids)
-    conversation += _talk("", said, "y")[1:]
+    conversation += _alternate("", reply, "y")[1:]
     _, fresh = context.prompt(conversation)
     assert not fresh
-    assert chat.reply_text(ids) == said
+    assert chat.reply_text(ids) == reply
     assert context.ids == chat.open(conversation)
-    assert said in chat.tokenizer.decode(context.ids)
-    # What begins a call is the agent's to say, as a control token where it is one.
+    assert reply in chat.tokenizer.decode(context.ids)
+    # A reply may contain the control token that starts a call.
     assert _shape(chat, ids[:-1]) == [chat.tokenizer.convert_tokens_to_ids("[TOOL_CALLS]")] * (family == "mistral")
 
 
 @native
-def test_what_answers_no_call_is_a_question_and_what_answers_one_is_none(family: str) -> None:
-    chat = _seated(family)
+def test_only_observations_after_a_call_are_tool_responses(family: str) -> None:
+    chat = _with_tools(family)
     call = Call("go", {"where": "on"}).to_json()
-    question = chat.extend(_talk("x", "I have no idea.", "Call exactly one function."))
-    answer = chat.extend(_talk("x", call, "Call exactly one function."))
+    user_turn = chat.extend(_alternate("x", "I have no idea.", "Call exactly one function."))
+    tool_turn = chat.extend(_alternate("x", call, "Call exactly one function."))
     marks = {"mistral": "[TOOL_RESULTS]", "llama3": "ipython", "llama3.1 published": "ipython"}
     mark = marks.get(family, "<tool_response>")
-    assert answer is not None
-    assert mark in chat.tokenizer.decode(answer)
-    # Mistral's moves the functions to the last question, so that nothing can be appended.
-    assert (question is None) == (family == "mistral")
-    assert mark not in chat.tokenizer.decode(question or chat.open(_talk("x", "I have no idea.", "Call one.")))
+    assert tool_turn is not None
+    assert mark in chat.tokenizer.decode(tool_turn)
+    # Mistral's template moves the functions to the last user message, so nothing can be appended.
+    assert (user_turn is None) == (family == "mistral")
+    assert mark not in chat.tokenizer.decode(user_turn or chat.open(_alternate("x", "I have no idea.", "Call one.")))
 
 
-def test_a_template_that_moves_the_functions_begins_a_fresh_segment() -> None:
-    chat = _seated("mistral")
+def test_template_that_moves_the_functions_starts_a_new_segment() -> None:
+    chat = _with_tools("mistral")
     context = Context(chat)
-    context.prompt(_talk("x"))
+    context.prompt(_alternate("x"))
     context.append_reply(chat.reply_ids("I have no idea."))
-    _, fresh = context.prompt(_talk("x", "I have no idea.", "Call one."))
+    _, fresh = context.prompt(_alternate("x", "I have no idea.", "Call one."))
     assert fresh
     assert context.segments == 2
 
 
-@pytest.mark.parametrize("family", sorted(set(FAMILIES) - set(TAKING)))
-def test_other_templates_have_the_functions_described_in_the_system_message(family: str) -> None:
+@pytest.mark.parametrize("family", sorted(set(FAMILIES) - set(WITH_TOOLS)))
+def test_other_templates_describe_functions_in_the_system_message(family: str) -> None:
     chat = _plain(family)
     call = Call("go", {"where": "on"}).to_json()
-    talk, told = _talk("x", call, "y", told="be brave"), f"be brave\n\n{described(TOOLS)}"
-    assert _seated(family).open(talk) == chat.open(_talk("x", call, "y", told=told))
-    assert _seated(family).extend(talk) == chat.extend(_talk("x", call, "y", told=told))
-    assert _seated(family).reply_ids(call) == chat.reply_ids(call)
-    # Who is told nothing is not told that either.
-    assert _seated(family).open(_talk("x")) == chat.open(_talk("x"))
+    conversation, system_text = _alternate("x", call, "y", system="be brave"), f"be brave\n\n{described(TOOLS)}"
+    assert _with_tools(family).open(conversation) == chat.open(_alternate("x", call, "y", system=system_text))
+    assert _with_tools(family).extend(conversation) == chat.extend(_alternate("x", call, "y", system=system_text))
+    assert _with_tools(family).reply_ids(call) == chat.reply_ids(call)
+    # Without a system message the functions aren't described either.
+    assert _with_tools(family).open(_alternate("x")) == chat.open(_alternate("x"))
 
 
 @native
-def test_without_functions_all_is_words(family: str) -> None:
+def test_without_functions_calls_are_plain_text(family: str) -> None:
     chat, call = _plain(family), Call("go", {"where": "on"}).to_json()
     assert chat.with_tools(()) is chat
     assert chat.reply_text(chat.reply_ids(call)) == call
-    assert call in chat.tokenizer.decode(chat.open(_talk("x", call, "y")))
-    assert chat.with_tools(TOOLS) is _seated(family)
+    assert call in chat.tokenizer.decode(chat.open(_alternate("x", call, "y")))
+    assert chat.with_tools(TOOLS) is _with_tools(family)
 
 
-_SHOWN = "{%- if tools -%}{{- tools | tojson -}}{%- endif -%}"
+_TOOLS = "{%- if tools -%}{{- tools | tojson -}}{%- endif -%}"
 _CALL = """{{- '<call>{"name": "' ~ call.function.name ~ '", "arguments": ' ~ (call.function.arguments | tojson) -}}"""
 
 
 @pytest.mark.parametrize(
-    ("call", "shown", "taken"),
+    ("call", "tools", "supported"),
     [
-        (_CALL + "{{- '}</call>' -}}", _SHOWN, True),
-        # The functions are not shown.
+        (_CALL + "{{- '}</call>' -}}", _TOOLS, True),
+        # The functions aren't rendered.
         (_CALL + "{{- '}</call>' -}}", "", False),
-        # The name stands twice, so that what is around it hangs on it.
-        (_CALL + "{{- '}</' ~ call.function.name ~ '>' -}}", _SHOWN, False),
-        # Arguments are to be a text.
-        ("{{- '<call>' ~ call.function.name ~ (call.function.arguments + '</call>') -}}", _SHOWN, False),
-        # No agent of ours reads that.
-        ("{{- '<call>' ~ call.function.name ~ '()</call>' -}}", _SHOWN, False),
-        # The arguments are lost, or the name is.
-        ("""{{- '{"name": "' ~ call.function.name ~ '", "arguments": {}}' -}}""", _SHOWN, False),
-        ("{{- '<call>' ~ (call.function.arguments | tojson) ~ '</call>' -}}", _SHOWN, False),
+        # The name occurs twice, so that the text around it depends on it.
+        (_CALL + "{{- '}</' ~ call.function.name ~ '>' -}}", _TOOLS, False),
+        # The template requires arguments as a string.
+        ("{{- '<call>' ~ call.function.name ~ (call.function.arguments + '</call>') -}}", _TOOLS, False),
+        # Agents can't parse this syntax.
+        ("{{- '<call>' ~ call.function.name ~ '()</call>' -}}", _TOOLS, False),
+        # The arguments or the name aren't rendered.
+        ("""{{- '{"name": "' ~ call.function.name ~ '", "arguments": {}}' -}}""", _TOOLS, False),
+        ("{{- '<call>' ~ (call.function.arguments | tojson) ~ '</call>' -}}", _TOOLS, False),
     ],
 )
-def test_templates_whose_calls_can_not_be_had_count_as_those_without(call: str, shown: str, taken: bool) -> None:
+def test_templates_with_unusable_calls_count_as_without_tools(call: str, tools: str, supported: bool) -> None:
     tokenizer = copy.deepcopy(_plain("chatml").tokenizer)
     tokenizer.chat_template = (
-        f"{shown}{{%- for message in messages -%}}{{{{- '<|im_start|>' ~ message.role ~ '\n' ~ message.content -}}}}"
+        f"{tools}{{%- for message in messages -%}}{{{{- '<|im_start|>' ~ message.role ~ '\n' ~ message.content -}}}}"
         f"{{%- for call in message.tool_calls or [] -%}}{call}{{%- endfor -%}}"
         "{{- '<|im_end|>\n' -}}{%- endfor -%}"
         "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}"
     )
-    assert Chat(tokenizer).takes_tools == taken
+    assert Chat(tokenizer).takes_tools == supported

@@ -1,4 +1,4 @@
-"""Episodes of all agents as token ids: encoded, they are what an engine would have been fed and have said."""
+"""Tests of encoding episodes of all agents: the token ids equal those of an engine that played them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from coin_rollouts import coins, open_world, played
 from rich.console import Console
 
 HABITS = "+plan:2+window:1+reflect:2+retry:2"
-FORMS = {
+REPLIES = {
     "bare": "{}",
     "react": "Thought: why not\nAction: {}",
     "tags": "<think>why not</think>\n{}",
@@ -37,31 +37,32 @@ FORMS = {
 }
 
 
-def _words(agent: str) -> list[str]:
-    """What the agent may say to act, and something that is no action."""
-    form = FORMS[agent.partition("+")[0]]
-    said = [
-        form.format(action) if form else call_for([ACT], action, "why not").to_json() for action in ("heads", "tails")
+def _replies(agent: str) -> list[str]:
+    """Return a reply for each action, and one without an action."""
+    template = REPLIES[agent.partition("+")[0]]
+    replies = [
+        template.format(action) if template else call_for([ACT], action, "why not").to_json()
+        for action in ("heads", "tails")
     ]
-    return [*said, "I can't\ndecide."]
+    return [*replies, "I can't\ndecide."]
 
 
 @cache
-def _played(agent: str, family: str, *, instructions: str | None = None) -> list[Episode]:
-    """Episodes in which a model says these words at random."""
+def _episodes(agent: str, family: str, *, instructions: str | None = None) -> list[Episode]:
+    """Play episodes in which a scripted model gives these replies at random."""
     with open_world(agent=agent, instructions=instructions) as world:
         chat, rng = chat_of(family), np.random.default_rng(3)
-        said = [chat.with_tools(world.wrapped.tools).reply_ids(words) for words in _words(agent)]
-        engine = ScriptedEngine(lambda _: said[rng.choice(3, p=(0.45, 0.45, 0.1))], end_id=chat.end_id)
+        replies = [chat.with_tools(world.wrapped.tools).reply_ids(reply) for reply in _replies(agent)]
+        engine = ScriptedEngine(lambda _: replies[rng.choice(3, p=(0.45, 0.45, 0.1))], end_id=chat.end_id)
         return played(engine, EnginePolicy(engine, chat, TokenBudget(), name="scripted"), world, coins(4))
 
 
-def _silent(episode: Episode) -> Episode:
-    """As a player without a model would have left it."""
+def _without_samples(episode: Episode) -> Episode:
+    """Remove the sampled tokens, as in an episode of a policy without a model."""
     return replace(episode, turns=tuple(replace(t, reply=replace(t.reply, sample=None)) for t in episode.turns))
 
 
-def _lines(segments: Sequence[Segment]) -> list[object]:
+def _as_tuples(segments: Sequence[Segment]) -> list[object]:
     return [(segment.ids, segment.loss_mask, segment.turns) for segment in segments]
 
 
@@ -69,54 +70,59 @@ def _lines(segments: Sequence[Segment]) -> list[object]:
     ("family", "agent"),
     [
         *((family, "bare" + HABITS) for family in FAMILIES),
-        *(("chatml", form + HABITS) for form in FORMS if form != "bare"),
+        *(("chatml", name + HABITS) for name in REPLIES if name != "bare"),
         *((family, "function-call" + habits) for family in ("qwen2.5", "mistral") for habits in ("", HABITS)),
     ],
 )
-def test_encoding_gives_what_the_engine_was_fed(family: str, agent: str) -> None:
-    for episode in _played(agent, family):
-        encoded = encode(chat_of(family), Episode.from_json(_silent(episode).to_json()))
-        assert _lines(trajectory(encoded).segments) == _lines(trajectory(episode).segments)
+def test_encoding_equals_the_tokens_of_the_engine(family: str, agent: str) -> None:
+    for episode in _episodes(agent, family):
+        encoded = encode(chat_of(family), Episode.from_json(_without_samples(episode).to_json()))
+        assert _as_tuples(trajectory(encoded).segments) == _as_tuples(trajectory(episode).segments)
         assert [turn.reply.text for turn in encoded.turns] == [turn.reply.text for turn in episode.turns]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_kind_of_turn_is_said_and_each_token_belongs_to_its_turn(family: str) -> None:
+def test_tokens_are_assigned_to_turns_of_every_kind(family: str) -> None:
     chat, kinds = chat_of(family), Counter[str]()
-    for episode in _played("bare" + HABITS, family):
-        line = trajectory(encode(chat, _silent(episode)))
+    for episode in _episodes("bare" + HABITS, family):
+        encoded = trajectory(encode(chat, _without_samples(episode)))
         for number, turn in enumerate(episode.turns):
-            own = [i for s in line.segments for i, of in zip(s.ids, s.turns, strict=True) if of == number]
-            assert own == chat.reply_ids(turn.reply.text)
+            turn_ids = [
+                i
+                for s in encoded.segments
+                for i, turn_index in zip(s.ids, s.turns, strict=True)
+                if turn_index == number
+            ]
+            assert turn_ids == chat.reply_ids(turn.reply.text)
         kinds.update(turn.kind for turn in episode.turns)
         kinds["trial"] += episode.turns[-1].trial
     assert min(kinds[kind] for kind in ("act", "plan", "reflect", "summary", "trial")) > 0
 
 
-def test_a_window_and_a_new_trial_begin_a_fresh_segment_and_nothing_else_does() -> None:
-    for episode in _played("bare" + HABITS, "chatml"):
+def test_only_windows_and_new_trials_start_segments() -> None:
+    for episode in _episodes("bare" + HABITS, "chatml"):
         turns, fresh = episode.turns, [0]
         for number in range(1, len(turns)):
             last = turns[number - 1]
-            looked_back = last.kind == "reflect" and number > 1 and last.trial != turns[number - 2].trial
-            if last.kind == "summary" or looked_back:
+            new_trial = last.kind == "reflect" and number > 1 and last.trial != turns[number - 2].trial
+            if last.kind == "summary" or new_trial:
                 fresh.append(number)
         assert [i for i, turn in enumerate(turns) if turn.reply.sample and turn.reply.sample.fresh] == fresh
 
 
-def test_what_is_not_to_be_learned_is_read_and_not_said(chat: Chat) -> None:
-    (episode, *_) = _played("bare", "chatml")
-    kept = tuple(replace(turn, loss=number != 1) for number, turn in enumerate(episode.turns))
-    (whole,), (part,) = (trajectory(encode(chat, e)).segments for e in (episode, replace(episode, turns=kept)))
-    assert part.ids == whole.ids
-    assert part.turns == tuple(-1 if turn == 1 else turn for turn in whole.turns)
-    assert part.loss_mask == tuple(turn >= 0 for turn in part.turns)
-    assert set(whole.turns) - set(part.turns) == {1}
+def test_turns_without_loss_are_masked(chat: Chat) -> None:
+    (episode, *_) = _episodes("bare", "chatml")
+    turns = tuple(replace(turn, loss=number != 1) for number, turn in enumerate(episode.turns))
+    (full,), (masked,) = (trajectory(encode(chat, e)).segments for e in (episode, replace(episode, turns=turns)))
+    assert masked.ids == full.ids
+    assert masked.turns == tuple(-1 if turn == 1 else turn for turn in full.turns)
+    assert masked.loss_mask == tuple(turn >= 0 for turn in masked.turns)
+    assert set(full.turns) - set(masked.turns) == {1}
 
 
-def test_a_recorded_ok_is_read_and_encoded(chat: Chat) -> None:
-    """Conversations of others begin with an answer to their instructions."""
-    (episode, *_) = _played("bare", "chatml", instructions="")
+def test_recorded_acknowledgement_is_encoded(chat: Chat) -> None:
+    """Conversations of other projects begin with an acknowledgement of the instructions."""
+    (episode, *_) = _episodes("bare", "chatml", instructions="")
     first = replace(episode.turns[0], observation="Be brave.", kind="talk", loss=False)
     first = replace(first, reply=replace(first.reply, text="OK"), action=None)
     encoded = encode(chat, replace(episode, turns=(first, *episode.turns)))
@@ -125,24 +131,24 @@ def test_a_recorded_ok_is_read_and_encoded(chat: Chat) -> None:
     assert text.startswith(
         "<|im_start|>user\nBe brave.<|im_end|>\n<|im_start|>assistant\nOK<|im_end|>\n<|im_start|>user"
     )
-    said = [i for i, yes in zip(segment.ids, segment.loss_mask, strict=True) if yes]
-    assert said == [i for turn in episode.turns for i in chat.reply_ids(turn.reply.text)]
+    completion_ids = [i for i, in_loss in zip(segment.ids, segment.loss_mask, strict=True) if in_loss]
+    assert completion_ids == [i for turn in episode.turns for i in chat.reply_ids(turn.reply.text)]
 
 
-def test_an_agent_that_would_not_have_come_to_such_turns_is_refused(chat: Chat) -> None:
-    (episode, *_) = _played("bare+plan", "chatml")
+def test_episode_of_a_different_agent_is_rejected(chat: Chat) -> None:
+    (episode, *_) = _episodes("bare+plan", "chatml")
     with pytest.raises(ValueError, match="was played by a different agent"):
         encode(chat, replace(episode, agent="bare"))
 
 
-def test_a_run_says_before_it_learns_that_an_agent_would_not_have_come_to_such_turns(tmp_path: Path) -> None:
-    (episode, *_) = _played("bare+plan", "chatml")
-    told, folder = StringIO(), RunFolder(tmp_path)
-    found, every = [episode, replace(episode, agent="bare")], DataConfig(keep="all")
+def test_run_rejects_training_data_of_a_different_agent(tmp_path: Path) -> None:
+    (episode, *_) = _episodes("bare+plan", "chatml")
+    output, folder = StringIO(), RunFolder(tmp_path)
+    episodes, config = [episode, replace(episode, agent="bare")], DataConfig(keep="all")
     with pytest.raises(
         UsageError, match=r"of mine\.jsonl can't be used for training\. .* was played by a different agent"
     ):
-        keep_episodes(found, every, "mine.jsonl", folder, RunConsole(Console(file=told)))
+        keep_episodes(episodes, config, "mine.jsonl", folder, RunConsole(Console(file=output)))
     assert not folder.data.exists()
-    keep_episodes(found[:1], every, "mine.jsonl", folder, RunConsole(Console(file=told)))
-    assert "Training on 1 of 1 episodes of mine.jsonl." in told.getvalue()
+    keep_episodes(episodes[:1], config, "mine.jsonl", folder, RunConsole(Console(file=output)))
+    assert "Training on 1 of 1 episodes of mine.jsonl." in output.getvalue()

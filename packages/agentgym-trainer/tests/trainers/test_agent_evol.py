@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pytest
 import torch
 from agentgym_envs import Episode, read_episodes
-from agentgym_eval.data.card import seen_and_said
+from agentgym_eval.data.card import duplicate_key
 from agentgym_eval.policies.policies import Oracle
 from agentgym_eval.storage.store import Store
 from agentgym_trainer.config import (
@@ -34,7 +34,7 @@ from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tokens.trajectory import trajectory
-from agentgym_trainer.trainers.agent_evol import Evolution, distinct, worth_learning
+from agentgym_trainer.trainers.agent_evol import Evolution, distinct, select_training_episodes
 from agentgym_trainer.trainers.exploration import Explorer
 from agentgym_trainer.trainers.setup import play_tasks
 from coin_world import ENV, OTHER
@@ -177,11 +177,11 @@ def test_what_an_iteration_learns_was_said_by_the_model_of_the_one_before(whole:
     by = Counter(found.policy for found in data)
     assert by.keys() == {"oracle:1", *(str(models[n]) for n in range(number))}
     assert by["oracle:1"] <= round(CONFIG.base * len(whole.read_data()))
-    base = {seen_and_said(found) for found in whole.read_data()}
+    base = {duplicate_key(found) for found in whole.read_data()}
     earlier = [found for n in range(1, number) for found in read_episodes(iteration(whole, n) / "kept.jsonl")]
-    fresh = {seen_and_said(found) for found in [*earlier, *kept]} - base
-    assert {seen_and_said(found) for found in data} - base == fresh
-    assert fresh - {seen_and_said(found) for found in earlier}
+    fresh = {duplicate_key(found) for found in [*earlier, *kept]} - base
+    assert {duplicate_key(found) for found in data} - base == fresh
+    assert fresh - {duplicate_key(found) for found in earlier}
 
 
 @pytest.mark.long
@@ -307,8 +307,8 @@ def test_tasks_that_the_base_data_lacks_are_explored(tasks: int, known: bool) ->
         first, second = (world.name for world in worlds)
         base = {(first, f"coin/train/{number}") for number in range(12)}
         explorer = Explorer(config, worlds, frozenset(base), RunConsole(Console()), Stopping())
-        played = Counter((world.name, job.task_id) for world, jobs in explorer.deal(1) for job in jobs)
-        everything = Explorer(config, worlds, frozenset(), RunConsole(Console()), Stopping()).deal(1)
+        played = Counter((world.name, job.task_id) for world, jobs in explorer.draw_episodes(1) for job in jobs)
+        everything = Explorer(config, worlds, frozenset(), RunConsole(Console()), Stopping()).draw_episodes(1)
     if tasks:
         assert played.total() == 2 * tasks
     else:
@@ -322,7 +322,7 @@ def test_where_the_base_data_has_every_task_all_are_explored() -> None:
     with open_environments(config) as worlds:
         every = {(world.name, task.id) for world in worlds for task in world.tasks.train}
         explorer = Explorer(config, worlds, frozenset(every), RunConsole(Console()), Stopping())
-        assert sum(len(jobs) for _, jobs in explorer.deal(1)) == PLAYED
+        assert sum(len(jobs) for _, jobs in explorer.draw_episodes(1)) == PLAYED
 
 
 def test_experts_can_play_few_tasks_often() -> None:
@@ -343,9 +343,9 @@ def _ended(score: float, *, stop: str = "terminated", said: str = "said") -> Epi
 
 def test_what_is_kept_succeeded_or_scored_enough_and_was_not_cut() -> None:
     sampled = [_ended(1.0), _ended(0.6), _ended(0.2), _ended(1.0, stop="length"), _ended(0.0, stop="failed")]
-    assert worth_learning(sampled, Exploration(most=0)) == sampled[:1]
-    assert worth_learning(sampled, Exploration(keep="all", most=0)) == sampled[:3]
-    assert worth_learning(sampled, Exploration(keep="all", min_score=0.5, most=0)) == sampled[:2]
+    assert select_training_episodes(sampled, Exploration(most=0)) == sampled[:1]
+    assert select_training_episodes(sampled, Exploration(keep="all", most=0)) == sampled[:3]
+    assert select_training_episodes(sampled, Exploration(keep="all", min_score=0.5, most=0)) == sampled[:2]
 
 
 def test_of_a_task_as_many_are_kept_as_asked_for_and_those_are_the_best() -> None:
@@ -353,15 +353,19 @@ def test_of_a_task_as_many_are_kept_as_asked_for_and_those_are_the_best() -> Non
     other = [replace(found, task_id="coin/train/2") for found in sampled[:2]]
     elsewhere = [replace(found, env=OTHER) for found in sampled[:1]]
     everything = [*sampled, *other, *elsewhere]
-    assert worth_learning(everything, Exploration(keep="all")) == [sampled[2], other[1], elsewhere[0]]
-    assert worth_learning(everything, Exploration(keep="all", most=2)) == [*sampled[2:], *other[::-1], *elsewhere]
+    assert select_training_episodes(everything, Exploration(keep="all")) == [sampled[2], other[1], elsewhere[0]]
+    assert select_training_episodes(everything, Exploration(keep="all", most=2)) == [
+        *sampled[2:],
+        *other[::-1],
+        *elsewhere,
+    ]
 
 
 def test_worlds_can_have_thresholds_of_their_own() -> None:
     here = [_ended(1.0), _ended(0.6), _ended(0.2), _ended(0.0, stop="failed")]
     there = [replace(found, env=OTHER) for found in here]
     rule = Exploration(thresholds=(f"{OTHER}=0.2",), most=0)
-    assert worth_learning([*here, *there], rule) == [here[0], *there[:2]]
+    assert select_training_episodes([*here, *there], rule) == [here[0], *there[:2]]
 
 
 @pytest.mark.parametrize("threshold", ["0.5", "=0.5", "coin/Coin-v0", "coin/Coin-v0=one", "coin/Coin-v0=1", "x=-0.1"])

@@ -250,7 +250,7 @@ def test_a_run_that_samples_ahead_is_stopped_and_goes_on(build: Build, monkeypat
     loop = _no_evaluation(build(async_rollout=AsyncRollout(2), steps=4), monkeypatch)
     assert loop.run(lambda: next(asked)).step == 2
     assert others(loop.rollouts) == 0
-    (under_way,) = loop.collector.under_way()
+    (under_way,) = loop.collector.in_flight()
     again = _no_evaluation(build(async_rollout=AsyncRollout(2), steps=4), monkeypatch)
     collect, taken = again.collector.collect, list[str]()
 

@@ -175,7 +175,7 @@ def test_the_first_and_the_last_model_are_tested_each_once_however_often_that_is
 def test_a_signal_ends_the_test_at_once_and_what_was_played_to_its_end_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, log, deals, calls = begun(tmp_path, RL), tmp_path / "log", Evaluator._deals, itertools.count(1)
+    folder, log, deals, calls = begun(tmp_path, RL), tmp_path / "log", Evaluator._group_specs, itertools.count(1)
 
     async def never(*_: Any) -> None:
         await asyncio.wait_for(asyncio.Event().wait(), PATIENCE)

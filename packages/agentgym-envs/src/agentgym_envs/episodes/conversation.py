@@ -53,8 +53,8 @@ context would grow in spite of the window."""
 class ConversationBuilder:
     """Builds the conversation of one episode.
 
-    `saw` adds an observation, `said` adds a reply, and `over` ends a trial. Replies that are due at the same time come
-    in this order: reflection, plan, summary, action.
+    `add_observation` and `add_reply` extend it, and `end_trial` ends a trial. Replies that are due at the same time
+    come in this order: reflection, plan, summary, action.
     """
 
     def __init__(self, scaffold: Scaffold, instructions: str) -> None:
@@ -75,7 +75,7 @@ class ConversationBuilder:
         self._due: list[Kind] = []
 
     @property
-    def listens(self) -> bool:
+    def needs_observation(self) -> bool:
         """Whether an observation is needed before the next reply."""
         return not self._due
 
@@ -99,14 +99,14 @@ class ConversationBuilder:
         """The conversation for the next reply: it extends the previous one, or starts again with a summary."""
         return (*self._messages, Message("user", self._pending))
 
-    def saw(self, observation: str) -> None:
+    def add_observation(self, observation: str) -> None:
         """Add an observation, at the start of a trial and after each action that didn't end it."""
         self._observation = observation
         self._due = [*self._due_before_action(), "act"]
         retry = (self._reflection_notes(), _BEGINS_AGAIN) if self._trial and not self._acts else ()
         self._pending = _joined(*retry, observation, self._question())
 
-    def said(self, text: str) -> None:
+    def add_reply(self, text: str) -> None:
         """Add a reply of the agent."""
         kind = self._due.pop(0)
         self._messages = (*self.conversation, Message("assistant", text))
@@ -119,19 +119,19 @@ class ConversationBuilder:
                 self._pending = self._question() or _GO_ON
             case "reflect":
                 self._reflections.append(spoken(text))
-                if self.listens:
+                if self.needs_observation:
                     self._begin()
                 else:
                     self._pending = self._question() or _GO_ON
             case _:
                 self._restart_with_summary(spoken(text))
 
-    def talked(self, text: str) -> None:
+    def add_talk(self, text: str) -> None:
         """Add a reply of kind "talk", which gets no response from the environment; see `Kind`."""
         self._messages = (*self.conversation, Message("assistant", text))
         self._due = []
 
-    def over(self, observation: str) -> bool:
+    def end_trial(self, observation: str) -> bool:
         """End a trial that failed, with its final observation.
 
         Returns:
@@ -208,14 +208,14 @@ def continued(episode: Episode) -> tuple[Conversation, Conversation]:
     last = [(before, turn) for before, turn in _replay(episode, builder)][-1:]
     if not last or last[0][1].kind != "act" or last[0][1].reply.finish != "stop":
         raise ValueError(f"The episode of {episode.task_id} doesn't end with an action, and so can't be continued.")
-    builder.saw(episode.final_observation)
+    builder.add_observation(episode.final_observation)
     return last[0][0], builder.conversation
 
 
 def _replay(episode: Episode, builder: ConversationBuilder) -> Iterator[tuple[Conversation, Turn]]:
     for number, turn in enumerate(episode.turns):
-        if builder.listens and not (turn.trial > builder.trial and builder.over(turn.observation)):
-            builder.saw(turn.observation)
+        if builder.needs_observation and not (turn.trial > builder.trial and builder.end_trial(turn.observation)):
+            builder.add_observation(turn.observation)
         if turn.trial != builder.trial or turn.kind not in (builder.kind, "talk"):
             raise ValueError(
                 f"Turn {number} of {episode.task_id} has kind {turn.kind!r} in trial {turn.trial}, but the agent "
@@ -224,6 +224,6 @@ def _replay(episode: Episode, builder: ConversationBuilder) -> Iterator[tuple[Co
             )
         yield builder.conversation, turn
         if turn.kind == "talk":
-            builder.talked(turn.reply.text)
+            builder.add_talk(turn.reply.text)
         else:
-            builder.said(turn.reply.text)
+            builder.add_reply(turn.reply.text)

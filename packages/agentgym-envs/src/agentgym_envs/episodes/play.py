@@ -112,7 +112,7 @@ class OpenEpisode:
             with_env: Whether contexts carry the environment.
         """
         env = slot.env
-        turns = env.get_wrapper_attr("turns_told")(horizon)
+        turns = env.get_wrapper_attr("turn_limit")(horizon)
         self.recorder = EpisodeRecorder(spec, horizon, env.get_wrapper_attr("agent"), turns=turns)
         self._slot, self._spec, self._with_env = slot, spec, with_env
 

@@ -102,7 +102,7 @@ class EpisodeRecorder:
             InvalidFeedback: if the score isn't a finite number.
         """
         self._take(self._counted(observation), info)
-        self._conversation.saw(self._observation)
+        self._conversation.add_observation(self._observation)
 
     @property
     def task_id(self) -> str:
@@ -125,8 +125,8 @@ class EpisodeRecorder:
         """Record a reply that isn't an action. Returns whether the environment is to be reset now for another trial."""
         new_trial = self._conversation.trial > (self._turns[-1].trial if self._turns else 0)
         self._record(reply, None, valid=True, reward=0.0 - self._info["score"] if new_trial else 0.0)
-        self._conversation.said(reply.text)
-        return self._conversation.listens
+        self._conversation.add_reply(reply.text)
+        return self._conversation.needs_observation
 
     def record_step(
         self, reply: Reply, observation: str, reward: float, terminated: bool, truncated: bool, info: dict[str, Any]
@@ -139,12 +139,12 @@ class EpisodeRecorder:
         if not math.isfinite(reward):
             raise InvalidFeedback(f"The reward of a step in task {self.task_id} must be a finite number, not {reward}.")
         self._record(reply, info["action"], valid=info["valid"], reward=reward)
-        self._conversation.said(reply.text)
+        self._conversation.add_reply(reply.text)
         self._take(observation if terminated else self._counted(observation), info)
         over = terminated or truncated or self._conversation.acts == self._horizon
         if not over:
-            self._conversation.saw(self._observation)
-        elif info["success"] or not self._conversation.over(self._observation):
+            self._conversation.add_observation(self._observation)
+        elif info["success"] or not self._conversation.end_trial(self._observation):
             return "terminated" if terminated else "truncated"
         return None
 

@@ -121,10 +121,10 @@ def _add_errors(app: FastAPI) -> None:
 
 
 def _add_session_routes(app: FastAPI, sessions: Sessions) -> None:
-    @app.post("/v1/sessions", **route(201, models.SessionMade, 404, 429, body=models.SessionWanted))
+    @app.post("/v1/sessions", **route(201, models.SessionCreated, 404, 429, body=models.SessionRequest))
     async def create(request: Request) -> Response:
         """Create an environment in a new session. The session's id is all that a client needs to use it."""
-        body = await _body(request, models.SessionWanted)
+        body = await _body(request, models.SessionRequest)
         session = await sessions.create(body.world, body.options, body.key, client=client_of(request))
         return json_response(
             {
@@ -136,7 +136,7 @@ def _add_session_routes(app: FastAPI, sessions: Sessions) -> None:
             201,
         )
 
-    @app.get("/v1/sessions/{session_id}", **route(200, models.SessionSeen, 404))
+    @app.get("/v1/sessions/{session_id}", **route(200, models.SessionInfo, 404))
     async def look(session_id: str) -> Response:
         """Return the session and renew its lease."""
         session = sessions.get(session_id)
@@ -151,16 +151,16 @@ def _add_session_routes(app: FastAPI, sessions: Sessions) -> None:
 
 
 def _add_play_routes(app: FastAPI, sessions: Sessions) -> None:
-    @app.post("/v1/sessions/{session_id}/step", **route(200, models.Outcome, 404, 409, body=models.StepWanted))
+    @app.post("/v1/sessions/{session_id}/step", **route(200, models.Outcome, 404, 409, body=models.StepRequest))
     async def step(session_id: str, request: Request) -> Response:
         """Take an action."""
-        body = await _body(request, models.StepWanted)
+        body = await _body(request, models.StepRequest)
         return await _outcome(sessions, session_id, body)
 
-    @app.post("/v1/sessions/{session_id}/reset", **route(200, models.Outcome, 404, 409, body=models.ResetWanted))
+    @app.post("/v1/sessions/{session_id}/reset", **route(200, models.Outcome, 404, 409, body=models.ResetRequest))
     async def reset(session_id: str, request: Request) -> Response:
         """Start an episode of a task."""
-        body = await _body(request, models.ResetWanted)
+        body = await _body(request, models.ResetRequest)
         return await _outcome(sessions, session_id, body)
 
     @app.post("/v1/reset", **batch(models.ResetBatch))
@@ -174,7 +174,7 @@ def _add_play_routes(app: FastAPI, sessions: Sessions) -> None:
         return Stream(lines(sessions, _checked_size((await _body(request, models.StepBatch)).calls, sessions)))
 
 
-async def _outcome(sessions: Sessions, session_id: str, body: models.StepWanted | models.ResetWanted) -> Response:
+async def _outcome(sessions: Sessions, session_id: str, body: models.StepRequest | models.ResetRequest) -> Response:
     session = sessions.get(session_id)
     result = await sessions.call(session, body.call(), body.key)
     return Response(session.written(result), media_type="application/json")
@@ -203,32 +203,32 @@ def _add_query_routes(app: FastAPI, sessions: Sessions) -> None:
             return Response(writable(frame), media_type="text/plain")
         return Response(await asyncio.to_thread(png, frame), media_type="image/png")
 
-    @app.get("/v1/sessions/{session_id}/oracle", **route(200, models.ActionSeen, 404, 409))
+    @app.get("/v1/sessions/{session_id}/oracle", **route(200, models.OracleAction, 404, 409))
     async def oracle(session_id: str) -> Response:
         """Return the expert's next action."""
         return json_response({"action": await _queried(sessions, session_id, "oracle")})
 
-    @app.get("/v1/sessions/{session_id}/oracle_thought", **route(200, models.ThoughtSeen, 404, 409))
+    @app.get("/v1/sessions/{session_id}/oracle_thought", **route(200, models.OracleThought, 404, 409))
     async def oracle_thought(session_id: str) -> Response:
         """Return the expert's reason for its next action."""
         return json_response({"thought": await _queried(sessions, session_id, "oracle_thought")})
 
-    @app.get("/v1/sessions/{session_id}/oracle_plan", **route(200, models.PlanSeen, 404, 409))
+    @app.get("/v1/sessions/{session_id}/oracle_plan", **route(200, models.OraclePlan, 404, 409))
     async def oracle_plan(session_id: str) -> Response:
         """Return the expert's plan from the current state."""
         return json_response({"plan": await _queried(sessions, session_id, "oracle_plan")})
 
-    @app.get("/v1/sessions/{session_id}/scene", **route(200, models.SceneSeen, 404, 409))
+    @app.get("/v1/sessions/{session_id}/scene", **route(200, models.SceneInfo, 404, 409))
     async def scene(session_id: str) -> Response:
         """Return the description of the state that a viewer draws, or null."""
         return json_response({"scene": await _queried(sessions, session_id, "scene")})
 
-    @app.get("/v1/sessions/{session_id}/functions", **route(200, models.FunctionsSeen, 404, 409))
+    @app.get("/v1/sessions/{session_id}/functions", **route(200, models.FunctionList, 404, 409))
     async def functions(session_id: str) -> Response:
         """Return the types of actions as functions, for agents with tool calling."""
         return json_response({"functions": (await sessions.call(sessions.get(session_id), Ask("functions"))).value})
 
-    @app.get("/v1/sessions/{session_id}/tasks", **route(200, models.TasksSeen, 404, 409))
+    @app.get("/v1/sessions/{session_id}/tasks", **route(200, models.TaskPage, 404, 409))
     async def tasks(
         session_id: str,
         split: Split = "test",
@@ -240,7 +240,7 @@ def _add_query_routes(app: FastAPI, sessions: Sessions) -> None:
         call = Ask("task_page", (split, offset, limit, fields == "all"))
         return json_response((await sessions.call(sessions.get(session_id), call)).value)
 
-    @app.get("/v1/sessions/{session_id}/tasks/{task_id:path}", **route(200, models.TaskSeen, 404, 409))
+    @app.get("/v1/sessions/{session_id}/tasks/{task_id:path}", **route(200, models.TaskInfo, 404, 409))
     async def task(session_id: str, task_id: models.TaskId) -> Response:
         """Return a task."""
         return json_response((await sessions.call(sessions.get(session_id), Ask("find_task", (task_id,)))).value)
@@ -253,10 +253,10 @@ async def _queried(sessions: Sessions, session_id: str, name: str) -> Any:
 
 
 def _add_server_routes(app: FastAPI, sessions: Sessions) -> None:
-    @app.get("/v1/worlds", **route(200, models.WorldsSeen))
+    @app.get("/v1/worlds", **route(200, models.EnvironmentList))
     async def worlds() -> Response:
         """List the server's environments."""
-        return json_response({"worlds": await sessions.catalog.seen()})
+        return json_response({"worlds": await sessions.catalog.list_environments()})
 
     @app.get("/healthz", **route(200, models.Health))
     async def health(request: Request) -> Response:
@@ -264,7 +264,7 @@ def _add_server_routes(app: FastAPI, sessions: Sessions) -> None:
         status = {"status": "closing" if sessions.closing else "ok"}
         if getattr(request.state, "stranger", False):
             return json_response(status)
-        workers = sessions.workers.seen()
+        workers = sessions.workers.list_workers()
         return json_response(status | {"version": app.version, "sessions": len(sessions), "workers": workers})
 
     @app.get("/metrics", **route(200, None, content={"text/plain": {"schema": {"type": "string"}}}))

@@ -16,7 +16,7 @@ from gymnasium.error import DependencyNotInstalled
 from agentgym_envs.core.registry import WORLDS, find_spec, full_id, read_resolved, world_class
 from agentgym_envs.pool import WorldSpec
 from agentgym_envs.server.errors import Refusal
-from agentgym_envs.server.models import WorldSeen
+from agentgym_envs.server.models import EnvironmentInfo
 from agentgym_envs.util.redaction import redacted_option
 
 _ALWAYS = frozenset({"max_episode_steps", "render_mode"})
@@ -78,7 +78,7 @@ class Catalog:
         _check(known, self._offers[known], options)
         return WorldSpec(self._specs[known], {**self._defaults.get(known, {}), **options, **own})
 
-    async def seen(self) -> list[WorldSeen]:
+    async def list_environments(self) -> list[EnvironmentInfo]:
         """Return the environments, with what is missing for those that aren't installed."""
         for world, spec in self._specs.items():
             if world not in self._missing:

@@ -40,7 +40,7 @@ def route(
 
 def batch(body: type[BaseModel]) -> dict[str, Any]:
     """Like `route`, for a route that takes a batch."""
-    return route(207, None, content=_json(models.Line, MEDIA_TYPE), body=body)
+    return route(207, None, content=_json(models.BatchLine, MEDIA_TYPE), body=body)
 
 
 def _json(model: Any, media_type: str = "application/json") -> dict[str, Any]:

@@ -31,7 +31,7 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class SessionWanted(_Body):
+class SessionRequest(_Body):
     """Request to create an environment."""
 
     world: str = Field(max_length=256, examples=["agentgym/TextCraft-v0"])
@@ -42,7 +42,7 @@ class SessionWanted(_Body):
     key: Key | None = None
 
 
-class ResetWanted(_Body):
+class ResetRequest(_Body):
     """Request to start an episode of the given task, or of one drawn from the split."""
 
     task: TaskId | None = None
@@ -55,7 +55,7 @@ class ResetWanted(_Body):
         return Reset(self.task, self.split, self.seed)
 
 
-class StepWanted(_Body):
+class StepRequest(_Body):
     """Request to take an action."""
 
     action: str
@@ -70,13 +70,13 @@ class StepWanted(_Body):
         return Step(self.action if self.hint is None else Malformed(self.action, self.hint))
 
 
-class ResetOf(ResetWanted):
+class SessionReset(ResetRequest):
     """A reset of one session in a batch."""
 
     session: str
 
 
-class StepOf(StepWanted):
+class SessionStep(StepRequest):
     """A step of one session in a batch."""
 
     session: str
@@ -85,16 +85,16 @@ class StepOf(StepWanted):
 class ResetBatch(_Body):
     """A batch of resets of different sessions."""
 
-    calls: Annotated[list[ResetOf], FailFast()]
+    calls: Annotated[list[SessionReset], FailFast()]
 
 
 class StepBatch(_Body):
     """A batch of steps of different sessions."""
 
-    calls: Annotated[list[StepOf], FailFast()]
+    calls: Annotated[list[SessionStep], FailFast()]
 
 
-class Problem(TypedDict):
+class ErrorDetail(TypedDict):
     """The type and message of an error."""
 
     type: str
@@ -104,7 +104,7 @@ class Problem(TypedDict):
 class ErrorBody(TypedDict):
     """The body of every error response."""
 
-    error: Problem
+    error: ErrorDetail
 
 
 class Outcome(TypedDict):
@@ -117,17 +117,17 @@ class Outcome(TypedDict):
     info: dict[str, Any]
 
 
-class Line(TypedDict, total=False):
+class BatchLine(TypedDict, total=False):
     """One line of the response to a batch: an outcome or an error."""
 
     index: int
     session: str
     status: int
     outcome: Outcome
-    error: Problem
+    error: ErrorDetail
 
 
-class SessionMade(TypedDict):
+class SessionCreated(TypedDict):
     """A new session."""
 
     id: str
@@ -136,7 +136,7 @@ class SessionMade(TypedDict):
     instructions: str
 
 
-class SessionSeen(TypedDict):
+class SessionInfo(TypedDict):
     """A session and the task of its episode."""
 
     id: str
@@ -145,7 +145,7 @@ class SessionSeen(TypedDict):
     lease: float
 
 
-class WorldSeen(TypedDict):
+class EnvironmentInfo(TypedDict):
     """An environment, with what is missing if it isn't installed."""
 
     id: str
@@ -154,13 +154,13 @@ class WorldSeen(TypedDict):
     missing: str | None
 
 
-class WorldsSeen(TypedDict):
+class EnvironmentList(TypedDict):
     """The server's environments."""
 
-    worlds: list[WorldSeen]
+    worlds: list[EnvironmentInfo]
 
 
-class TaskSeen(TypedDict):
+class TaskInfo(TypedDict):
     """A task."""
 
     id: str
@@ -172,17 +172,17 @@ class TaskSeen(TypedDict):
     cluster: str
 
 
-class TasksSeen(TypedDict):
+class TaskPage(TypedDict):
     """A page of the tasks of a split: ids or complete tasks."""
 
     name: str
     split: Split
     total: int
     offset: int
-    tasks: list[str] | list[TaskSeen]
+    tasks: list[str] | list[TaskInfo]
 
 
-class FunctionSeen(TypedDict):
+class FunctionInfo(TypedDict):
     """A type of action, described as a function."""
 
     name: str
@@ -194,40 +194,40 @@ class FunctionSeen(TypedDict):
     optional: list[str]
 
 
-class FunctionsSeen(TypedDict):
+class FunctionList(TypedDict):
     """The action functions of an environment."""
 
-    functions: list[FunctionSeen]
+    functions: list[FunctionInfo]
 
 
-class ActionSeen(TypedDict):
+class OracleAction(TypedDict):
     """The expert's next action."""
 
     action: str
 
 
-class ThoughtSeen(TypedDict):
+class OracleThought(TypedDict):
     """The expert's reason for its next action."""
 
     thought: str
     """Empty if the environment's expert gives no reasons."""
 
 
-class PlanSeen(TypedDict):
+class OraclePlan(TypedDict):
     """The expert's plan from the current state."""
 
     plan: str
     """Empty if the environment's expert has no plan."""
 
 
-class SceneSeen(TypedDict):
+class SceneInfo(TypedDict):
     """The description of the state that a viewer draws."""
 
     scene: dict[str, Any] | None
     """Null if the state is text only."""
 
 
-class WorkerSeen(TypedDict):
+class WorkerInfo(TypedDict):
     """A worker process."""
 
     pid: int | None
@@ -241,12 +241,12 @@ class Health(TypedDict, total=False):
     status: Literal["ok", "closing"]
     version: str
     sessions: int
-    workers: list[WorkerSeen]
+    workers: list[WorkerInfo]
 
 
 WIRE: tuple[type, ...] = (
-    SessionWanted, ResetWanted, StepWanted, ResetBatch, StepBatch,
-    SessionMade, SessionSeen, WorldsSeen, TasksSeen, TaskSeen, FunctionsSeen, ActionSeen, ThoughtSeen, PlanSeen,
-    SceneSeen, Outcome, Line, Health, ErrorBody,
+    SessionRequest, ResetRequest, StepRequest, ResetBatch, StepBatch,
+    SessionCreated, SessionInfo, EnvironmentList, TaskPage, TaskInfo, FunctionList,
+    OracleAction, OracleThought, OraclePlan, SceneInfo, Outcome, BatchLine, Health, ErrorBody,
 )  # fmt: skip
 """All request and response models."""

@@ -30,7 +30,7 @@ from agentgym_envs.server.app import build_app
 from agentgym_envs.server.auth import MAKE_A_TOKEN, Guard, is_loopback, read_tokens
 from agentgym_envs.server.connection import Admission, Connection
 from agentgym_envs.server.logs import log_config
-from agentgym_envs.server.models import ErrorBody, WorldSeen
+from agentgym_envs.server.models import EnvironmentInfo, ErrorBody
 from agentgym_envs.server.settings import ServeSettings
 from agentgym_envs.util.redaction import redacted, resolved
 
@@ -182,7 +182,7 @@ def _add_retriever(app: FastAPI, spec: str, max_queries: int, held: ExitStack) -
     app.include_router(retrieval_router(retriever, max_queries), responses=errors)
 
 
-def offer(worlds: Sequence[WorldSeen], retriever: str | None) -> str:
+def offer(worlds: Sequence[EnvironmentInfo], retriever: str | None) -> str:
     """Return one line that lists the environments and how to install the missing ones."""
     installed = [world["id"] for world in worlds if world["installed"]]
     search = [] if retriever is None else [f"/retrieve from {redacted(retriever)}"]

@@ -49,7 +49,7 @@ class Sessions:
         self.settings = settings
         self.catalog = Catalog(settings.world, settings.option)
         self.closing = False
-        self.metrics = Metrics(self.__len__, lambda: sum(worker["alive"] for worker in self.workers.seen()))
+        self.metrics = Metrics(self.__len__, lambda: sum(worker["alive"] for worker in self.workers.list_workers()))
         self.workers = Workers(settings.workers, self.metrics.restarts.inc)
         self._clock = clock
         self._sessions: dict[str, Session] = {}

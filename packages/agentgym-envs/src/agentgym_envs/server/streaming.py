@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from agentgym_envs.server.errors import Refusal
-from agentgym_envs.server.models import Line, ResetOf, StepOf
+from agentgym_envs.server.models import BatchLine, SessionReset, SessionStep
 from agentgym_envs.server.session_types import CallRecord, Session
 from agentgym_envs.server.sessions import Sessions
 from agentgym_envs.server.wire import written
@@ -53,7 +53,7 @@ class Stream(Response):
         await send_if_connected({"type": "http.response.body", "body": b""})
 
 
-async def lines(sessions: Sessions, calls: Sequence[ResetOf | StepOf]) -> AsyncIterator[bytes]:
+async def lines(sessions: Sessions, calls: Sequence[SessionReset | SessionStep]) -> AsyncIterator[bytes]:
     """Start `calls` and yield their result lines in chunks, in order of completion."""
     ready: list[bytes] = []
     event = asyncio.Event()
@@ -120,5 +120,5 @@ def _line(index: int, session: Session, record: CallRecord) -> bytes:
 
 
 def _error_line(index: int, session: str, refusal: Refusal) -> bytes:
-    line: Line = {"index": index, "session": session, "status": refusal.status, **refusal.body}
+    line: BatchLine = {"index": index, "session": session, "status": refusal.status, **refusal.body}
     return written(line) + b"\n"

@@ -15,7 +15,7 @@ from typing import Protocol
 from agentgym_envs.pool import WorldSpec
 from agentgym_envs.pool.backends import default_backend, open_slot
 from agentgym_envs.pool.slots import Slot
-from agentgym_envs.server.models import WorkerSeen
+from agentgym_envs.server.models import WorkerInfo
 
 
 class WorkerProcess(Protocol):
@@ -110,7 +110,7 @@ class Workers:
                 self._workers[index] = Worker(_start_process())
                 self._restarted()
 
-    def seen(self) -> list[WorkerSeen]:
+    def list_workers(self) -> list[WorkerInfo]:
         """Return the state of each worker."""
         return [
             {"pid": worker.process.pid, "alive": worker.process.alive, "sessions": worker.sessions}

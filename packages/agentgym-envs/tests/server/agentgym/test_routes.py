@@ -1,4 +1,4 @@
-"""AgentGym's protocol, spoken by stand-ins for its clients: whole episodes, and what they must not miss."""
+"""Tests of AgentGym's protocol with stand-ins for its clients: complete episodes, and errors that clients must see."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def http(app: FastAPI) -> Iterator[TestClient]:
         yield client
 
 
-def played(client: Client, task: str, place: int, most: int = 100, **options: Any) -> list[float]:
-    """The rewards of an episode by the oracle of a local world, which must see the same all the way to the end."""
+def play(client: Client, task: str, index: int, max_turns: int = 100, **options: Any) -> list[float]:
+    """Play an episode with the oracle of a local environment, check that both agree, and return the rewards."""
     local = make(WORLDS[task.partition("/")[0]], **options)
     try:
         first, _ = local.reset(options={"task": task})
-        client.reset(place)
+        client.reset(index)
         assert client.observe().endswith(first)
         rewards: list[float] = []
-        for _ in range(most):
+        for _ in range(max_turns):
             action = text_env(local).oracle()
             observation, _, terminated, truncated, _ = local.step(action)
             turn = client.step(client.reply(action))
@@ -57,61 +57,61 @@ def played(client: Client, task: str, place: int, most: int = 100, **options: An
                 return rewards
     finally:
         local.close()
-    pytest.fail(f"{task} did not end within {most} turns")
+    pytest.fail(f"{task} did not end within {max_turns} turns")
 
 
-def our_task(world: str, split: str, place: int) -> str:
-    local = make(WORLDS[world])
+def task_at(world: str, split: str, index: int) -> str:
+    env = make(WORLDS[world])
     try:
-        return text_env(local).tasks.split(split)[place].id  # pyright: ignore[reportArgumentType]
+        return text_env(env).tasks.split(split)[index].id  # pyright: ignore[reportArgumentType]
     finally:
-        local.close()
+        env.close()
 
 
-def test_textcraft_is_played_by_places_in_our_splits(http: TestClient) -> None:
+def test_textcraft_is_played_by_index_within_a_split(http: TestClient) -> None:
     client = CLIENTS["textcraft"](http, "/compat/textcraft/test")
     assert client.observe().startswith("Crafting commands:")
-    for place in (0, 17):
-        rewards = played(client, our_task("textcraft", "test", place), place)
+    for index in (0, 17):
+        rewards = play(client, task_at("textcraft", "test", index), index)
         assert rewards[-1] == sum(rewards) == 1
     assert client.step(client.reply("inventory")) == (client.observe(), 0, True)
     assert client.close() is True
 
 
-def test_babyai_is_played_by_the_agentgyms_numbers(http: TestClient) -> None:
+def test_babyai_is_played_by_agentgyms_numbers(http: TestClient) -> None:
     client = CLIENTS["babyai"](http, "/compat/babyai")
     for number in (0, 16, 3, 459):
-        scores = played(client, task_id(f"babyai_{number}"), number, time_discount=True)
+        scores = play(client, task_id(f"babyai_{number}"), number, time_discount=True)
         assert set(scores[:-1]) <= {0}
-        assert 0.5 < scores[-1] < 1  # Minigrid's, which pays for being quick
+        assert 0.5 < scores[-1] < 1  # Minigrid's score, which decreases with the number of steps
     assert client.step(client.reply("turn left")) == (client.observe(), scores[-1], True)
 
 
-def test_after_the_end_nothing_is_paid(http: TestClient) -> None:
+def test_steps_after_the_end_have_no_reward(http: TestClient) -> None:
     client = CLIENTS["babyai"](http, "/compat/babyai/test")
-    played(client, our_task("babyai", "test", 5), 5, time_discount=True)
+    play(client, task_at("babyai", "test", 5), 5, time_discount=True)
     last = client.post("step", action="turn left")
     assert last["reward"] == 0 < last["score"] and last["done"] is True
     assert client.get("observation")["observation"] == last["observation"]
 
 
 @pytest.mark.long
-def test_sciworld_is_played_by_the_agentgyms_numbers(http: TestClient, requires_world: Callable[[str], None]) -> None:
+def test_sciworld_is_played_by_agentgyms_numbers(http: TestClient, requires_world: Callable[[str], None]) -> None:
     requires_world(WORLDS["sciworld"])
     client = CLIENTS["sciworld"](http, "/compat/sciworld")
-    number = 4_633  # a short one
-    scores = played(client, task_id(f"sciworld_{number}"), number)
+    number = 4_633  # a short task
+    scores = play(client, task_id(f"sciworld_{number}"), number)
     assert scores == sorted(scores) and scores[-1] == 100
-    answer = client.reset(0)
-    assert (answer["task_name"], answer["var_num"]) == ("boil", 0)
-    assert answer["task_description"].startswith("Your task is to boil")
+    fields = client.reset(0)
+    assert (fields["task_name"], fields["var_num"]) == ("boil", 0)
+    assert fields["task_description"].startswith("Your task is to boil")
     client.close()
 
 
 @pytest.mark.long
-def test_searchqa_is_played_by_places_in_our_splits(http: TestClient) -> None:
+def test_searchqa_is_played_by_index_within_a_split(http: TestClient) -> None:
     client = CLIENTS["searchqa"](http, "/compat/searchqa/test")
-    rewards = played(client, our_task("searchqa", "test", 3), 3)
+    rewards = play(client, task_at("searchqa", "test", 3), 3)
     assert rewards[-1] == sum(rewards) == 1
     assert "<answer>" in client.observe()
     assert client.step("no action").reward == 0
@@ -119,15 +119,15 @@ def test_searchqa_is_played_by_places_in_our_splits(http: TestClient) -> None:
 
 
 @pytest.mark.long
-def test_webarena_is_played_by_places_in_our_splits(http: TestClient, requires_world: Callable[[str], None]) -> None:
+def test_webarena_is_played_by_index_within_a_split(http: TestClient, requires_world: Callable[[str], None]) -> None:
     requires_world(WORLDS["webarena"])
     client = CLIENTS["webarena"](http, "/compat/webarena/train")
-    rewards = played(client, our_task("webarena", "train", 0), 0)
+    rewards = play(client, task_at("webarena", "train", 0), 0)
     assert rewards[-1] == sum(rewards) == 1
     assert client.close() == {"closed": "closed"}
 
 
-def test_a_number_is_never_used_again(http: TestClient) -> None:
+def test_environment_numbers_are_not_reused(http: TestClient) -> None:
     first, second = (CLIENTS["babyai"](http, "/compat/babyai") for _ in range(2))
     first.close()
     assert CLIENTS["babyai"](http, "/compat/babyai").env_id == second.env_id + 1 == first.env_id + 2
@@ -136,7 +136,7 @@ def test_a_number_is_never_used_again(http: TestClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("base", "place", "said"),
+    ("base", "index", "message"),
     [
         ("/compat/babyai", 15, "OpenDoorsOrderN4Debug"),
         ("/compat/babyai", 40 * 512, "seed 512"),
@@ -145,21 +145,21 @@ def test_a_number_is_never_used_again(http: TestClient) -> None:
         ("/compat/textcraft/train", 10**6, "There is no task 1000000 in the split train"),
     ],
 )
-def test_a_task_that_we_have_not_fails_loudly(http: TestClient, base: str, place: int, said: str) -> None:
+def test_missing_task_is_an_error(http: TestClient, base: str, index: int, message: str) -> None:
     client = CLIENTS[base.split("/")[2]](http, base)
-    with pytest.raises(AssertionError, match=said):
-        client.reset(place)
-    assert http.post(f"{base}/reset", json={"id": client.env_id, "data_idx": place}).status_code == 404
+    with pytest.raises(AssertionError, match=message):
+        client.reset(index)
+    assert http.post(f"{base}/reset", json={"id": client.env_id, "data_idx": index}).status_code == 404
 
 
-def test_textcrafts_own_numbers_are_refused_at_once(app: FastAPI, http: TestClient) -> None:
+def test_agentgyms_numbers_of_textcraft_are_refused_at_creation(app: FastAPI, http: TestClient) -> None:
     before = len(app.state.sessions)
     with pytest.raises(RuntimeError, match="/compat/textcraft/train"):
         CLIENTS["textcraft"](http, "/compat/textcraft")
     assert len(app.state.sessions) == before
 
 
-def test_webarenas_own_numbers_want_the_real_sites(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agentgyms_numbers_of_webarena_need_the_real_sites(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     for site in ("SHOPPING", "SHOPPING_ADMIN", "REDDIT", "GITLAB", "MAP", "WIKIPEDIA", "HOMEPAGE"):
         monkeypatch.delenv(site, raising=False)
         monkeypatch.delenv(f"WA_{site}", raising=False)
@@ -181,85 +181,85 @@ def test_webarenas_own_numbers_want_the_real_sites(http: TestClient, monkeypatch
         ("POST", "/compat/babyai/close", {"id": 99_999}, 404),
     ],
 )
-def test_what_is_not_there_is_no_200(http: TestClient, method: str, path: str, body: Any, status: int) -> None:
-    answer = http.request(method, path, json=body)
-    assert answer.status_code == status
-    assert set(answer.json()["error"]) == {"type", "message"}
+def test_invalid_requests_have_error_statuses(http: TestClient, method: str, path: str, body: Any, status: int) -> None:
+    response = http.request(method, path, json=body)
+    assert response.status_code == status
+    assert set(response.json()["error"]) == {"type", "message"}
 
 
-def test_a_reset_without_a_number_is_refused(http: TestClient) -> None:
+def test_reset_without_a_number_is_refused(http: TestClient) -> None:
     environment = http.post("/compat/babyai/create").json()["id"]
     assert http.post("/compat/babyai/reset", json={"id": environment}).status_code == 422
     http.post("/compat/babyai/close", json={"id": environment})
 
 
-def test_nothing_is_played_before_a_reset(http: TestClient) -> None:
+def test_step_and_observation_need_a_reset(http: TestClient) -> None:
     client = CLIENTS["babyai"](http, "/compat/babyai")
-    for answer in (
+    for response in (
         http.post("/compat/babyai/step", json={"id": client.env_id, "action": "turn left"}),
         http.get(f"/compat/babyai/observation?id={client.env_id}"),
     ):
-        assert (answer.status_code, answer.json()["error"]["type"]) == (409, "reset_needed")
-    wanted = http.post("/compat/babyai/step", json={"id": client.env_id})
-    assert wanted.status_code == 422 and "action" in wanted.json()["error"]["message"]
+        assert (response.status_code, response.json()["error"]["type"]) == (409, "reset_needed")
+    response = http.post("/compat/babyai/step", json={"id": client.env_id})
+    assert response.status_code == 422 and "action" in response.json()["error"]["message"]
 
 
-def test_a_broken_world_is_no_score(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_fault_is_an_error_and_not_a_score(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     client = CLIENTS["textcraft"](http, "/compat/textcraft/train")
 
-    def broken(self: object, action: str) -> None:
+    def fail(self: object, action: str) -> None:
         raise EnvFault("The crafting table burned down.")
 
-    monkeypatch.setattr(TextCraftWorld, "_act", broken)
+    monkeypatch.setattr(TextCraftWorld, "_act", fail)
     with pytest.raises(AssertionError, match="burned down"):
         client.step(client.reply("inventory"))
     assert http.post("/compat/textcraft/step", json={"id": client.env_id, "action": "inventory"}).status_code == 502
 
 
-def test_a_base_url_answers(http: TestClient) -> None:
+def test_base_urls_respond_with_ok(http: TestClient) -> None:
     assert http.get("/compat/sciworld/").json() == http.get("/compat/sciworld/train/").json() == "ok"
     assert not [path for path in http.get("/openapi.json").json()["paths"] if "compat" in path]
 
 
-def test_a_lease_that_ran_out_leaves_nothing() -> None:
+def test_expired_lease_leaves_no_session() -> None:
     ticks = count()
 
-    async def story() -> tuple[str, int]:
+    async def scenario() -> tuple[str, int]:
         sessions = Sessions(Settings(lease=100.0), clock=lambda: 1_000.0 * next(ticks))
         await sessions.open()
         environments = Environments(sessions, "textcraft", TextCraft().options)
         environment = await environments.create("train")
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(Refusal) as refusal:
             environments.get(environment.number)
-        left = len(sessions)
+        remaining = len(sessions)
         await sessions.shut(1.0)
-        return refused.value.kind, left
+        return refusal.value.kind, remaining
 
-    assert asyncio.run(story()) == ("unknown_session", 0)
+    assert asyncio.run(scenario()) == ("unknown_session", 0)
 
 
-def test_resets_at_the_same_time_leave_one_world() -> None:
-    """A reset in another numbering may want a world with other options."""
+def test_concurrent_resets_leave_one_session() -> None:
+    """A reset in another numbering may need an environment with other options."""
 
-    class Unhurried(Sessions):
-        async def create(self, *asked: Any, **own: Any) -> Session:
-            made = await super().create(*asked, **own)
-            await asyncio.sleep(0)  # as for a world in a thread or a process
-            return made
+    class SlowSessions(Sessions):
+        async def create(self, *arguments: Any, **options: Any) -> Session:
+            session = await super().create(*arguments, **options)
+            await asyncio.sleep(0)  # as for an environment in a thread or a process
+            return session
 
-    async def story() -> int:
-        sessions = Unhurried(Settings())
+    async def scenario() -> int:
+        sessions = SlowSessions(Settings())
         await sessions.open()
         environments = Environments(
             sessions, "textcraft", lambda numbering, task: {"distractors": 1 if numbering == "test" else 2}
         )
         environment = await environments.create("train")
-        await asyncio.gather(*[environments.reset(environment, "test", place) for place in range(3)])
-        left = len(sessions)
+        await asyncio.gather(*[environments.reset(environment, "test", index) for index in range(3)])
+        remaining = len(sessions)
         await sessions.shut(1.0)
-        return left
+        return remaining
 
-    assert asyncio.run(story()) == 1
+    assert asyncio.run(scenario()) == 1
 
 
 @pytest.mark.parametrize(
@@ -272,11 +272,11 @@ def test_resets_at_the_same_time_leave_one_world() -> None:
         ("nothing", "nothing"),
     ],
 )
-def test_searchqas_action_is_the_first_tag(reply: str, action: str) -> None:
+def test_searchqa_action_is_the_first_tag(reply: str, action: str) -> None:
     assert SearchQA().action(reply) == action
 
 
-def test_webarenas_action_stands_between_fences() -> None:
+def test_webarena_action_is_between_code_fences() -> None:
     assert WebArena().action("First ```click [3]``` and then ```stop [x]```") == "click [3]"
     for reply in ("click [3]", "```click [3]", ""):
         malformed = WebArena().action(reply)
@@ -284,7 +284,7 @@ def test_webarenas_action_stands_between_fences() -> None:
 
 
 @given(st.lists(st.sampled_from(["<search>", "</search>", "<answer>", "</answer>", "```", "a", " "]), max_size=12))
-def test_every_reply_has_an_action(parts: list[str]) -> None:
+def test_every_reply_contains_its_action(parts: list[str]) -> None:
     reply = "".join(parts)
     assert SearchQA().action(reply) in reply
     assert WebArena().action(reply) in reply
@@ -294,15 +294,15 @@ def test_each_kind_of_refusal_is_logged_once(caplog: pytest.LogCaptureFixture) -
     with TestClient(build_app(Settings())) as http:
         for number in (60_000, 60_040):
             environment = http.post("/compat/babyai/create").json()["id"]
-            answer = http.post("/compat/babyai/reset", json={"id": environment, "data_idx": number})
-            assert answer.status_code == 404
+            response = http.post("/compat/babyai/reset", json={"id": environment, "data_idx": number})
+            assert response.status_code == 404
         for name in ("chess%1B", "chess%1B", "go"):
             assert http.post(f"/compat/{name}/create").status_code == 404
         assert http.post("/compat/babyai/reset", json={"id": "x"}).status_code == 422
-        assert http.post("/v1/sessions", json={}).status_code == 422  # whose clients read what is answered
+        assert http.post("/v1/sessions", json={}).status_code == 422  # not logged, since its clients read errors
     first, *others = [record.getMessage() for record in caplog.records if record.name == "agentgym_envs.server.errors"]
     assert first.startswith("/compat/babyai/reset answered 404: AgentGym's task 'babyai_60000' is seed 1500 of ")
-    assert [said.partition(":")[0] for said in others] == [
+    assert [message.partition(":")[0] for message in others] == [
         "/compat/chess?/create answered 404",
         "/compat/go/create answered 404",
         "/compat/babyai/reset answered 422",

@@ -1,4 +1,4 @@
-"""AgentGym's numbers of tasks and our ids: counts and arithmetic as its servers have them, both ways."""
+"""Tests of the conversion between AgentGym's item ids and task ids: counts and arithmetic as in AgentGym's servers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 pytestmark = pytest.mark.quick
 
 
-def tasks_of(world: str) -> list[str]:
-    local = make(WORLDS[world])
+def task_ids_of(world: str) -> list[str]:
+    env = make(WORLDS[world])
     try:
-        return [task_id for split in SPLITS for task_id in text_env(local).tasks.split(split).ids]
+        return [task_id for split in SPLITS for task_id in text_env(env).tasks.split(split).ids]
     finally:
-        local.close()
+        env.close()
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def tasks_of(world: str) -> list[str]:
         ("webarena_763", "webarena/webarena/763"),
     ],
 )
-def test_a_number_is_one_of_our_tasks(item: str, task: str) -> None:
+def test_item_ids_and_task_ids_are_converted(item: str, task: str) -> None:
     assert task_id(item) == task
     assert item_id(task) == item
 
@@ -61,7 +61,7 @@ def test_a_number_is_one_of_our_tasks(item: str, task: str) -> None:
         "textcraft/test/flower_pot",
     ],
 )
-def test_what_is_no_task_of_both_has_no_number(task: str) -> None:
+def test_task_without_an_equivalent_has_no_item_id(task: str) -> None:
     with pytest.raises(KeyError, match=r"no task|no equivalent|isn't in our task set|no fixed number"):
         item_id(task)
 
@@ -70,7 +70,7 @@ def test_what_is_no_task_of_both_has_no_number(task: str) -> None:
     "item",
     [
         "babyai_15",  # a level that is in no task set
-        "babyai_20480",  # a seed beyond our training split
+        "babyai_20480",  # a seed beyond the training split
         "babyai_x",
         "sciworld_4639",
         "searchqa_221328",
@@ -81,7 +81,7 @@ def test_what_is_no_task_of_both_has_no_number(task: str) -> None:
         "",
     ],
 )
-def test_what_we_do_not_have_is_refused(item: str) -> None:
+def test_item_without_an_equivalent_has_no_task_id(item: str) -> None:
     with pytest.raises(KeyError, match="AgentGym"):
         task_id(item)
 
@@ -100,57 +100,57 @@ def test_what_we_do_not_have_is_refused(item: str) -> None:
         "maze/train/1",
     ],
 )
-def test_what_agentgym_does_not_have_is_refused(task: str) -> None:
+def test_task_that_agentgym_lacks_has_no_item_id(task: str) -> None:
     with pytest.raises(KeyError, match="AgentGym"):
         item_id(task)
 
 
-def test_babyai_has_40_levels_of_which_we_have_39() -> None:
+def test_all_babyai_levels_but_one_exist() -> None:
     assert len(set(LEVELS)) == 40
     assert set(LEVELS) - set(all_levels()) == {"OpenDoorsOrderN4Debug"}
 
 
 @given(st.integers(0, 40 * 512 - 1))
-def test_babyais_levels_take_turns(number: int) -> None:
-    seed, place = divmod(number, 40)
-    level = all_levels().get(LEVELS[place])
+def test_babyai_numbers_cycle_through_the_levels(number: int) -> None:
+    seed, index = divmod(number, 40)
+    level = all_levels().get(LEVELS[index])
     if level is None or level.train[seed] is None:
-        with pytest.raises(KeyError, match=f"seed {seed} of {LEVELS[place]}"):
+        with pytest.raises(KeyError, match=f"seed {seed} of {LEVELS[index]}"):
             task_id(f"babyai_{number}")
     else:
-        task = task_set((LEVELS[place],))[task_id(f"babyai_{number}")]
-        assert task.payload == {"level": LEVELS[place], "seed": seed}
+        task = task_set((LEVELS[index],))[task_id(f"babyai_{number}")]
+        assert task.payload == {"level": LEVELS[index], "seed": seed}
         assert item_id(task.id) == f"babyai_{number}"
 
 
 @pytest.mark.parametrize("number", [1, 203, 322, 443])
-def test_a_number_of_babyai_has_the_mission_of_its_level_and_seed(number: int) -> None:
+def test_babyai_item_has_the_mission_of_its_level_and_seed(number: int) -> None:
     with contextlib.redirect_stdout(io.StringIO()):
-        there = gymnasium.make(f"BabyAI-{LEVELS[number % 40]}-v0", disable_env_checker=True)
-        there.reset(seed=number // 40)
-    here = make(WORLDS["babyai"])
-    observation, _ = here.reset(options={"task": task_id(f"babyai_{number}")})
-    mission = there.get_wrapper_attr("mission")
+        minigrid = gymnasium.make(f"BabyAI-{LEVELS[number % 40]}-v0", disable_env_checker=True)
+        minigrid.reset(seed=number // 40)
+    env = make(WORLDS["babyai"])
+    observation, _ = env.reset(options={"task": task_id(f"babyai_{number}")})
+    mission = minigrid.get_wrapper_attr("mission")
     assert observation.startswith(f"Your goal: {mission}\n")
 
 
-def test_sciworld_has_4639_of_which_each_is_ours() -> None:
-    ours = {task_id(f"sciworld_{number}") for number in range(4_639)}
-    assert len(ours) == 4_639
-    assert {item_id(task) for task in ours} == {f"sciworld_{number}" for number in range(4_639)}
+def test_all_4639_sciworld_items_have_task_ids() -> None:
+    task_ids = {task_id(f"sciworld_{number}") for number in range(4_639)}
+    assert len(task_ids) == 4_639
+    assert {item_id(task) for task in task_ids} == {f"sciworld_{number}" for number in range(4_639)}
 
 
 @given(st.sampled_from(list(PUBLISHED)), st.data())
-def test_searchqa_counts_its_sets_through(name: str, data: st.DataObject) -> None:
+def test_searchqa_task_ids_survive_a_round_trip(name: str, data: st.DataObject) -> None:
     position = data.draw(st.integers(0, PUBLISHED[name].test - 1))
     task = f"searchqa/test/{name}/{position}"
     assert task_id(item_id(task)) == task
 
 
 @pytest.mark.parametrize("world", ["babyai", "textcraft"])
-def test_each_of_our_tasks_has_its_own_number_or_none(world: str) -> None:
+def test_item_ids_of_tasks_are_distinct(world: str) -> None:
     items: set[str] = set()
-    for task in (tasks := tasks_of(world)):
+    for task in (tasks := task_ids_of(world)):
         try:
             items.add(item := item_id(task))
         except KeyError:

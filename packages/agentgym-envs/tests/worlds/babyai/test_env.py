@@ -1,3 +1,5 @@
+"""Tests of `BabyAI`: options, rewards, rendering, state keys and imports."""
+
 from __future__ import annotations
 
 import subprocess
@@ -13,22 +15,22 @@ from agentgym_envs.worlds.babyai.expert import Expert
 SMALL = ["GoToRedBallNoDists", "GoToObj", "PickupLoc"]
 
 
-def python(code: str) -> subprocess.CompletedProcess[str]:
+def run_python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.long
-def test_the_contract_holds() -> None:
+def test_contract_holds() -> None:
     check_text_env(make("agentgym/BabyAI-v0"), tasks=6)
 
 
-def test_importing_the_package_imports_no_minigrid() -> None:
-    result = python("import sys, agentgym_envs; print('minigrid' in sys.modules, 'pygame' in sys.modules)")
+def test_package_import_does_not_import_minigrid() -> None:
+    result = run_python("import sys, agentgym_envs; print('minigrid' in sys.modules, 'pygame' in sys.modules)")
     assert result.stdout.split() == ["False", "False"], result.stderr
 
 
-def test_nothing_is_printed() -> None:
-    result = python(
+def test_environment_prints_nothing() -> None:
+    result = run_python(
         "import agentgym_envs\n"
         "env = agentgym_envs.make('agentgym/BabyAI-v0', levels='GoToImpUnlock', render_mode='rgb_array')\n"
         "for seed in range(8): env.reset(seed=seed)\n"
@@ -37,8 +39,8 @@ def test_nothing_is_printed() -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
-def test_without_minigrid_the_command_is_named() -> None:
-    result = python(
+def test_missing_minigrid_names_the_install_command() -> None:
+    result = run_python(
         "import sys; sys.modules['minigrid'] = None\n"
         "import agentgym_envs, gymnasium\n"
         "try: agentgym_envs.make('agentgym/BabyAI-v0')\n"
@@ -47,21 +49,21 @@ def test_without_minigrid_the_command_is_named() -> None:
     assert "uv sync --inexact --package agentgym-envs --extra babyai" in result.stdout, result.stderr
 
 
-def test_levels_are_chosen_by_either_name() -> None:
-    world = BabyAI(levels=["BabyAI-PickupLoc-v0", "GoToRedBall"])
-    assert {task.payload["level"] for task in world.tasks} == {"GoToRedBall", "PickupLoc"}
-    assert world.tasks.test[0].id == "babyai/test/GoToRedBall/1000000"
+def test_levels_accept_short_and_full_names() -> None:
+    env = BabyAI(levels=["BabyAI-PickupLoc-v0", "GoToRedBall"])
+    assert {task.payload["level"] for task in env.tasks} == {"GoToRedBall", "PickupLoc"}
+    assert env.tasks.test[0].id == "babyai/test/GoToRedBall/1000000"
     assert BabyAI(levels="GoToObjS6").tasks.train.ids == BabyAI(levels="BabyAI-GoToObjS6-v1").tasks.train.ids
 
 
-def test_an_unknown_level_is_refused() -> None:
+def test_unknown_level_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"no level 'GoToRedBal'.*Did you mean GoToRedBall"):
         BabyAI(levels=["GoToRedBal"])
     with pytest.raises(ValueError, match="levels is empty"):
         BabyAI(levels=[])
 
 
-def test_success_pays_one_or_minigrids_discounted_reward() -> None:
+def test_success_scores_1_or_minigrids_discounted_reward() -> None:
     scores: dict[bool, float] = {}
     for discount in (False, True):
         env = make("agentgym/BabyAI-v0", levels="GoToObj", time_discount=discount)
@@ -74,38 +76,38 @@ def test_success_pays_one_or_minigrids_discounted_reward() -> None:
         assert scores[discount] == (1 - 0.9 * info["raw"]["moves"] / info["raw"]["max_moves"] if discount else 1.0)
 
 
-def test_the_list_of_actions_can_be_left_out() -> None:
+def test_action_list_can_be_omitted_from_the_text() -> None:
     observation, info = BabyAI(levels=SMALL, available_actions_in_text=False).reset(seed=0)
     assert "Available actions" not in observation
     assert info["available_actions"]
 
 
-def test_pictures() -> None:
+def test_render_returns_an_image_or_text() -> None:
     env = make("agentgym/BabyAI-v0", levels="GoToObj", render_mode="rgb_array")
     env.reset(seed=0)
-    picture = env.render()
-    assert isinstance(picture, np.ndarray)
-    assert picture.dtype == np.uint8
-    assert picture.ndim == 3
+    image = env.render()
+    assert isinstance(image, np.ndarray)
+    assert image.dtype == np.uint8
+    assert image.ndim == 3
     text = make("agentgym/BabyAI-v0", levels="GoToObj", render_mode="ansi")
     observation, _ = text.reset(seed=0)
     assert text.render() == observation
 
 
-@pytest.mark.parametrize(("words", "first"), [(", then ", 0), (" after you ", 1)])
-def test_order_words_stay_in_the_goal_and_say_what_comes_first(words: str, first: int) -> None:
-    world = BabyAI(levels="OpenDoorsOrderN4")
+@pytest.mark.parametrize(("connective", "first"), [(", then ", 0), (" after you ", 1)])
+def test_goal_keeps_the_order_of_subgoals(connective: str, first: int) -> None:
+    env = BabyAI(levels="OpenDoorsOrderN4")
     found = 0
-    for task in world.tasks.train[:30]:
-        goal = world.reset(options={"task": task.id})[0].splitlines()[0].removeprefix("Your goal: ")
-        if words in goal:
-            part = goal.split(words)[first]
-            assert world._simulator.clauses()[0].surface(world._simulator.level) in part
+    for task in env.tasks.train[:30]:
+        goal = env.reset(options={"task": task.id})[0].splitlines()[0].removeprefix("Your goal: ")
+        if connective in goal:
+            part = goal.split(connective)[first]
+            assert env._simulator.clauses()[0].surface(env._simulator.level) in part
             found += 1
     assert found
 
 
-def test_a_used_simulator_is_as_good_as_a_new_one() -> None:
+def test_reused_simulator_matches_a_new_one() -> None:
     used = BabyAI(levels="MiniBossLevel")
     for seed in range(6):
         used.reset(seed=seed)
@@ -116,21 +118,21 @@ def test_a_used_simulator_is_as_good_as_a_new_one() -> None:
             assert [used.step(used.oracle()) for _ in range(5)] == [fresh.step(fresh.oracle()) for _ in range(5)]
 
 
-def test_the_state_key_tells_states_apart_and_not_times() -> None:
-    world = BabyAI(levels="PickupLoc")
-    _, start = world.reset(options={"task": "babyai/train/PickupLoc/0"})
-    keys = [start["state_key"], *(world.step("turn left")[4]["state_key"] for _ in range(4))]
+def test_state_key_depends_on_state_not_time() -> None:
+    env = BabyAI(levels="PickupLoc")
+    _, start = env.reset(options={"task": "babyai/train/PickupLoc/0"})
+    keys = [start["state_key"], *(env.step("turn left")[4]["state_key"] for _ in range(4))]
     assert len(set(keys[:4])) == 4
     assert keys[4] == keys[0]
 
 
-def test_the_state_key_holds_the_progress_of_a_sequence() -> None:
-    world = BabyAI(levels="GoToSeqS5R2")
+def test_state_key_includes_progress_within_a_sequence() -> None:
+    env = BabyAI(levels="GoToSeqS5R2")
     found = 0
-    for task in world.tasks.train[:20]:
-        world.reset(options={"task": task.id})
+    for task in env.tasks.train[:20]:
+        env.reset(options={"task": task.id})
         for _ in range(10):
-            simulator = world._simulator
+            simulator = env._simulator
             instructions = simulator._instructions
             before, done = simulator.state(), vars(instructions).get("a_done")
             if done is False:
@@ -138,27 +140,27 @@ def test_the_state_key_holds_the_progress_of_a_sequence() -> None:
                 assert simulator.state() != before
                 vars(instructions)["a_done"] = done
                 found += 1
-            world.step(world.oracle())
+            env.step(env.oracle())
     assert found
 
 
-def test_closing_twice_is_harmless_and_worlds_are_apart() -> None:
-    one, two = BabyAI(levels=SMALL), BabyAI(levels=SMALL)
+def test_close_twice_works_and_environments_are_independent() -> None:
+    closed, other = BabyAI(levels=SMALL), BabyAI(levels=SMALL)
     task = {"task": "babyai/train/PickupLoc/5"}
-    first, _ = one.reset(options=task)
-    two.reset(options=task)
-    two.step("turn left")
-    assert one.render() is None
-    assert first == two.reset(options=task)[0]
-    one.close()
-    one.close()
-    assert two.step("turn left")[4]["valid"]
-    assert one.reset(options=task)[0] == first
+    first, _ = closed.reset(options=task)
+    other.reset(options=task)
+    other.step("turn left")
+    assert closed.render() is None
+    assert first == other.reset(options=task)[0]
+    closed.close()
+    closed.close()
+    assert other.step("turn left")[4]["valid"]
+    assert closed.reset(options=task)[0] == first
 
 
-def test_the_expert_names_what_it_does_not_know() -> None:
-    world = BabyAI(levels="GoToObj")
-    world.reset(seed=0)
-    world._simulator.clauses = lambda: [object()]  # type: ignore[method-assign,return-value]
+def test_expert_rejects_an_unsupported_instruction() -> None:
+    env = BabyAI(levels="GoToObj")
+    env.reset(seed=0)
+    env._simulator.clauses = lambda: [object()]  # type: ignore[method-assign,return-value]
     with pytest.raises(NotImplementedError, match="doesn't support Minigrid's object"):
-        Expert(world._simulator, world._view, world._menu, world._seen).intent()
+        Expert(env._simulator, env._view, env._menu, env._seen).intent()

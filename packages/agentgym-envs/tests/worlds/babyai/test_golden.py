@@ -1,5 +1,7 @@
-"""Games to read. They change only on purpose;
-run this file with the folder above on `PYTHONPATH` to write `golden.txt` anew."""
+"""Tests of BabyAI's golden transcripts, which only change on purpose.
+
+To rewrite `golden.txt`, run this file with `packages/agentgym-envs/tests` on `PYTHONPATH`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from pathlib import Path
 from golden_transcripts import transcript
 
 GOLDEN = Path(__file__).parent / "golden.txt"
-GAMES = {
+SCRIPTS = {
     "babyai/test/GoToRedBall/1000000": [
         "go to red ball 1",
         "turn right",
@@ -34,21 +36,21 @@ GAMES = {
         "toggle and go through yellow locked door 1",
     ],
 }
-"""Actions of a person who errs; the oracle brings each game to its end."""
-ORACLES = [
+"""Actions with mistakes, by task; the oracle finishes each episode."""
+ORACLE_TASKS = [
     "babyai/test/PutNextLocal/1000001",
     "babyai/test/GoToSeqS5R2/1000003",
     "babyai/test/OpenDoorsOrderN2/1000002",
 ]
 
 
-def played() -> str:
-    return transcript("agentgym/BabyAI-v0", {**GAMES, **dict.fromkeys(ORACLES, ())})
+def golden_text() -> str:
+    return transcript("agentgym/BabyAI-v0", {**SCRIPTS, **dict.fromkeys(ORACLE_TASKS, ())})
 
 
-def test_the_golden_games() -> None:
-    assert played() == GOLDEN.read_text(encoding="utf-8")
+def test_transcripts_match_the_golden_file() -> None:
+    assert golden_text() == GOLDEN.read_text(encoding="utf-8")
 
 
 if __name__ == "__main__":
-    GOLDEN.write_text(played(), encoding="utf-8")
+    GOLDEN.write_text(golden_text(), encoding="utf-8")

@@ -1,3 +1,5 @@
+"""Tests of `View`: visible cells, paths, and the numbering of objects."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -10,8 +12,8 @@ pytestmark = pytest.mark.quick
 LEVELS = ["BabyAI-GoToRedBall-v0", "BabyAI-BossLevel-v0", "BabyAI-GoToOpen-v0", "BabyAI-KeyCorridorS3R3-v0"]
 
 
-def minigrids_cells(simulator: Simulator) -> set[tuple[int, int]]:
-    """What Minigrid's own mask of the window shows, on the grid."""
+def minigrid_visible_cells(simulator: Simulator) -> set[tuple[int, int]]:
+    """Return the grid cells that Minigrid's own visibility mask shows."""
     _, mask = simulator.level.gen_obs_grid()
     (x, y), (fx, fy) = simulator.position, AHEAD[simulator.level.agent_dir]
     window = ((6 - row, column - 3) for column, row in zip(*np.nonzero(mask), strict=True))
@@ -19,21 +21,21 @@ def minigrids_cells(simulator: Simulator) -> set[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_we_see_what_minigrid_sees(level: str) -> None:
+def test_visible_cells_match_minigrid(level: str) -> None:
     simulator, rng = Simulator(level), np.random.default_rng(7)
     for seed in range(5):
         simulator.reset(seed)
         for _ in range(60):
             view = View(simulator)
             assert len(view.cells) == len(set(view.cells))
-            assert set(view.cells) == minigrids_cells(simulator)
+            assert set(view.cells) == minigrid_visible_cells(simulator)
             if not simulator.do(Move(int(rng.integers(6)))):
                 break
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_path_ends_before_its_thing(level: str) -> None:
-    simulator, walked = Simulator(level), 0
+def test_path_ends_facing_the_object(level: str) -> None:
+    simulator, paths_walked = Simulator(level), 0
     for seed in range(20):
         simulator.reset(seed)
         view = View(simulator)
@@ -46,11 +48,11 @@ def test_a_path_ends_before_its_thing(level: str) -> None:
             for move in view.path(thing):
                 simulator.do(move)
             assert simulator.ahead == thing.cell
-            walked += 1
-    assert walked > 20
+            paths_walked += 1
+    assert paths_walked > 20
 
 
-def test_things_are_numbered_from_the_nearest() -> None:
+def test_objects_are_numbered_by_distance() -> None:
     simulator = Simulator("BabyAI-GoToLocal-v0")
     for seed in range(40):
         simulator.reset(seed)

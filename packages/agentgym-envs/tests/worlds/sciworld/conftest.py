@@ -9,8 +9,8 @@ from agentgym_envs.worlds.sciworld.simulator import find_jar
 
 
 @pytest.fixture(scope="package", autouse=True)
-def kept_jvm() -> Iterator[None]:
-    """Keeps the JVM of worlds with the usual patience up from one test to the next."""
+def shared_jvm() -> Iterator[None]:
+    """Keep a JVM running between tests, for environments with the default timeout."""
     jvm = jvm_pool.enter(JvmSpec(find_jar(), 60.0), 1)
     yield
     jvm_pool.leave(jvm)

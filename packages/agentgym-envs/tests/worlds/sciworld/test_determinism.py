@@ -1,4 +1,4 @@
-"""The same game is the same to the byte: alone, among others in one JVM, in another JVM, in another process."""
+"""Tests that an episode is byte-identical alone, next to others in one JVM, in another JVM, and in another process."""
 
 from __future__ import annotations
 
@@ -13,85 +13,85 @@ from agentgym_envs.worlds.sciworld.env import SciWorld
 from agentgym_envs.worlds.sciworld.tasks import kinds
 from share import share
 
-Game = tuple[str, list[str]]
-Said = list[Any]
+Episode = tuple[str, list[str]]
+Transcript = list[Any]
 
 
-def game(name: str, turns: int) -> Game:
-    """The oracle's first actions of the first test variation, with some of a wanderer's before them."""
+def make_episode(name: str, turns: int) -> Episode:
+    """Return the first test variation of a task, some aimless actions, and the oracle's first actions after them."""
     task = f"sciworld/test/{name}/{kinds()[name].variations('test')[0]}"
-    world = SciWorld()
-    world.reset(options={"task": task})
+    env = SciWorld()
+    env.reset(options={"task": task})
     actions = ["look around", "open door", "0", "inventory"]
     over = False
     for action in actions:
-        world.step(action)
+        env.step(action)
     while not over and len(actions) < turns:
-        actions.append(world.oracle())
-        over = world.step(actions[-1])[2]
-    world.close()
+        actions.append(env.oracle())
+        over = env.step(actions[-1])[2]
+    env.close()
     return task, actions
 
 
-def moves(world: SciWorld, played: Game) -> Iterator[Any]:
-    task, actions = played
-    yield world.reset(options={"task": task})
+def replay(env: SciWorld, episode: Episode) -> Iterator[Any]:
+    task, actions = episode
+    yield env.reset(options={"task": task})
     for action in actions:
-        yield world.step(action)
+        yield env.step(action)
 
 
-def alone(played: Game, **options: Any) -> Said:
-    world = SciWorld(**options)
-    said = list(moves(world, played))
-    world.close()
-    return said
+def play_alone(episode: Episode, **options: Any) -> Transcript:
+    env = SciWorld(**options)
+    transcript = list(replay(env, episode))
+    env.close()
+    return transcript
 
 
-def together(games: Sequence[Game], **options: Any) -> list[Said]:
-    worlds = [SciWorld(**options) for _ in games]
-    said: list[Said] = [[] for _ in games]
-    rounds = [moves(world, played) for world, played in zip(worlds, games, strict=True)]
-    while any(at := [next(one, None) for one in rounds]):
-        for transcript, move in zip(said, at, strict=True):
-            transcript.extend([move] if move else [])
-    for world in worlds:
-        world.close()
-    return said
+def play_interleaved(episodes: Sequence[Episode], **options: Any) -> list[Transcript]:
+    envs = [SciWorld(**options) for _ in episodes]
+    transcripts: list[Transcript] = [[] for _ in episodes]
+    replays = [replay(env, episode) for env, episode in zip(envs, episodes, strict=True)]
+    while any(results := [next(steps, None) for steps in replays]):
+        for transcript, result in zip(transcripts, results, strict=True):
+            transcript.extend([result] if result else [])
+    for env in envs:
+        env.close()
+    return transcripts
 
 
-def in_a_subprocess(games: Sequence[Game]) -> list[Said]:
+def play_in_subprocess(episodes: Sequence[Episode]) -> list[Transcript]:
     code = (
         "import json, sys\nfrom agentgym_envs.worlds.sciworld.env import SciWorld\nworld = SciWorld()\n"
         "print(json.dumps([[world.reset(options={'task': t}), *map(world.step, a)] for t, a in json.load(sys.stdin)]))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], input=json.dumps(games), capture_output=True, text=True, check=True
+    process = subprocess.run(
+        [sys.executable, "-c", code], input=json.dumps(episodes), capture_output=True, text=True, check=True
     )
-    return json.loads(done.stdout)
+    return json.loads(process.stdout)
 
 
-def compare(names: Sequence[str], turns: int, *, jvms: Sequence[int]) -> None:
-    games = [game(name, turns) for name in names]
-    expected = [alone(played, patience=58.0) for played in games]  # each has a JVM for itself
-    for most in jvms:
-        assert together(games[::-1], jvms=most) == expected[::-1]
-    assert in_a_subprocess(games) == json.loads(json.dumps(expected))
-
-
-@pytest.mark.long
-def test_all_tasks_are_the_same_everywhere() -> None:
-    compare(share(list(kinds()), 15), 12, jvms=[1, 2])
+def check_episodes(names: Sequence[str], turns: int, *, jvms: Sequence[int]) -> None:
+    episodes = [make_episode(name, turns) for name in names]
+    expected = [play_alone(episode, patience=58.0) for episode in episodes]  # each in its own JVM
+    for jvm_count in jvms:
+        assert play_interleaved(episodes[::-1], jvms=jvm_count) == expected[::-1]
+    assert play_in_subprocess(episodes) == json.loads(json.dumps(expected))
 
 
 @pytest.mark.long
-def test_games_that_draw_lots_while_they_are_played_have_a_jvm_of_their_own() -> None:
-    worlds = [SciWorld() for _ in range(4)]
-    for world, name in zip(worlds, ("boil", "melt", "grow-fruit", "grow-fruit"), strict=True):
-        world.reset(options={"task": f"sciworld/test/{name}/{kinds()[name].variations('test')[0]}"})
-    boil, melt, *fruit = (world.jvm_pid for world in worlds)
+def test_episodes_are_identical_in_all_jvms_and_processes() -> None:
+    check_episodes(share(list(kinds()), 15), 12, jvms=[1, 2])
+
+
+@pytest.mark.long
+def test_random_episodes_get_a_jvm_of_their_own() -> None:
+    envs = [SciWorld() for _ in range(4)]
+    for env, name in zip(envs, ("boil", "melt", "grow-fruit", "grow-fruit"), strict=True):
+        env.reset(options={"task": f"sciworld/test/{name}/{kinds()[name].variations('test')[0]}"})
+    boil, melt, *fruit = (env.jvm_pid for env in envs)
     assert boil == melt
     assert len({boil, *fruit}) == 3
-    worlds[2].reset(options={"task": "sciworld/test/boil/21"})
-    assert worlds[2].jvm_pid == boil
-    for world in worlds:
-        world.close()
+    envs[2].reset(options={"task": "sciworld/test/boil/21"})
+    assert envs[2].jvm_pid == boil
+    for env in envs:
+        env.close()

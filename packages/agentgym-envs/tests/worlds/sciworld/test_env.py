@@ -1,3 +1,5 @@
+"""Tests of `SciWorld`: actions, rewards, options, state keys, the oracle and imports."""
+
 from __future__ import annotations
 
 import re
@@ -30,39 +32,39 @@ WORDS = [
 BOIL = "sciworld/train/boil/0"
 
 
-def begun(task: str = BOIL, **options: object) -> SciWorld:
-    world = SciWorld(**options)  # pyright: ignore[reportArgumentType]
-    world.reset(seed=0, options={"task": task})
-    return world
+def start_env(task: str = BOIL, **options: object) -> SciWorld:
+    env = SciWorld(**options)  # pyright: ignore[reportArgumentType]
+    env.reset(seed=0, options={"task": task})
+    return env
 
 
 @pytest.mark.long
-def test_the_scene_is_what_look_around_and_inventory_would_say() -> None:
-    world = begun(simplifications="teleportAction")
-    world.step("teleport to kitchen")
-    world.step("pick up thermometer")
-    room, bag, goals = world.scene()["parts"]
-    assert (room["title"], bag["title"], goals["title"]) == ("Room", "Inventory", "Subgoals")
-    assert room["text"] == world.step("look around")[0]
-    assert bag["text"] == world.step("inventory")[0]
-    assert "thermometer" in bag["text"]
-    first, second, third, below, *rest = goals["text"].splitlines()
-    assert (first, below) == ("☐ focus on substance", "Optional:")
+def test_scene_matches_look_around_inventory_and_goals() -> None:
+    env = start_env(simplifications="teleportAction")
+    env.step("teleport to kitchen")
+    env.step("pick up thermometer")
+    room, inventory, goals = env.scene()["parts"]
+    assert (room["title"], inventory["title"], goals["title"]) == ("Room", "Inventory", "Subgoals")
+    assert room["text"] == env.step("look around")[0]
+    assert inventory["text"] == env.step("inventory")[0]
+    assert "thermometer" in inventory["text"]
+    first, second, third, heading, *rest = goals["text"].splitlines()
+    assert (first, heading) == ("☐ focus on substance", "Optional:")
     assert [line[0] for line in (second, third, *rest)] == ["☐"] * (2 + len(rest))
-    world = begun("sciworld/train/find-animal/0")
-    before = world.scene()["parts"][2]["text"]
-    while (now := world.scene()["parts"][2]["text"]) == before:
-        world.step(world.oracle())
+    env = start_env("sciworld/train/find-animal/0")
+    before = env.scene()["parts"][2]["text"]
+    while (now := env.scene()["parts"][2]["text"]) == before:
+        env.step(env.oracle())
     assert now.count("☑") == before.count("☑") + 1
 
 
-def key(world: SciWorld, *actions: str) -> str:
+def state_key(env: SciWorld, *actions: str) -> str:
     for action in actions:
-        info = world.step(action)[-1]
+        info = env.step(action)[-1]
     return info["state_key"]
 
 
-def test_the_first_observation_is_the_task_and_a_look_around() -> None:
+def test_first_observation_has_the_task_and_a_look_around() -> None:
     observation, info = SciWorld().reset(options={"task": BOIL})
     task, room, *_ = observation.splitlines()
     assert task.startswith("Your task is to boil water.")
@@ -71,59 +73,59 @@ def test_the_first_observation_is_the_task_and_a_look_around() -> None:
     assert info["available_actions"] is None
 
 
-def test_what_is_not_understood_is_answered_with_what_would_be() -> None:
-    world = begun()
-    observation, reward, terminated, _, info = world.step("fly to the moon")
+def test_unknown_action_lists_the_known_actions() -> None:
+    env = start_env()
+    observation, reward, terminated, _, info = env.step("fly to the moon")
     assert observation.startswith("No known action matches that input. Actions: look around,")
     assert (reward, terminated, info["valid"], info["raw"]["moves"]) == (0, False, False, 0)
 
 
-def test_what_is_understood_and_refused_is_valid() -> None:
-    observation, *_, info = begun().step("go to kitchen")
+def test_understood_but_refused_action_is_valid() -> None:
+    observation, *_, info = start_env().step("go to kitchen")
     assert observation == "The door is not open."
     assert info["valid"]
 
 
-def test_the_instructions_know_every_action_of_scienceworld() -> None:
-    world = begun()
-    listed = world.step("help")[0].splitlines()[1:]
-    assert len(listed) > 20
-    for action in listed:
+def test_instructions_list_every_scienceworld_action() -> None:
+    env = start_env()
+    actions = env.step("help")[0].splitlines()[1:]
+    assert len(actions) > 20
+    for action in actions:
         verb = action.strip().partition(" OBJ")[0]
-        assert re.search(rf"\b{verb}\b", world.instructions), verb
+        assert re.search(rf"\b{verb}\b", env.instructions), verb
 
 
-def test_an_ambiguous_action_is_settled_by_a_number() -> None:
-    world = begun()
-    before = key(world, "look around")
-    question, *_, info = world.step("open door")
+def test_number_resolves_an_ambiguous_action() -> None:
+    env = start_env()
+    before = state_key(env, "look around")
+    question, *_, info = env.step("open door")
     assert question.startswith("Ambiguous request")
     assert info["valid"]
     assert info["state_key"] != before
     assert re.search(r"^0:\topen door between", question, re.MULTILINE)
-    answer, *_, info = world.step("0")
+    answer, *_, info = env.step("0")
     assert answer == "The door is now open."
     assert info["valid"]
 
 
 @pytest.mark.parametrize("wrong", ["99", "9" * 4000, "", "look around", "-1"])
-def test_any_other_answer_cancels_it(wrong: str) -> None:
-    world = begun()
-    before = key(world, "look around")
-    world.step("open door")
-    observation, *_, info = world.step(wrong)
+def test_other_replies_cancel_an_ambiguous_action(wrong: str) -> None:
+    env = start_env()
+    before = state_key(env, "look around")
+    env.step("open door")
+    observation, *_, info = env.step(wrong)
     assert observation.startswith("That is not one of the numbers")
     assert not info["valid"]
     assert info["state_key"] == before
-    assert world.step("look around")[0].startswith("This room is called the hallway")
+    assert env.step("look around")[0].startswith("This room is called the hallway")
 
 
-def test_rewards_are_the_increments_of_scienceworlds_score() -> None:
-    world = begun("sciworld/test/find-non-living-thing/225")
+def test_rewards_are_increments_of_scienceworlds_score() -> None:
+    env = start_env("sciworld/test/find-non-living-thing/225")
     scores: list[int] = []
     total, over, info = 0.0, False, {}
     while not over:
-        _, reward, over, _, info = world.step(world.oracle())
+        _, reward, over, _, info = env.step(env.oracle())
         total += float(reward)
         scores.append(info["raw"]["score"])
         assert total == pytest.approx(info["score"]) == scores[-1] / 100
@@ -133,24 +135,24 @@ def test_rewards_are_the_increments_of_scienceworlds_score() -> None:
     assert scores[-1] == 100
 
 
-def test_a_wrong_focus_ends_the_episode_with_nothing() -> None:
-    world = begun()
+def test_wrong_focus_ends_the_episode_with_score_0() -> None:
+    env = start_env()
     total = 0.0
     while total == 0:
-        total += float(world.step(world.oracle())[1])
-    _, reward, terminated, truncated, info = world.step("focus on agent")
+        total += float(env.step(env.oracle())[1])
+    _, reward, terminated, truncated, info = env.step("focus on agent")
     assert (terminated, truncated, info["success"], info["score"]) == (True, False, False, 0.0)
     assert info["raw"]["score"] == -100
     assert total > 0
     assert total + float(reward) == 0
-    assert world.step("look around")[1] == 0
+    assert env.step("look around")[1] == 0
 
 
 def test_available_actions_are_listed_on_request() -> None:
-    world = begun(valid_actions=True)
-    listed = world.step("look around")[-1]["available_actions"]
-    assert {"open door to kitchen", "look around"} <= set(listed)
-    assert world.step("open door")[-1]["available_actions"][0] == "0"
+    env = start_env(valid_actions=True)
+    actions = env.step("look around")[-1]["available_actions"]
+    assert {"open door to kitchen", "look around"} <= set(actions)
+    assert env.step("open door")[-1]["available_actions"][0] == "0"
 
 
 @pytest.mark.parametrize(
@@ -161,69 +163,69 @@ def test_available_actions_are_listed_on_request() -> None:
         ("easy", "teleport to greenhouse", "You teleport to the greenhouse."),
     ],
 )
-def test_simplifications_make_it_simpler(simplification: str, action: str, answer: str) -> None:
-    assert begun(simplifications=simplification).step(action)[0] == answer
-    assert begun().step(action)[0] != answer
+def test_simplifications_allow_easier_actions(simplification: str, action: str, answer: str) -> None:
+    assert start_env(simplifications=simplification).step(action)[0] == answer
+    assert start_env().step(action)[0] != answer
 
 
-def test_simplifications_reach_containers_and_circuits() -> None:
-    look = {name: begun(simplifications=name) for name in ("", "openContainers", "noElectricalAction")}
-    for world in look.values():
-        world.step("open door to kitchen")
-        world.step("go to kitchen")
-    assert "The fridge door is closed" in look[""].step("look around")[0]
-    assert "The fridge door is open" in look["openContainers"].step("look around")[0]
-    assert "connect" not in look["noElectricalAction"].step("help")[0]
-    assert "connect" in look[""].step("help")[0]
+def test_simplifications_affect_containers_and_circuits() -> None:
+    envs = {name: start_env(simplifications=name) for name in ("", "openContainers", "noElectricalAction")}
+    for env in envs.values():
+        env.step("open door to kitchen")
+        env.step("go to kitchen")
+    assert "The fridge door is closed" in envs[""].step("look around")[0]
+    assert "The fridge door is open" in envs["openContainers"].step("look around")[0]
+    assert "connect" not in envs["noElectricalAction"].step("help")[0]
+    assert "connect" in envs[""].step("help")[0]
 
 
-def test_the_state_key_is_that_of_what_can_be_seen() -> None:
-    here, there = begun(), begun()
-    start = key(here, "look around")
-    assert key(there, "look around", "xyzzy", "look around") == start
-    opened = key(here, "open door to kitchen")
-    assert opened != start
-    assert key(here, "close door to kitchen") == start
-    assert key(here, "open door to kitchen") == opened == key(there, "open door to kitchen")
-    assert key(begun("sciworld/train/boil/1"), "look around") != start
+def test_state_key_depends_on_the_visible_state() -> None:
+    first, second = start_env(), start_env()
+    initial = state_key(first, "look around")
+    assert state_key(second, "look around", "xyzzy", "look around") == initial
+    opened = state_key(first, "open door to kitchen")
+    assert opened != initial
+    assert state_key(first, "close door to kitchen") == initial
+    assert state_key(first, "open door to kitchen") == opened == state_key(second, "open door to kitchen")
+    assert state_key(start_env("sciworld/train/boil/1"), "look around") != initial
 
 
-def test_a_state_remembers_other_rooms_as_last_seen() -> None:
-    left, tidied = begun(simplifications="openDoors"), begun(simplifications="openDoors")
-    key(left, "go to kitchen", "open cupboard")
-    key(tidied, "go to kitchen")
-    assert key(left, "go to hallway") != key(tidied, "go to hallway")
+def test_state_key_includes_other_rooms_as_last_seen() -> None:
+    opened, untouched = start_env(simplifications="openDoors"), start_env(simplifications="openDoors")
+    state_key(opened, "go to kitchen", "open cupboard")
+    state_key(untouched, "go to kitchen")
+    assert state_key(opened, "go to hallway") != state_key(untouched, "go to hallway")
 
 
-def test_the_oracle_goes_on_after_detours() -> None:
-    world = begun("sciworld/test/find-non-living-thing/225")
+def test_oracle_succeeds_despite_detours() -> None:
+    env = start_env("sciworld/test/find-non-living-thing/225")
     info = {"success": False}
     over = False
     while not over:
-        world.step("xyzzy")
-        world.step("inventory")
-        *_, over, _, info = world.step(world.oracle())
+        env.step("xyzzy")
+        env.step("inventory")
+        *_, over, _, info = env.step(env.oracle())
     assert info["success"]
 
 
-def test_the_oracle_follows_what_was_played_without_asking_it() -> None:
-    world = begun()
-    first = world.oracle()
-    world.reset(options={"task": BOIL})
-    world.step(first)
-    assert world.oracle() != first
+def test_oracle_follows_actions_taken_without_it() -> None:
+    env = start_env()
+    first = env.oracle()
+    env.reset(options={"task": BOIL})
+    env.step(first)
+    assert env.oracle() != first
 
 
-def test_the_oracle_is_never_stuck() -> None:
-    """Not even where its way is gone: it gives up what isn't understood, and waits in the end."""
-    world = begun("sciworld/test/lifespan-longest-lived/93")
+def test_oracle_never_gets_stuck() -> None:
+    """If its path is blocked, it skips invalid actions, and finally waits."""
+    env = start_env("sciworld/test/lifespan-longest-lived/93")
     for action in ("open door to hallway", "go to hallway"):
-        world.step(action)
-    tried = [world.oracle()]
+        env.step(action)
+    tried = [env.oracle()]
     while tried[-1] != "wait":
-        if world.step(tried[-1])[2]:
+        if env.step(tried[-1])[2]:
             break
-        tried.append(world.oracle())
+        tried.append(env.oracle())
     assert len(tried) < 30
 
 
@@ -237,31 +239,31 @@ def test_the_oracle_is_never_stuck() -> None:
                 st.sampled_from(WORDS),
                 max_size=12,
             ).map(" ".join),
-            st.text(st.characters(codec=None), max_size=20),  # halves of characters among them
+            st.text(st.characters(codec=None), max_size=20),  # includes lone surrogates
         ),
         max_size=6,
     )
 )
-def test_no_text_breaks_it(actions: list[str]) -> None:
-    world = PLAYGROUND
-    world.reset(options={"task": BOIL})
+def test_any_text_gets_an_observation(actions: list[str]) -> None:
+    env = ENV
+    env.reset(options={"task": BOIL})
     for action in actions:
-        observation, *_, info = world.step(action)
+        observation, *_, info = env.step(action)
         assert observation
-        assert observation in world.observation_space
+        assert observation in env.observation_space
         assert 0 <= info["score"] <= 1
 
 
-PLAYGROUND = SciWorld()
+ENV = SciWorld()
 
 
-def test_a_long_action_is_answered() -> None:
-    world = begun()
+def test_long_actions_get_an_observation() -> None:
+    env = start_env()
     for action in ("connect " + "door to kitchen " * 250, "open " * 800, "9" * 4000):
-        assert world.step(action)[0]
+        assert env.step(action)[0]
 
 
-def test_the_limit_on_turns_is_gymnasiums_alone() -> None:
+def test_turns_are_limited_only_by_max_episode_steps() -> None:
     env = make("agentgym/SciWorld-v0", max_episode_steps=110)
     env.reset(options={"task": BOIL})
     for turn in range(1, 111):
@@ -271,22 +273,22 @@ def test_the_limit_on_turns_is_gymnasiums_alone() -> None:
     env.close()
 
 
-def python(code: str) -> str:
+def run_python(code: str) -> str:
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
     ).stdout
 
 
-def test_importing_the_package_imports_neither_py4j_nor_scienceworld() -> None:
+def test_package_import_does_not_import_py4j_or_scienceworld() -> None:
     code = (
         "import sys, agentgym_envs; print([m for m in sys.modules if m.partition('.')[0] in ('py4j', 'scienceworld')])"
     )
-    assert python(code) == "[]\n"
+    assert run_python(code) == "[]\n"
 
 
-def test_making_a_world_and_asking_for_its_tasks_starts_no_jvm() -> None:
+def test_listing_tasks_starts_no_jvm() -> None:
     assert (
-        python(
+        run_python(
             "import agentgym_envs\n"
             "env = agentgym_envs.make('agentgym/SciWorld-v0')\n"
             "env.unwrapped.tasks.test[0]\n"
@@ -296,12 +298,12 @@ def test_making_a_world_and_asking_for_its_tasks_starts_no_jvm() -> None:
     )
 
 
-def test_without_scienceworld_the_command_is_named() -> None:
-    said = python(
+def test_missing_scienceworld_names_the_install_command() -> None:
+    output = run_python(
         "import importlib.util as u, agentgym_envs, gymnasium\n"
         "find = u.find_spec\n"
         "u.find_spec = lambda name, *rest: None if name == 'scienceworld' else find(name, *rest)\n"
         "try: agentgym_envs.make('agentgym/SciWorld-v0')\n"
         "except gymnasium.error.DependencyNotInstalled as missing: print(missing)"
     )
-    assert "uv sync --inexact --package agentgym-envs --extra sciworld" in said
+    assert "uv sync --inexact --package agentgym-envs --extra sciworld" in output

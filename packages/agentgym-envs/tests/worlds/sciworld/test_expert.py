@@ -1,3 +1,5 @@
+"""Tests of SciWorld's expert and of the cache of its solutions."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -15,25 +17,25 @@ LIMIT = next(world.max_episode_steps for world in WORLDS if world.id == "agentgy
 
 
 @pytest.mark.long
-def test_the_oracle_solves_a_variation_of_each_task() -> None:
-    world = SciWorld(variations=1)
-    assert len(world.tasks.test) == 30
-    for task in share(world.tasks.test, 3):
-        _, info = world.reset(options={"task": task.id})
+def test_oracle_solves_a_variation_of_each_task() -> None:
+    env = SciWorld(variations=1)
+    assert len(env.tasks.test) == 30
+    for task in share(env.tasks.test, 3):
+        _, info = env.reset(options={"task": task.id})
         over = False
         for _ in range(LIMIT):
-            action = world.oracle()
-            assert call_for(world.functions, action).name != ACT.name
-            *_, over, _, info = world.step(action)
+            action = env.oracle()
+            assert call_for(env.functions, action).name != ACT.name
+            *_, over, _, info = env.step(action)
             assert info["valid"]
             if over:
                 break
         assert info["success"], task.id
-    world.close()
+    env.close()
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("action", "reworded"),
     [
         ("drop black wire", "put down black wire"),
         ("pour jug in jug", "pour jug into jug"),
@@ -49,16 +51,16 @@ def test_the_oracle_solves_a_variation_of_each_task() -> None:
         ("pick up drop of water", "pick up drop of water"),
     ],
 )
-def test_solutions_are_in_the_words_of_the_instructions(said: str, meant: str) -> None:
-    assert worded(said) == meant
+def test_solutions_use_the_wording_of_the_instructions(action: str, reworded: str) -> None:
+    assert worded(action) == reworded
 
 
 @pytest.mark.long
-def test_a_solution_is_made_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_solutions_are_cached_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def folder(*parts: str) -> Path:
-        made = tmp_path.joinpath(*parts)
-        made.mkdir(parents=True, exist_ok=True)
-        return made
+        path = tmp_path.joinpath(*parts)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
 
     monkeypatch.setattr(gold_module, "cache_folder", folder)
     setup = Setup("lifespan-longest-lived", 93, "openDoors")
@@ -69,31 +71,31 @@ def test_a_solution_is_made_once_and_kept(tmp_path: Path, monkeypatch: pytest.Mo
         f"sciworld/{jar_version()}-{EDITION}/lifespan-longest-lived/93-openDoors.json"
     ]
     (file,) = tmp_path.rglob("*.json")
-    file.write_text('["open door')  # half of what was there
+    file.write_text('["open door')  # a truncated file
     assert gold_path(simulator, setup) == first
-    monkeypatch.setattr(simulator, "beside", None)  # making it again would fail
+    monkeypatch.setattr(simulator, "create_sibling", None)  # computing it again would fail
     assert gold_path(simulator, setup) == first
     simulator.close()
 
 
 @pytest.mark.long
-def test_making_a_solution_leaves_the_game_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def look(asks: bool) -> list[object]:
-        world = SciWorld()
-        world.reset(options={"task": "sciworld/test/find-animal/225"})
-        said: list[object] = []
+def test_oracle_does_not_affect_the_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def play(use_oracle: bool) -> list[object]:
+        env = SciWorld()
+        env.reset(options={"task": "sciworld/test/find-animal/225"})
+        results: list[object] = []
         for action in ("open door to kitchen", "go to kitchen", "wait", "open fridge", "look around"):
-            if asks:
-                world.oracle()
-            said.append(world.step(action))
-        world.close()
-        return said
+            if use_oracle:
+                env.oracle()
+            results.append(env.step(action))
+        env.close()
+        return results
 
     monkeypatch.setattr(gold_module, "cache_folder", lambda *parts: tmp_path)
-    assert look(asks=True) == look(asks=False)
+    assert play(use_oracle=True) == play(use_oracle=False)
 
 
-def test_idle_turns_are_taken_ten_at_a_time() -> None:
+def test_idle_turns_are_merged_into_waits_of_ten() -> None:
     path = ["go to kitchen", *["look at stove"] * 23, *["wait1"] * 10, "wait1 ", *["use stove"] * 12]
     assert shortened(path) == [
         "go to kitchen", "wait", "wait", *["look at stove"] * 3, "wait", "wait1 ", *["use stove"] * 12

@@ -1,5 +1,6 @@
-"""Games to read. They change only on purpose;
-run this file with the folder above on `PYTHONPATH` to write `golden.txt` anew.
+"""Tests of SciWorld's golden transcripts, which only change on purpose.
+
+To rewrite `golden.txt`, run this file with `packages/agentgym-envs/tests` on `PYTHONPATH`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import pytest
 from golden_transcripts import transcript
 
 GOLDEN = Path(__file__).parent / "golden.txt"
-GAMES = {
+SCRIPTS = {
     "sciworld/test/find-non-living-thing/225": [
         "look",
         "inventory",
@@ -25,17 +26,17 @@ GAMES = {
     "sciworld/test/lifespan-longest-lived/93": ["focus on agent"],
     "sciworld/test/power-component/15": ["task", "examine red light bulb"],
 }
-"""Actions of a person who errs; the oracle brings each game to its end, where there is one to come."""
+"""Actions with mistakes, by task; the oracle finishes each episode that hasn't ended."""
 
 
-def played() -> str:
-    return transcript("agentgym/SciWorld-v0", GAMES)
+def golden_text() -> str:
+    return transcript("agentgym/SciWorld-v0", SCRIPTS)
 
 
 @pytest.mark.long
-def test_the_golden_games() -> None:
-    assert played() == GOLDEN.read_text(encoding="utf-8")
+def test_transcripts_match_the_golden_file() -> None:
+    assert golden_text() == GOLDEN.read_text(encoding="utf-8")
 
 
 if __name__ == "__main__":
-    GOLDEN.write_text(played(), encoding="utf-8")
+    GOLDEN.write_text(golden_text(), encoding="utf-8")

@@ -1,3 +1,5 @@
+"""Tests of the JVMs of SciWorld: sharing, crashes and hangs, and cleanup."""
+
 from __future__ import annotations
 
 import functools
@@ -23,103 +25,103 @@ from gymnasium.vector import AsyncVectorEnv
 from patience import eventually
 
 TASK = "sciworld/train/boil/0"
-ALONE = 3_600.0
-"""A patience that no other test asks for: worlds of another patience are in other JVMs."""
+OWN_TIMEOUT = 3_600.0
+"""A timeout that no other test uses, since environments with different timeouts don't share a JVM."""
 
 
-def runs(pid: int) -> bool:
+def is_running(pid: int) -> bool:
     state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
     return state.strip() != "" and not state.startswith("Z")
 
 
 def ends(pid: int) -> bool:
-    """Whether it ends."""
-    return eventually(lambda: not runs(pid))
+    """Return whether the process ends."""
+    return eventually(lambda: not is_running(pid))
 
 
-def started(**options: Any) -> SciWorld:
-    world = SciWorld(patience=ALONE, **options)
-    world.reset(options={"task": TASK})
-    return world
+def start_env(**options: Any) -> SciWorld:
+    env = SciWorld(patience=OWN_TIMEOUT, **options)
+    env.reset(options={"task": TASK})
+    return env
 
 
-def pid_of(world: SciWorld) -> int:
-    assert world.jvm_pid is not None
-    return world.jvm_pid
+def pid_of(env: SciWorld) -> int:
+    assert env.jvm_pid is not None
+    return env.jvm_pid
 
 
 @pytest.fixture
-def world() -> Iterator[SciWorld]:
-    world = started()
-    yield world
-    world.close()
+def env() -> Iterator[SciWorld]:
+    env = start_env()
+    yield env
+    env.close()
 
 
 @pytest.mark.long
-def test_a_jvm_killed_in_the_middle_is_a_fault_and_the_next_reset_has_another(world: SciWorld) -> None:
-    before = world.step("look around")[0]
-    killed = pid_of(world)
-    os.kill(killed, signal.SIGKILL)
+def test_killed_jvm_is_a_fault_and_reset_starts_another(env: SciWorld) -> None:
+    before = env.step("look around")[0]
+    killed_pid = pid_of(env)
+    os.kill(killed_pid, signal.SIGKILL)
     for _ in range(2):
         with pytest.raises(EnvFault, match=r"reset\(\) starts another"):
-            world.step("look around")
-    world.reset(options={"task": TASK})
-    assert pid_of(world) != killed
-    assert world.step("look around")[0] == before
+            env.step("look around")
+    env.reset(options={"task": TASK})
+    assert pid_of(env) != killed_pid
+    assert env.step("look around")[0] == before
 
 
 @pytest.mark.long
-def test_a_fault_says_nothing_to_the_terminal(world: SciWorld, capfd: pytest.CaptureFixture[str]) -> None:
-    os.kill(pid_of(world), signal.SIGKILL)
+def test_fault_prints_nothing_to_the_terminal(env: SciWorld, capfd: pytest.CaptureFixture[str]) -> None:
+    os.kill(pid_of(env), signal.SIGKILL)
     with pytest.raises(EnvFault):
-        world.step("look around")
+        env.step("look around")
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.long
-def test_a_jvm_that_died_between_two_games_is_no_fault(world: SciWorld) -> None:
-    os.kill(pid_of(world), signal.SIGKILL)
-    assert world.reset(options={"task": TASK})[0].startswith("Your task")
+def test_jvm_that_died_between_episodes_is_replaced(env: SciWorld) -> None:
+    os.kill(pid_of(env), signal.SIGKILL)
+    assert env.reset(options={"task": TASK})[0].startswith("Your task")
 
 
 @pytest.mark.long
-def test_a_fault_is_shared_by_the_games_of_the_jvm_and_so_is_the_new_one(world: SciWorld) -> None:
-    other = started()
-    assert pid_of(other) == pid_of(world)
-    os.kill(pid_of(world), signal.SIGKILL)
-    for one in (world, other):
+def test_environments_of_a_jvm_share_its_fault_and_replacement(env: SciWorld) -> None:
+    other = start_env()
+    assert pid_of(other) == pid_of(env)
+    os.kill(pid_of(env), signal.SIGKILL)
+    for shared in (env, other):
         with pytest.raises(EnvFault):
-            one.step("look around")
-    for one in (world, other):
-        one.reset(options={"task": TASK})
-    assert pid_of(other) == pid_of(world)
+            shared.step("look around")
+    for shared in (env, other):
+        shared.reset(options={"task": TASK})
+    assert pid_of(other) == pid_of(env)
     other.close()
 
 
 @pytest.mark.long
-def test_a_hung_jvm_is_a_fault_after_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = started()
-    hung = pid_of(world)
+def test_hung_jvm_is_a_fault_after_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = start_env()
+    hung = pid_of(env)
     (jvm,) = (jvm for jvm in jvm_pool.jvms() if jvm.pid == hung)
     calls = jvm.calls
     monkeypatch.setattr(jvm, "calls", lambda *_: calls(0.5))
     os.kill(hung, signal.SIGSTOP)
     with pytest.raises(EnvFault, match="died or hung"):
-        world.step("look around")
-    assert not runs(hung)
-    world.close()
+        env.step("look around")
+    assert not is_running(hung)
+    env.close()
 
 
 @pytest.mark.long
-def test_a_jvm_that_hung_between_two_games_is_replaced_for_a_newcomer() -> None:
-    first, second = SciWorld(patience=ALONE + 1), SciWorld(patience=ALONE + 1)
+def test_jvm_that_hung_between_episodes_is_replaced() -> None:
+    first, second = SciWorld(patience=OWN_TIMEOUT + 1), SciWorld(patience=OWN_TIMEOUT + 1)
     first.reset(options={"task": TASK})
     hung = pid_of(first)
     os.kill(hung, signal.SIGSTOP)
-    eventually(lambda: psutil.Process(hung).status() == psutil.STATUS_STOPPED)  # until then it may answer the newcomer
+    eventually(lambda: psutil.Process(hung).status() == psutil.STATUS_STOPPED)  # until then it may reply to `second`
     second.reset(options={"task": TASK})
     assert pid_of(second) != hung
-    assert not runs(hung)
+    assert not is_running(hung)
     with pytest.raises(EnvFault):
         first.step("look around")
     first.close()
@@ -127,10 +129,10 @@ def test_a_jvm_that_hung_between_two_games_is_replaced_for_a_newcomer() -> None:
 
 
 @pytest.mark.long
-def test_the_last_world_to_close_ends_the_jvm(world: SciWorld) -> None:
-    other, pid = started(), pid_of(world)
-    world.close()
-    assert runs(pid)
+def test_closing_the_last_environment_ends_the_jvm(env: SciWorld) -> None:
+    other, pid = start_env(), pid_of(env)
+    env.close()
+    assert is_running(pid)
     assert other.step("look around")[0]
     other.close()
     assert ends(pid)
@@ -139,30 +141,30 @@ def test_the_last_world_to_close_ends_the_jvm(world: SciWorld) -> None:
 
 
 @pytest.mark.long
-def test_a_world_that_is_forgotten_gives_its_place_back() -> None:
-    pid = pid_of(started())
+def test_garbage_collected_environment_releases_its_jvm() -> None:
+    pid = pid_of(start_env())
     assert ends(pid)
 
 
 @pytest.mark.long
-def test_worlds_spread_over_as_many_jvms_as_allowed() -> None:
-    worlds = [started(jvms=2) for _ in range(4)]
-    games = [pid_of(world) for world in worlds]
-    assert len(set(games)) == 2
-    assert {games.count(pid) for pid in games} == {2}
-    for world in worlds:
-        world.close()
-    assert all(ends(pid) for pid in games)
+def test_environments_spread_over_the_allowed_jvms() -> None:
+    envs = [start_env(jvms=2) for _ in range(4)]
+    pids = [pid_of(env) for env in envs]
+    assert len(set(pids)) == 2
+    assert {pids.count(pid) for pid in pids} == {2}
+    for env in envs:
+        env.close()
+    assert all(ends(pid) for pid in pids)
 
 
-def test_a_jvm_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_jvm_start_reports_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jvm_module, "_OPTIONS", ("-XX:NoSuchOption=1",))
     with pytest.raises(EnvFault, match=r"did not start: .*NoSuchOption"):
-        Jvm(JvmSpec(find_jar(), ALONE))
+        Jvm(JvmSpec(find_jar(), OWN_TIMEOUT))
 
 
-def test_what_java_throws_is_a_fault_and_leaves_the_jvm_alive() -> None:
-    jvm = jvm_pool.enter(JvmSpec(find_jar(), ALONE), 1)
+def test_java_exception_is_a_fault_and_leaves_the_jvm_alive() -> None:
+    jvm = jvm_pool.enter(JvmSpec(find_jar(), OWN_TIMEOUT), 1)
     with pytest.raises(EnvFault, match="NumberFormatException"), jvm.calls():
         jvm.java.java.lang.Integer.parseInt("x")
     assert jvm.healthy()
@@ -170,40 +172,40 @@ def test_what_java_throws_is_a_fault_and_leaves_the_jvm_alive() -> None:
 
 
 @pytest.mark.long
-def test_games_that_are_over_leave_no_memory_behind() -> None:
-    world = started()
-    (jvm,) = (jvm for jvm in jvm_pool.jvms() if jvm.pid == world.jvm_pid)
+def test_finished_episodes_leak_no_memory() -> None:
+    env = start_env()
+    (jvm,) = (jvm for jvm in jvm_pool.jvms() if jvm.pid == env.jvm_pid)
 
-    def used() -> int:
+    def heap_bytes() -> int:
         with jvm.calls():
             memory = jvm.java.java.lang.management.ManagementFactory.getMemoryMXBean()
             memory.gc()
             return memory.getHeapMemoryUsage().getUsed()
 
-    gc.disable()  # Python's comes when it likes
+    gc.disable()  # so that Python's doesn't run during the measurement
     try:
-        before = used()
+        before = heap_bytes()
         for _ in range(5):
-            world.reset(options={"task": TASK})
-        assert used() < before + 20_000_000
-        other = started()
-        world.close()
-        assert used() < before + 20_000_000
+            env.reset(options={"task": TASK})
+        assert heap_bytes() < before + 20_000_000
+        other = start_env()
+        env.close()
+        assert heap_bytes() < before + 20_000_000
         other.close()
     finally:
         gc.enable()
 
 
-# Owners of all sorts. Each prints the id of its JVM and then ends in its own way.
+# Processes that own a JVM. Each prints the JVM's process id and then ends in a different way.
 
-_OWNER = """
+_OWNER_SCRIPT = """
 import os, signal, sys
 from agentgym_envs.worlds.sciworld.env import SciWorld
 world = SciWorld()
 world.reset(options={"task": "sciworld/train/boil/0"})
 print(world.jvm_pid, flush=True)
 """
-ENDS = {
+ENDINGS = {
     "close": "world.close()",
     "end": "",
     "exit": "sys.exit('no')",
@@ -221,52 +223,54 @@ EVERYDAY = {"kill -9 while a fork lives on"}
 
 
 @pytest.mark.parametrize(
-    "end",
-    [pytest.param(code, id=name, marks=[pytest.mark.long] * (name not in EVERYDAY)) for name, code in ENDS.items()],
+    "ending",
+    [pytest.param(code, id=name, marks=[pytest.mark.long] * (name not in EVERYDAY)) for name, code in ENDINGS.items()],
 )
-def test_no_jvm_outlives_its_owner(end: str) -> None:
-    done = subprocess.run([sys.executable, "-c", _OWNER + end], capture_output=True, text=True, check=False)
-    assert done.stdout, done.stderr
-    assert ends(int(done.stdout))
+def test_jvm_does_not_outlive_its_owner(ending: str) -> None:
+    process = subprocess.run(
+        [sys.executable, "-c", _OWNER_SCRIPT + ending], capture_output=True, text=True, check=False
+    )
+    assert process.stdout, process.stderr
+    assert ends(int(process.stdout))
 
 
 @pytest.mark.long
-def test_ctrl_c_is_for_the_owner_alone() -> None:
-    code = _OWNER + (
+def test_ctrl_c_reaches_only_the_owner() -> None:
+    code = _OWNER_SCRIPT + (
         "try: os.kill(0, signal.SIGINT); signal.pause()\n"
         "except KeyboardInterrupt: print(world.step('look around')[0][:4])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, process_group=0)
-    assert done.stdout.split()[1:] == ["This"], done.stderr
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, process_group=0)
+    assert process.stdout.split()[1:] == ["This"], process.stderr
 
 
 @pytest.mark.long
-def test_a_forked_child_has_a_jvm_of_its_own(world: SciWorld) -> None:
-    """The child meets a fault in the game it inherited, begins another, and the parent doesn't notice."""
+def test_forked_child_gets_its_own_jvm(env: SciWorld) -> None:
+    """The child gets a fault in the inherited episode and starts another; the parent is unaffected."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            world.step("look around")
+            env.step("look around")
         except EnvFault:
-            world.reset(options={"task": TASK})
-            os.write(write, str(world.jvm_pid).encode())
+            env.reset(options={"task": TASK})
+            os.write(write, str(env.jvm_pid).encode())
         finally:
             os._exit(0)
     os.close(write)
     assert os.waitpid(child, 0)[1] == 0
-    told = int(os.read(read, 100))
+    child_jvm = int(os.read(read, 100))
     os.close(read)
-    assert told != pid_of(world)
-    assert ends(told)
-    assert world.step("look around")[0].startswith("This room")
+    assert child_jvm != pid_of(env)
+    assert ends(child_jvm)
+    assert env.step("look around")[0].startswith("This room")
 
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-def test_inside_gymnasiums_async_vector_env() -> None:
-    one = functools.partial(gymnasium.make, "agentgym_envs:agentgym/SciWorld-v0")
-    vec = AsyncVectorEnv([one, one])
+def test_async_vector_env_workers_have_their_own_jvms() -> None:
+    make_one = functools.partial(gymnasium.make, "agentgym_envs:agentgym/SciWorld-v0")
+    vec = AsyncVectorEnv([make_one, make_one])
     vec.reset(options={"task": TASK})
     pids = vec.get_attr("jvm_pid")
     assert len(set(pids)) == 2
@@ -281,7 +285,7 @@ def test_inside_gymnasiums_async_vector_env() -> None:
 
 
 @pytest.mark.long
-def test_a_played_episode_survives_a_killed_jvm() -> None:
+def test_played_episode_survives_a_killed_jvm() -> None:
     """`play` retries the task on a fresh JVM."""
     from agentgym_envs import EpisodeSpec, Policy, Reply, TurnContext, play
 
@@ -298,7 +302,7 @@ def test_a_played_episode_survives_a_killed_jvm() -> None:
                 os.kill(killed[0], signal.SIGKILL)
             return Reply(inner.oracle() if inner.jvm_pid not in killed else "look around")
 
-    env = make("agentgym/SciWorld-v0", patience=ALONE)
+    env = make("agentgym/SciWorld-v0", patience=OWN_TIMEOUT)
     episode = play(env, Killer(), EpisodeSpec("sciworld/test/lifespan-longest-lived/93"))  # pyright: ignore[reportArgumentType]
     assert killed
     assert episode.success

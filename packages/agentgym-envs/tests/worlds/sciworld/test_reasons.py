@@ -1,4 +1,4 @@
-"""Thoughts count the goals that are reached, repeat what was seen and name nothing that wasn't."""
+"""Tests of the thoughts and plans of SciWorld's expert: they count the goals reached and use only what was seen."""
 
 from __future__ import annotations
 
@@ -19,66 +19,66 @@ Unordered and Optional Subgoals:
 ROOM = "Your task is to melt lead.\nThis is the kitchen. You see: a metal pot, a stove, a door to the hallway"
 
 
-def thought(*left: str, shown: tuple[str, ...] = (ROOM,), asking: bool = False) -> str:
-    return Situation(left, PROGRESS, shown, asking).thought()
+def thought(*path: str, shown: tuple[str, ...] = (ROOM,), ambiguous: bool = False) -> str:
+    return Situation(path, PROGRESS, shown, ambiguous).thought()
 
 
-def test_a_thought_has_the_goal_what_was_seen_and_a_purpose() -> None:
+def test_thought_has_goal_observation_and_purpose() -> None:
     assert thought("pick up metal pot", "move metal pot to stove", shown=(ROOM, "The cupboard is now open.")) == (
         "Goal 2 of 2: substance is liquid. I have just seen: The cupboard is now open. "
         "I need the metal pot with me. Then I can move metal pot to stove."
     )
 
 
-def test_nothing_is_named_before_it_was_shown() -> None:
+def test_thoughts_name_only_what_was_shown() -> None:
     assert "blast furnace" not in thought("pick up metal pot", "move metal pot to blast furnace")
-    way = ("open door to hallway", "go to hallway", "open door to workshop", "go to workshop", "pick up tin")
-    assert thought(*way).endswith("My way leads through the door to the hallway, to look for what I need.")
-    assert thought(*way, shown=(ROOM, "The hallway: a door to the workshop.", "A cup of tin.")).endswith(
+    path = ("open door to hallway", "go to hallway", "open door to workshop", "go to workshop", "pick up tin")
+    assert thought(*path).endswith("My way leads through the door to the hallway, to look for what I need.")
+    assert thought(*path, shown=(ROOM, "The hallway: a door to the workshop.", "A cup of tin.")).endswith(
         "My way leads through the door to the hallway and on to the workshop, to pick up tin."
     )
     assert thought("go to hallway", "look around").endswith("My way leads to the hallway, to see what is there.")
 
 
-def test_a_question_is_answered_with_what_is_meant() -> None:
+def test_ambiguity_is_resolved_with_the_intended_action() -> None:
     question = "Ambiguous request: Please enter the number:\n0:\tmove seed (in jar) to pot 1\n1:\tmove seed to pot 2"
-    assert thought("0", shown=(ROOM, question), asking=True).endswith(
+    assert thought("0", shown=(ROOM, question), ambiguous=True).endswith(
         "Of what I am asked I mean: move seed (in jar) to pot 1."
     )
 
 
-def test_waits_are_counted_and_end_at_what_is_known() -> None:
-    waited = ("The stove is now on.", *["You decide to wait for 1 iterations."] * 2)
-    assert thought("wait1", "examine metal pot", shown=(ROOM, *waited)).endswith(
+def test_waits_are_counted_and_name_only_known_objects() -> None:
+    observations = ("The stove is now on.", *["You decide to wait for 1 iterations."] * 2)
+    assert thought("wait1", "examine metal pot", shown=(ROOM, *observations)).endswith(
         "I have waited 2 times in a row. What goes on here takes time before I can examine metal pot."
     )
     assert thought("wait", "focus on hatchling").endswith("What goes on here takes time.")
 
 
-def test_actions_without_words_of_their_own_and_no_action_at_all() -> None:
+def test_thought_for_other_actions_and_for_none() -> None:
     assert thought("eat apple").endswith("It is time to eat apple.")
     assert thought().endswith("I have done all that I know to do, so I wait.")
 
 
-def test_a_plan_is_the_goals_that_are_left() -> None:
+def test_plan_lists_the_remaining_goals() -> None:
     plan = Situation(("wait",), PROGRESS, (ROOM,), False).outline()
     assert plan == "2. substance is liquid\nNow: What goes on here takes time."
 
 
 @pytest.mark.long
-def test_thoughts_are_true_of_a_game() -> None:
-    world: Any = SciWorld()
-    observation, _ = world.reset(options={"task": "sciworld/test/find-non-living-thing/225"})
-    said: list[str] = []
+def test_thoughts_match_the_progress_of_an_episode() -> None:
+    env: Any = SciWorld()
+    observation, _ = env.reset(options={"task": "sciworld/test/find-non-living-thing/225"})
+    thoughts: list[str] = []
     over = False
     while not over:
-        thought = world.oracle_thought()
-        goals = world._now.progress.partition("Unordered")[0]
+        thought = env.oracle_thought()
+        goals = env._now.progress.partition("Unordered")[0]
         number, total = map(int, re.match(r"Goal (\d) of (\d)", thought).groups())  # type: ignore[union-attr]
         assert (number, total) == (goals.count("\ttrue\t") + 1, len(re.findall(r"\t(?:true|false)\t", goals)))
         if seen := re.search(r"I have just seen: (.+?)\. ", thought):
             assert observation.strip().startswith(seen[1])
-        said.append(thought)
-        observation, _, over, *_ = world.step(world.oracle())
-    world.close()
-    assert len(set(said)) == len(said) > 4
+        thoughts.append(thought)
+        observation, _, over, *_ = env.step(env.oracle())
+    env.close()
+    assert len(set(thoughts)) == len(thoughts) > 4

@@ -1,5 +1,6 @@
-"""Games to read. They change only on purpose;
-run this file with the folder above on `PYTHONPATH` to write `golden.txt` anew.
+"""Tests of SearchQA's golden transcripts, which only change on purpose.
+
+To rewrite `golden.txt`, run this file with `packages/agentgym-envs/tests` on `PYTHONPATH`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from pathlib import Path
 from golden_transcripts import transcript
 
 GOLDEN = Path(__file__).parent / "golden.txt"
-GAMES = {
+SCRIPTS = {
     "searchqa/test/1hop-city-country/0003": [
         "Where is it?",
         "<search></search>",
@@ -19,16 +20,16 @@ GAMES = {
     "searchqa/test/2hop-city-country-capital/0001": [],
     "searchqa/test/3hop-compare-city-population/0002": [],
 }
-"""Actions of a person who errs; the oracle brings each game to its end, where there is one to come."""
+"""Actions with mistakes, by task; the oracle finishes each episode that hasn't ended."""
 
 
-def played() -> str:
-    return transcript("agentgym/SearchQA-v0", GAMES)
+def golden_text() -> str:
+    return transcript("agentgym/SearchQA-v0", SCRIPTS)
 
 
-def test_the_golden_games() -> None:
-    assert played() == GOLDEN.read_text(encoding="utf-8")
+def test_transcripts_match_the_golden_file() -> None:
+    assert golden_text() == GOLDEN.read_text(encoding="utf-8")
 
 
 if __name__ == "__main__":
-    GOLDEN.write_text(played(), encoding="utf-8")
+    GOLDEN.write_text(golden_text(), encoding="utf-8")

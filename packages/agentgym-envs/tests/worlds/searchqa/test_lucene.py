@@ -1,4 +1,4 @@
-"""SearchQA over Lucene, inside Gymnasium's own vector environment, whose workers are forks."""
+"""Tests of SearchQA with Lucene in Gymnasium's vector environment, whose workers are forked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gymnasium.vector import AsyncVectorEnv
 
 
 @pytest.mark.long
-def test_worlds_in_forked_processes_search_with_lucene(tmp_path: Path) -> None:
+def test_forked_workers_search_with_lucene(tmp_path: Path) -> None:
     need("pyserini")
     passages = [("1", "Duck", "A duck swims."), ("2", "Pond", "The pond is deep.")]
     lines = [json.dumps({"id": i, "title": title, "text": text}) + "\n" for i, title, text in passages]
@@ -23,16 +23,16 @@ def test_worlds_in_forked_processes_search_with_lucene(tmp_path: Path) -> None:
     corpus.write_text("".join(lines), encoding="utf-8")
     make_index(corpus, tmp_path / "index", told=lambda doing, read: None)
     spec = f"pyserini:{tmp_path}/index"
-    held = open_retriever(spec)
-    held.search(["duck"], 1)  # the parent's own Lucene runs when its workers are forked
+    parent_retriever = open_retriever(spec)
+    parent_retriever.search(["duck"], 1)  # Lucene already runs in the parent when the workers are forked
 
-    made = functools.partial(gymnasium.make, "agentgym_envs:agentgym/SearchQA-v0", retriever=spec, top_k=1)
-    vec = AsyncVectorEnv([made] * 2, context="fork")
+    make_env = functools.partial(gymnasium.make, "agentgym_envs:agentgym/SearchQA-v0", retriever=spec, top_k=1)
+    vec = AsyncVectorEnv([make_env] * 2, context="fork")
     vec.reset(seed=[1, 2])
-    seen, *_, infos = vec.step(("<search>ducks</search>", "<search>how deep</search>"))
+    observations, *_, infos = vec.step(("<search>ducks</search>", "<search>how deep</search>"))
     vec.close()
-    held.close()
-    assert tuple(seen) == (
+    parent_retriever.close()
+    assert tuple(observations) == (
         "<information>Doc 1(Title: Duck) A duck swims.</information>",
         "<information>Doc 1(Title: Pond) The pond is deep.</information>",
     )

@@ -1,4 +1,4 @@
-"""The published sets from files and through `datasets`, and AgentGym's numbers for their questions."""
+"""Tests of published question sets, from files and through `datasets`, and of their AgentGym ids."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentgym_envs.worlds.searchqa.published import PUBLISHED, Row, load
 from gymnasium.error import DependencyNotInstalled
 
 
-def write(folder: Path, name: str, **splits: list[tuple[str, list[str]]]) -> Path:
+def write_set(folder: Path, name: str, **splits: list[tuple[str, list[str]]]) -> Path:
     (folder / name).mkdir(parents=True)
     for split, questions in splits.items():
         lines = [
@@ -30,12 +30,12 @@ def write(folder: Path, name: str, **splits: list[tuple[str, list[str]]]) -> Pat
 
 
 def test_sets_from_files_become_tasks(tmp_path: Path) -> None:
-    write(tmp_path, "nq", train=[("who?", ["me"])], dev=[("when?", ["now"])], test=[("where?", ["here", "there"])])
-    write(tmp_path, "hotpotqa", train=[("why?", ["so"])], dev=[("how?", ["thus"])])
+    write_set(tmp_path, "nq", train=[("who?", ["me"])], dev=[("when?", ["now"])], test=[("where?", ["here", "there"])])
+    write_set(tmp_path, "hotpotqa", train=[("why?", ["so"])], dev=[("how?", ["thus"])])
     tasks = text_env(make("agentgym/SearchQA-v0", dataset=["hotpotqa", "nq"], data=tmp_path)).tasks
     assert tasks.train.ids == ["searchqa/train/hotpotqa/0", "searchqa/train/nq/0"]
     assert tasks.dev.ids == ["searchqa/dev/nq/0"]
-    assert tasks.test.ids == ["searchqa/test/hotpotqa/0", "searchqa/test/nq/0"]  # hotpotqa has no other answers to test
+    assert tasks.test.ids == ["searchqa/test/hotpotqa/0", "searchqa/test/nq/0"]  # hotpotqa's test split has no answers
     hotpot, nq = tasks.test
     assert (hotpot.category, hotpot.difficulty, hotpot.payload["question"]) == ("hotpotqa", 2, "how?")
     assert (nq.category, nq.difficulty, nq.payload["answers"]) == ("nq", 1, ["here", "there"])
@@ -43,21 +43,21 @@ def test_sets_from_files_become_tasks(tmp_path: Path) -> None:
     assert tasks["searchqa/train/nq/0"].payload["question"] == "who?"
 
 
-def test_a_set_of_ones_own_without_a_dev_split_gets_one_from_its_training_questions(tmp_path: Path) -> None:
-    asked = [(f"who is {number}?", ["me"]) for number in range(200)]
-    write(tmp_path, "pubs", train=asked, test=[("where?", ["here"])])
-    write(tmp_path, "inns", train=asked, dev=[("when?", ["now"])], test=[("where?", ["here"])])
+def test_custom_set_without_dev_split_takes_it_from_training(tmp_path: Path) -> None:
+    questions = [(f"who is {number}?", ["me"]) for number in range(200)]
+    write_set(tmp_path, "pubs", train=questions, test=[("where?", ["here"])])
+    write_set(tmp_path, "inns", train=questions, dev=[("when?", ["now"])], test=[("where?", ["here"])])
     tasks = text_env(make("agentgym/SearchQA-v0", dataset=["pubs", "inns"], data=tmp_path)).tasks
-    of_pubs = [task_id for task_id in tasks.dev.ids if "/pubs/" in task_id]
-    assert 5 < len(of_pubs) < 40
+    pubs_dev = [task_id for task_id in tasks.dev.ids if "/pubs/" in task_id]
+    assert 5 < len(pubs_dev) < 40
     assert [task_id for task_id in tasks.dev.ids if "/inns/" in task_id] == ["searchqa/dev/inns/0"]
-    assert len(tasks.train) == 400 - len(of_pubs)
+    assert len(tasks.train) == 400 - len(pubs_dev)
     assert all(tasks[task_id].split == "dev" for task_id in tasks.dev.ids)
-    assert tasks[of_pubs[0]].payload["question"] == f"who is {of_pubs[0].rpartition('/')[2]}?"
+    assert tasks[pubs_dev[0]].payload["question"] == f"who is {pubs_dev[0].rpartition('/')[2]}?"
 
 
-def test_a_set_of_ones_own(tmp_path: Path) -> None:
-    write(tmp_path, "pubs", test=[(" where? ", ["here"])])
+def test_custom_set_needs_only_one_split(tmp_path: Path) -> None:
+    write_set(tmp_path, "pubs", test=[(" where? ", ["here"])])
     tasks = text_env(make("agentgym/SearchQA-v0", dataset="pubs", data=str(tmp_path))).tasks
     assert [(task.category, task.payload["question"]) for task in tasks.test] == [("pubs", "where?")]
     assert len(tasks.train) == 0
@@ -69,15 +69,15 @@ def test_a_set_of_ones_own(tmp_path: Path) -> None:
     "line", ["nonsense", '{"question": "who?"}', '{"question": "", "golden_answers": ["a"]}', "[]"]
     + [f'{{"question": "who?", "golden_answers": {answers}}}' for answers in ("[]", '"me"', "[3]", "null")],
 )  # fmt: skip
-def test_a_line_that_is_no_question_is_named(tmp_path: Path, line: str) -> None:
-    write(tmp_path, "nq", test=[("who?", ["me"])])
+def test_malformed_line_is_reported_with_its_number(tmp_path: Path, line: str) -> None:
+    write_set(tmp_path, "nq", test=[("who?", ["me"])])
     with (tmp_path / "nq/test.jsonl").open("a") as file:
         file.write(f"\n{line}\n")
     with pytest.raises(ValueError, match=r"test\.jsonl, line 3, is not a question"):
         load("nq", tmp_path)
 
 
-def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+def test_missing_sets_are_reported(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no questions in .*nq: a set is a folder with train\.jsonl"):
         load("nq", tmp_path)
     with pytest.raises(ValueError, match=r"no published set 'squad'; there are nq, triviaqa, .*data=FOLDER"):
@@ -86,8 +86,8 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that `datasets` reads as it reads the hub's repository."""
-    folder = write(tmp_path / "hub", "bamboogle", test=[("who?", ["me", "I"]), ("when?", ["now"])])
+    """A folder that `datasets` reads like the repository on the hub."""
+    folder = write_set(tmp_path / "hub", "bamboogle", test=[("who?", ["me", "I"]), ("when?", ["now"])])
     card = "configs:\n- config_name: bamboogle\n  data_files:\n  - split: test\n    path: bamboogle/test.jsonl\n"
     (folder / "README.md").write_text(f"---\n{card}---\n")
     monkeypatch.setattr(published, "HUB", str(folder))
@@ -98,7 +98,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     load.cache_clear()
 
 
-def test_sets_come_through_datasets(hub: Path) -> None:
+def test_sets_are_loaded_through_datasets(hub: Path) -> None:
     assert load("bamboogle", None) == {"test": (Row("who?", ("me", "I")), Row("when?", ("now",)))}
 
 
@@ -109,36 +109,36 @@ def test_without_a_network_the_folder_is_suggested(hub: Path) -> None:
         load("bamboogle", None)
 
 
-def test_without_a_network_the_hub_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+def test_without_a_network_the_hub_is_requested_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[str] = []
 
-    def silent(url: str, **_: Any) -> None:
-        asked.append(url)
+    def fail_to_connect(url: str, **_: Any) -> None:
+        requests.append(url)
         raise httpx.ConnectError("no network")
 
-    monkeypatch.setattr(httpx, "head", silent)
-    monkeypatch.setattr("huggingface_hub.HfApi.hf_hub_download", lambda *_, **__: pytest.fail("the hub is asked"))
+    monkeypatch.setattr(httpx, "head", fail_to_connect)
+    monkeypatch.setattr("huggingface_hub.HfApi.hf_hub_download", lambda *_, **__: pytest.fail("the hub was requested"))
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path)
     with pytest.raises(OSError, match=r"bamboogle can't be downloaded from .* data=FOLDER"):
         load("bamboogle", None)
-    assert asked == [datasets.config.HF_ENDPOINT]
+    assert requests == [datasets.config.HF_ENDPOINT]
     assert not datasets.config.HF_HUB_OFFLINE
 
 
-def test_without_datasets_its_command_is_told(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    genuine = builtins.__import__
+def test_missing_datasets_names_the_install_command(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original_import = builtins.__import__
 
-    def barren(name: str, *rest: Any) -> Any:
+    def import_without_datasets(name: str, *rest: Any) -> Any:
         if name == "datasets":
             raise ImportError(name)
-        return genuine(name, *rest)
+        return original_import(name, *rest)
 
-    monkeypatch.setattr(builtins, "__import__", barren)
+    monkeypatch.setattr(builtins, "__import__", import_without_datasets)
     with pytest.raises(DependencyNotInstalled, match="--package agentgym-envs --extra datasets"):
         load("bamboogle", None)
 
 
-# First and last item of every range in AgentGym's own table.
+# The first and last item of every range in AgentGym's table.
 RANGES = {
     (0, 3_609): "test/nq",
     (3_610, 14_922): "test/triviaqa",
@@ -153,7 +153,7 @@ RANGES = {
 
 
 @pytest.mark.parametrize(("items", "tasks"), RANGES.items())
-def test_the_agentgyms_items(items: tuple[int, int], tasks: str) -> None:
+def test_agentgym_ids_map_to_task_ids(items: tuple[int, int], tasks: str) -> None:
     first, last = items
     assert from_agentgym(f"searchqa_{first}") == f"searchqa/{tasks}/0"
     assert from_agentgym(first) == f"searchqa/{tasks}/0"
@@ -163,6 +163,6 @@ def test_the_agentgyms_items(items: tuple[int, int], tasks: str) -> None:
 
 
 @pytest.mark.parametrize("item", ["searchqa_221328", "searchqa_-1", "babyai_3", "searchqa_", -1, 221328])
-def test_other_items_are_refused(item: str | int) -> None:
+def test_unknown_agentgym_ids_are_rejected(item: str | int) -> None:
     with pytest.raises(KeyError, match="its ids go from searchqa_0 to searchqa_221327"):
         from_agentgym(item)

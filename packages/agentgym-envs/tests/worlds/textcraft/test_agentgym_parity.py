@@ -1,54 +1,54 @@
-"""What the original TextCraft carries out is carried out here, but for what docs/compat.md lists."""
+"""Tests that we carry out the same commands as the original TextCraft, except for those listed in docs/compat.md."""
 
 from __future__ import annotations
 
 import pytest
 from agentgym_envs.core.registry import make, text_env
 from agentgym_envs.worlds.textcraft.recipes import load_table
-from agentgym_textcraft import Original, course
+from agentgym_textcraft import Original, original_commands
 
 ORIGINAL = Original()
 
 
-def goes(command: str) -> bool:
-    """Whether a world is past `command`: it was carried out."""
-    return WORLD.step(command)[-1]["valid"]
+def is_valid(command: str) -> bool:
+    """Return whether our environment carries out `command`."""
+    return ENV.step(command)[-1]["valid"]
 
 
-WORLD = make("agentgym/TextCraft-v0", max_episode_steps=-1)
-IDS = {task.payload["goal"]: task.id for task in text_env(WORLD).tasks}
+ENV = make("agentgym/TextCraft-v0", max_episode_steps=-1)
+IDS = {task.payload["goal"]: task.id for task in text_env(ENV).tasks}
 
 
-def test_every_goal_of_both_is_reached_by_the_same_commands() -> None:
-    both = [goal for goal in load_table().goals if goal in ORIGINAL.recipes]
-    assert len(both) == 547
+def test_common_goals_are_reached_by_the_same_commands() -> None:
+    common = [goal for goal in load_table().goals if goal in ORIGINAL.recipes]
+    assert len(common) == 547
     refused: dict[str, set[str]] = {"iron ingot": set(), "wooden slabs": set()}
-    for goal in both:
-        there = Original()
-        WORLD.reset(options={"task": IDS[goal]})
-        for command in course(goal):
-            if not there.say(command):
-                (why,) = (name for name in refused if name in command)
-                refused[why].add(goal)
+    for goal in common:
+        original = Original()
+        ENV.reset(options={"task": IDS[goal]})
+        for command in original_commands(goal):
+            if not original.step(command):
+                (item,) = (name for name in refused if name in command)
+                refused[item].add(goal)
                 break
-            observation, reward, terminated, _, info = WORLD.step(command)
+            observation, reward, terminated, _, info = ENV.step(command)
             assert info["valid"], (goal, command, observation)
         else:
-            assert (there.held.get(goal, 0) > 0, terminated, reward) == (True, True, 1.0), goal
-    assert {why: len(goals) for why, goals in refused.items()} == {"iron ingot": 42, "wooden slabs": 4}
+            assert (original.inventory.get(goal, 0) > 0, terminated, reward) == (True, True, 1.0), goal
+    assert {item: len(goals) for item, goals in refused.items()} == {"iron ingot": 42, "wooden slabs": 4}
 
 
-def test_what_is_gathered_only_here_or_only_there() -> None:
+def test_items_that_only_one_side_can_gather() -> None:
     gathered = {name for name in ORIGINAL.names if name not in ORIGINAL.recipes}
-    here = load_table().gathered
-    assert here - gathered == {"charcoal", "iron ingot", "soul sand", "soul soil"}
-    WORLD.reset(options={"task": IDS["cake"]})
-    there = {name for name in gathered - here if not goes(f"get 1 {name}")}
-    assert there == {"iron nugget", "quartz pillar", "wooden slabs"}
+    ours = load_table().gathered
+    assert ours - gathered == {"charcoal", "iron ingot", "soul sand", "soul soil"}
+    ENV.reset(options={"task": IDS["cake"]})
+    only_original = {name for name in gathered - ours if not is_valid(f"get 1 {name}")}
+    assert only_original == {"iron nugget", "quartz pillar", "wooden slabs"}
 
 
 @pytest.mark.parametrize(
-    ("commands", "there", "here"),
+    ("commands", "in_original", "in_ours"),
     [
         (["get 1 oak logs", "craft 4 oak planks using 1 oak logs"], True, True),
         (["get 1 oak log", "craft 4 oak planks using 1 oak log"], False, True),
@@ -61,8 +61,8 @@ def test_what_is_gathered_only_here_or_only_there() -> None:
         (["inventory of mine"], True, False),
     ],
 )
-def test_where_they_differ(commands: list[str], there: bool, here: bool) -> None:
+def test_known_differences_from_the_original(commands: list[str], in_original: bool, in_ours: bool) -> None:
     original = Original()
-    WORLD.reset(options={"task": IDS["cake"]})
-    assert [original.say(command) for command in commands][-1] is there
-    assert [goes(command) for command in commands][-1] is here
+    ENV.reset(options={"task": IDS["cake"]})
+    assert [original.step(command) for command in commands][-1] is in_original
+    assert [is_valid(command) for command in commands][-1] is in_ours

@@ -1,4 +1,4 @@
-"""What commands do, and what an agent hears when they can't."""
+"""Tests of TextCraft's commands, their error messages, rewards and state keys."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ pytestmark = pytest.mark.quick
 
 
 @pytest.fixture
-def world() -> TextEnv:
-    world = text_env(make("agentgym/TextCraft-v0"))
-    world.reset(options={"task": next(task.id for task in world.tasks if task.payload["goal"] == "cake")})
-    return world
+def env() -> TextEnv:
+    env = text_env(make("agentgym/TextCraft-v0"))
+    env.reset(options={"task": next(task.id for task in env.tasks if task.payload["goal"] == "cake")})
+    return env
 
 
-def say(world: TextEnv, *actions: str) -> tuple[str, bool]:
-    """The answer to the last action, and whether it was valid."""
+def step(env: TextEnv, *actions: str) -> tuple[str, bool]:
+    """Return the observation after the last action, and whether the action was valid."""
     observation, info = "", {"valid": False}
     for action in actions:
-        observation, *_, info = world.step(action)
+        observation, *_, info = env.step(action)
     return observation, info["valid"]
 
 
-def test_gather_craft_and_look(world: TextEnv) -> None:
-    assert say(world, "inventory") == ("Inventory: You are not carrying anything.", True)
-    assert say(world, "get 2 oak log") == ("Got 2 oak log", True)
-    assert say(world, "craft 4 oak planks using 1 oak log") == ("Crafted 4 oak planks", True)
-    assert say(world, "inventory") == ("Inventory: [oak log] (1) [oak planks] (4)", True)
+def test_get_craft_and_inventory(env: TextEnv) -> None:
+    assert step(env, "inventory") == ("Inventory: You are not carrying anything.", True)
+    assert step(env, "get 2 oak log") == ("Got 2 oak log", True)
+    assert step(env, "craft 4 oak planks using 1 oak log") == ("Crafted 4 oak planks", True)
+    assert step(env, "inventory") == ("Inventory: [oak log] (1) [oak planks] (4)", True)
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def test_gather_craft_and_look(world: TextEnv) -> None:
         "get 02 oak log",
     ],
 )
-def test_harmless_spellings(world: TextEnv, spelling: str) -> None:
-    assert say(world, spelling) == ("Got 2 oak log", True)
+def test_spelling_variants_are_accepted(env: TextEnv, spelling: str) -> None:
+    assert step(env, spelling) == ("Got 2 oak log", True)
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,14 @@ def test_harmless_spellings(world: TextEnv, spelling: str) -> None:
         ("soul fire base blocks", "soul sand"),
     ],
 )
-def test_what_stands_for_several_items_gathers_the_plainest(world: TextEnv, name: str, item: str) -> None:
-    assert say(world, f"get 2 {name}") == (f"Got 2 {item}", True)
+def test_set_names_gather_the_plainest_item(env: TextEnv, name: str, item: str) -> None:
+    assert step(env, f"get 2 {name}") == (f"Got 2 {item}", True)
 
 
-def test_a_tag_of_the_game_names_what_is_used(world: TextEnv) -> None:
-    say(world, "get 3 logs", "get 1 coals", "get 6 bamboo")
-    say(world, *["craft 1 stick using 2 bamboo"] * 3)
-    assert say(world, "craft 1 campfire using 3 stick, 1 coals, 3 logs") == ("Crafted 1 campfire", True)
+def test_tags_can_name_ingredients(env: TextEnv) -> None:
+    step(env, "get 3 logs", "get 1 coals", "get 6 bamboo")
+    step(env, *["craft 1 stick using 2 bamboo"] * 3)
+    assert step(env, "craft 1 campfire using 3 stick, 1 coals, 3 logs") == ("Crafted 1 campfire", True)
 
 
 @pytest.mark.parametrize(
@@ -81,22 +81,22 @@ def test_a_tag_of_the_game_names_what_is_used(world: TextEnv) -> None:
         "3 planks, 1 birch planks",
     ],
 )
-def test_any_planks_will_do_and_may_be_mixed(world: TextEnv, using: str) -> None:
-    say(world, "get 1 oak log", "get 1 birch log")
-    say(world, "craft 4 oak planks using 1 oak log", "craft 4 birch planks using 1 birch logs")
-    assert say(world, f"craft 1 crafting table using {using}") == ("Crafted 1 crafting table", True)
+def test_planks_of_any_wood_can_be_mixed(env: TextEnv, using: str) -> None:
+    step(env, "get 1 oak log", "get 1 birch log")
+    step(env, "craft 4 oak planks using 1 oak log", "craft 4 birch planks using 1 birch logs")
+    assert step(env, f"craft 1 crafting table using {using}") == ("Crafted 1 crafting table", True)
 
 
-def test_a_set_takes_what_others_leave(world: TextEnv) -> None:
-    say(world, "get 1 oak log", "get 1 birch log", "craft 4 oak planks using 1 oak log")
-    say(world, "craft 4 birch planks using 1 birch log", "craft 4 stick using 1 planks, 1 birch planks")
-    assert say(world, "inventory")[0] == "Inventory: [birch planks] (2) [oak planks] (4) [stick] (4)"
+def test_set_ingredient_uses_remaining_items(env: TextEnv) -> None:
+    step(env, "get 1 oak log", "get 1 birch log", "craft 4 oak planks using 1 oak log")
+    step(env, "craft 4 birch planks using 1 birch log", "craft 4 stick using 1 planks, 1 birch planks")
+    assert step(env, "inventory")[0] == "Inventory: [birch planks] (2) [oak planks] (4) [stick] (4)"
 
 
-def test_amounts_scale_together(world: TextEnv) -> None:
-    say(world, "get 3 oak log")
-    assert say(world, "craft 12 oak planks using 3 oak log") == ("Crafted 12 oak planks", True)
-    assert say(world, "craft 8 stick using 4 oak planks") == ("Crafted 8 stick", True)
+def test_recipe_amounts_can_be_multiplied(env: TextEnv) -> None:
+    step(env, "get 3 oak log")
+    assert step(env, "craft 12 oak planks using 3 oak log") == ("Crafted 12 oak planks", True)
+    assert step(env, "craft 8 stick using 4 oak planks") == ("Crafted 8 stick", True)
 
 
 @pytest.mark.parametrize(
@@ -149,43 +149,43 @@ def test_amounts_scale_together(world: TextEnv) -> None:
         ),
     ],
 )
-def test_refusals_say_why_and_change_nothing(world: TextEnv, action: str, answer: str) -> None:
-    say(world, "get 1 oak log", "craft 4 oak planks using 1 oak log", "craft 1 oak pressure plate using 2 oak planks")
-    held = say(world, "inventory")
-    assert held == ("Inventory: [oak planks] (2) [oak pressure plate] (1)", True)
-    assert say(world, action) == (answer, False)
-    assert say(world, "inventory") == held
+def test_invalid_actions_explain_why_and_change_nothing(env: TextEnv, action: str, answer: str) -> None:
+    step(env, "get 1 oak log", "craft 4 oak planks using 1 oak log", "craft 1 oak pressure plate using 2 oak planks")
+    inventory = step(env, "inventory")
+    assert inventory == ("Inventory: [oak planks] (2) [oak pressure plate] (1)", True)
+    assert step(env, action) == (answer, False)
+    assert step(env, "inventory") == inventory
 
 
-def test_a_long_unknown_word_is_not_repeated_whole(world: TextEnv) -> None:
-    assert len(say(world, "get 1 " + "x" * 4000)[0]) < 200
+def test_long_unknown_item_is_abbreviated(env: TextEnv) -> None:
+    assert len(step(env, "get 1 " + "x" * 4000)[0]) < 200
 
 
-def test_the_end_and_what_it_pays(world: TextEnv) -> None:
+def test_crafting_the_goal_gives_reward_1(env: TextEnv) -> None:
     actions = ["get 3 milk bucket", "get 3 wheat", "get 1 egg", "get 2 sugar cane", "craft 2 sugar using 2 sugar cane"]
-    assert [world.step(action)[1] for action in actions] == [0.0] * 5
-    _, reward, terminated, truncated, info = world.step("craft 1 cake using 1 egg, 3 milk bucket, 2 sugar, 3 wheat")
+    assert [env.step(action)[1] for action in actions] == [0.0] * 5
+    _, reward, terminated, truncated, info = env.step("craft 1 cake using 1 egg, 3 milk bucket, 2 sugar, 3 wheat")
     assert (reward, terminated, truncated) == (1.0, True, False)
     assert info["success"] and info["score"] == 1.0
     assert info["raw"] == {"inventory": {"cake": 1}, "depth": 2}
 
 
-def test_the_state_key_knows_the_inventory_and_not_the_way(world: TextEnv) -> None:
+def test_state_key_depends_on_inventory_not_history(env: TextEnv) -> None:
     keys = []
     for order in (("get 1 egg", "get 2 wheat"), ("get 2 wheat", "inventory", "get 1 egg")):
-        world.reset(options={"task": world.task.id})
-        say(world, *order)
-        keys.append(world.step("nonsense")[4]["state_key"])
-    assert keys[0] == keys[1] != world.reset(options={"task": world.task.id})[1]["state_key"]
+        env.reset(options={"task": env.task.id})
+        step(env, *order)
+        keys.append(env.step("nonsense")[4]["state_key"])
+    assert keys[0] == keys[1] != env.reset(options={"task": env.task.id})[1]["state_key"]
 
 
 _WORDS = ["get", "craft", "using", "inventory", "1", "4", ",", ".", "stick", "planks", "oak_log", "\ud800"]
-_WORLD = text_env(make("agentgym/TextCraft-v0"))
+_ENV = text_env(make("agentgym/TextCraft-v0"))
 
 
 @given(st.text() | st.lists(st.sampled_from(_WORDS)).map(" ".join))
-def test_any_text_is_answered(action: str) -> None:
-    _WORLD.reset(options={"task": _WORLD.tasks.train.ids[0]})
-    observation, *_ = _WORLD.step(action)
-    assert observation in _WORLD.observation_space
+def test_any_text_gets_an_observation(action: str) -> None:
+    _ENV.reset(options={"task": _ENV.tasks.train.ids[0]})
+    observation, *_ = _ENV.step(action)
+    assert observation in _ENV.observation_space
     assert observation

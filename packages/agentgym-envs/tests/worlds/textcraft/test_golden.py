@@ -1,5 +1,7 @@
-"""A game to read. It changes only on purpose;
-run this file with the folder above on `PYTHONPATH` to write `golden.txt` anew."""
+"""Tests of TextCraft's golden transcripts, which only change on purpose.
+
+To rewrite `golden.txt`, run this file with `packages/agentgym-envs/tests` on `PYTHONPATH`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from golden_transcripts import transcript
 pytestmark = pytest.mark.quick
 
 GOLDEN = Path(__file__).parent / "golden.txt"
-GAMES = {
+SCRIPTS = {
     "textcraft/test/flower_pot": ["get 3 brick", "craft 1 flower pot using 3 brick"],
     "textcraft/test/red_sandstone_stairs": [
         "inventory",
@@ -41,13 +43,13 @@ GAMES = {
 }
 
 
-def played() -> str:
-    return transcript("agentgym/TextCraft-v0", GAMES)
+def golden_text() -> str:
+    return transcript("agentgym/TextCraft-v0", SCRIPTS)
 
 
-def test_the_golden_game() -> None:
-    assert played() == GOLDEN.read_text(encoding="utf-8")
+def test_transcripts_match_the_golden_file() -> None:
+    assert golden_text() == GOLDEN.read_text(encoding="utf-8")
 
 
 if __name__ == "__main__":
-    GOLDEN.write_text(played(), encoding="utf-8")
+    GOLDEN.write_text(golden_text(), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The tree of a goal shows what the expert's plan does, and falls together as things are made."""
+"""Tests that the tree in TextCraft's scenes matches the expert's remaining plan."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(part)
 
 
-def begun(task: str) -> TextCraft:
-    world = TextCraft()
-    world.reset(options={"task": task})
-    return world
+def start_env(task: str) -> TextCraft:
+    env = TextCraft()
+    env.reset(options={"task": task})
+    return env
 
 
 @pytest.mark.parametrize("task", TextCraft().tasks.test.ids[:12])
-def test_the_tree_holds_each_command_that_is_left_once(task: str) -> None:
-    world, over = begun(task), False
-    commands, left = list[str](), list[set[str]]()
+def test_tree_has_each_remaining_command_once(task: str) -> None:
+    env, over = start_env(task), False
+    commands, remaining = list[str](), list[set[str]]()
     while not over:
-        scene = world.scene()
-        drawn = [node for node in nodes(scene["tree"]) if node["missing"] and not node.get("shared")]
-        assert len({node["item"] for node in drawn}) == len(drawn)
-        left.append({node["command"] for node in drawn})
-        commands.append(world.oracle())
-        _, _, over, _, info = world.step(commands[-1])
-        assert world.scene()["inventory"] == info["raw"]["inventory"]
-    assert left == [set(commands[at:]) for at in range(len(commands))]
-    tree = world.scene()["tree"]
+        scene = env.scene()
+        missing = [node for node in nodes(scene["tree"]) if node["missing"] and not node.get("shared")]
+        assert len({node["item"] for node in missing}) == len(missing)
+        remaining.append({node["command"] for node in missing})
+        commands.append(env.oracle())
+        _, _, over, _, info = env.step(commands[-1])
+        assert env.scene()["inventory"] == info["raw"]["inventory"]
+    assert remaining == [set(commands[i:]) for i in range(len(commands))]
+    tree = env.scene()["tree"]
     assert (tree["held"] > 0, tree["missing"], "parts" in tree) == (True, 0, False)
 
 
-def test_what_is_held_has_no_parts_and_what_is_missing_says_how_many() -> None:
-    world = begun("textcraft/train/stick")
-    world.step("get 1 bamboo")
-    tree = world.scene()["tree"]
+def test_tree_shows_held_and_missing_amounts() -> None:
+    env = start_env("textcraft/train/stick")
+    env.step("get 1 bamboo")
+    tree = env.scene()["tree"]
     assert (tree["item"], tree["missing"], tree["crafted"]) == ("stick", 1, True)
     (bamboo,) = tree["parts"]
     assert bamboo == {
@@ -57,8 +57,8 @@ def test_what_is_held_has_no_parts_and_what_is_missing_says_how_many() -> None:
     }
 
 
-def test_an_item_that_several_take_has_its_parts_once() -> None:
-    scenes = (begun(task).scene() for task in TextCraft().tasks.train.ids[:200])
+def test_shared_items_have_parts_only_once() -> None:
+    scenes = (start_env(task).scene() for task in TextCraft().tasks.train.ids[:200])
     shared = [node for scene in scenes for node in nodes(scene["tree"]) if node.get("shared")]
     assert shared
     assert all("parts" not in node and node["missing"] for node in shared)

@@ -1,4 +1,4 @@
-"""The task sets, their options, and the text that tasks begin with."""
+"""Tests of TextCraft's task sets, their options, and the first observation."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from agentgym_envs.worlds.textcraft.tasks import brief
 TASKS = text_env(make("agentgym/TextCraft-v0")).tasks
 
 
-def test_every_goal_is_in_one_split_and_every_depth_in_train_and_test() -> None:
+def test_splits_partition_the_goals_by_depth() -> None:
     goals = [task.payload["goal"] for task in TASKS]
     assert sorted(goals) == list(load_table().goals)
     for tasks, counts in ((TASKS.train, (95, 204, 80, 8)), (TASKS.dev, (15, 19, 13, 0)), (TASKS.test, (34, 57, 23, 3))):
-        found = Counter(task.category for task in tasks)
-        assert tuple(found[f"depth-{depth}"] for depth in (1, 2, 3, 4)) == counts
+        by_depth = Counter(task.category for task in tasks)
+        assert tuple(by_depth[f"depth-{depth}"] for depth in (1, 2, 3, 4)) == counts
 
 
-def test_the_option_depth_narrows_the_sets_and_leaves_tasks_as_they_are() -> None:
-    some = text_env(make("agentgym/TextCraft-v0", depth=(2, 3))).tasks
-    assert {task.difficulty for task in some} == {2, 3}
-    assert [task for task in TASKS if task.difficulty in (2, 3)] == list(some)
+def test_depth_option_filters_tasks_without_changing_them() -> None:
+    narrowed = text_env(make("agentgym/TextCraft-v0", depth=(2, 3))).tasks
+    assert {task.difficulty for task in narrowed} == {2, 3}
+    assert [task for task in TASKS if task.difficulty in (2, 3)] == list(narrowed)
     assert list(text_env(make("agentgym/TextCraft-v0", depth=[4, 4])).tasks.test) == [
         task for task in TASKS.test if task.difficulty == 4
     ]
 
 
 @pytest.mark.parametrize("depth", [(0, 2), (3, 2), (1, 5), 2, "12", (1, 2, 3), (1.0, 2.0), None])
-def test_a_wrong_depth_is_refused(depth: Any) -> None:
+def test_invalid_depth_is_rejected(depth: Any) -> None:
     with pytest.raises(ValueError, match=r"depth must be a pair \(lo, hi\) with 1 <= lo <= hi <= 4"):
         make("agentgym/TextCraft-v0", depth=depth)
 
 
 @pytest.mark.parametrize("distractors", [-1, 2.5, "10", True])
-def test_a_wrong_number_of_distractors_is_refused(distractors: Any) -> None:
+def test_invalid_number_of_distractors_is_rejected(distractors: Any) -> None:
     with pytest.raises(ValueError, match="distractors must be a non-negative integer"):
         make("agentgym/TextCraft-v0", distractors=distractors)
 
 
 @pytest.mark.parametrize("distractors", [0, 1, 10, 25])
-def test_the_first_observation_lists_what_is_needed_and_distractors(distractors: int) -> None:
+def test_first_observation_lists_needed_recipes_and_distractors(distractors: int) -> None:
     recipes = {recipe.line for recipe in load_table().recipes}
     for task in TASKS.test:
         goal = task.payload["goal"]
@@ -57,11 +57,11 @@ def test_the_first_observation_lists_what_is_needed_and_distractors(distractors:
         assert len(lines) == len(set(lines)) == len(needed) + distractors
 
 
-def test_no_more_recipes_are_listed_than_there_are() -> None:
+def test_distractors_are_limited_by_the_number_of_recipes() -> None:
     assert brief("stick", 10_000).text.count("\ncraft ") == len(load_table().recipes)
 
 
-def test_available_actions_are_the_listed_recipes_and_their_materials() -> None:
+def test_available_actions_are_listed_recipes_and_ingredients() -> None:
     text, actions = brief("oak door", 3).text, brief("oak door", 3).actions
     assert actions[0] == "inventory"
     assert [action for action in actions if action.startswith("craft")] == text.split("\n")[1:-2]
@@ -71,9 +71,9 @@ def test_available_actions_are_the_listed_recipes_and_their_materials() -> None:
     assert len(actions) == len(set(actions))
 
 
-def test_random_play_rarely_gets_deep() -> None:
+def test_random_policy_rarely_succeeds() -> None:
     env = make("agentgym/TextCraft-v0", depth=(2, 4))
-    won = 0
+    successes = 0
     for i, task in enumerate(text_env(env).tasks.test[:40]):
         rng = np.random.default_rng(i)
         _, info = env.reset(options={"task": task.id})
@@ -82,5 +82,5 @@ def test_random_play_rarely_gets_deep() -> None:
             actions = info["available_actions"]
             *_, terminated, truncated, info = env.step(actions[int(rng.integers(len(actions)))])
             ended = terminated or truncated
-        won += info["success"]
-    assert won < 4
+        successes += info["success"]
+    assert successes < 4

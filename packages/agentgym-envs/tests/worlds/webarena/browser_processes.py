@@ -1,4 +1,4 @@
-"""The processes below this one. Any of them may end while it is looked at."""
+"""Child processes of the test process. Any of them may end while it is inspected."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import psutil
 
 
 def command_line(process: psutil.Process) -> list[str]:
-    """How it was started; nothing when it has ended, be it as a zombie."""
+    """Return the command line, or an empty list if the process has ended or is a zombie."""
     with suppress(psutil.NoSuchProcess):
         return process.cmdline()
     return []
 
 
 def alive(pids: Sequence[int]) -> list[int]:
-    """Those that run."""
-    living: list[int] = []
+    """Return the ids of the running processes among `pids`."""
+    running: list[int] = []
     for pid in pids:
         with suppress(psutil.NoSuchProcess):
-            living += [pid] * (psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    return living
+            running += [pid] * (psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    return running
 
 
 def descendants(word: str) -> list[psutil.Process]:
-    """Those with this in their command line."""
+    """Return the descendants of this process whose command line contains `word`."""
     return [child for child in psutil.Process().children(recursive=True) if word in " ".join(command_line(child))]

@@ -19,19 +19,19 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 @pytest.fixture(scope="package")
-def kept_server() -> Iterator[PagesServer]:
+def shared_server() -> Iterator[PagesServer]:
     with PagesServer() as server:
         yield server
 
 
 @pytest.fixture(scope="package")
-def kept_browser(requires_browser: None, kept_server: PagesServer) -> Iterator[Browser]:
+def shared_browser(requires_browser: None, shared_server: PagesServer) -> Iterator[Browser]:
     browser = acquire(
         {
-            "shop.example": kept_server.address,
-            "wiki.example": kept_server.address,
-            "port.example:8080": kept_server.address,
-            "127.0.0.2": kept_server.address,
+            "shop.example": shared_server.address,
+            "wiki.example": shared_server.address,
+            "port.example:8080": shared_server.address,
+            "127.0.0.2": shared_server.address,
             "down.example": "127.0.0.1:1",
         }
     )
@@ -40,36 +40,38 @@ def kept_browser(requires_browser: None, kept_server: PagesServer) -> Iterator[B
 
 
 @pytest.fixture
-def server(kept_server: PagesServer) -> Iterator[PagesServer]:
-    """A web server on 127.0.0.1, empty at first; a test fills `server.pages`."""
-    kept_server.clear()
-    yield kept_server
-    kept_server.clear()
+def server(shared_server: PagesServer) -> Iterator[PagesServer]:
+    """A web server on 127.0.0.1 without pages; tests fill `server.pages`."""
+    shared_server.clear()
+    yield shared_server
+    shared_server.clear()
 
 
 @pytest.fixture
-def browser(kept_browser: Browser) -> Browser:
-    """A browser that is shared by the tests of this folder. For it the server is `shop.example` and `wiki.example` at
-    every port, `127.0.0.2` where a secure origin is needed, and `port.example` at port 8080; nobody listens at
-    `down.example`."""
-    return kept_browser
+def browser(shared_browser: Browser) -> Browser:
+    """A browser that the tests of this folder share.
+
+    It resolves `shop.example` and `wiki.example` at all ports, `port.example` at port 8080 and `127.0.0.2` (a secure
+    origin) to the server. Connections to `down.example` are refused.
+    """
+    return shared_browser
 
 
 @pytest.fixture
 def run(browser: Browser) -> Run:
-    """Runs a coroutine on the browser's loop."""
+    """A function that runs a coroutine on the browser's event loop."""
     return lambda coroutine: browser.loop.run(coroutine, 60)
 
 
 @pytest.fixture
 def timeouts() -> IdleTimeouts:
-    """How long `session` waits for pages; `pages_server.impatient` shortens it."""
+    """The timeouts of `session`; `pages_server.short_timeouts` overrides them."""
     return IdleTimeouts()
 
 
 @pytest.fixture
 def session(browser: Browser, run: Run, timeouts: IdleTimeouts) -> Iterator[Session]:
-    """A fresh session."""
+    """A new browser session."""
     session = run(browser.session(timeouts=timeouts))
     yield session
     run(session.close())
@@ -77,7 +79,7 @@ def session(browser: Browser, run: Run, timeouts: IdleTimeouts) -> Iterator[Sess
 
 @pytest.fixture
 def visit(session: Session, run: Run) -> Callable[[str], list[str]]:
-    """Opens a page of the shop; returns the notices."""
+    """A function that opens a page of the shop and returns the notices."""
 
     def visit(path: str) -> list[str]:
         assert run(session.goto(SHOP + path)) is None
@@ -89,7 +91,7 @@ def visit(session: Session, run: Run) -> Callable[[str], list[str]]:
 
 @pytest.fixture
 def click(session: Session, run: Run) -> Callable[[str], list[str]]:
-    """Clicks what a CSS selector finds in the active tab; returns the notices."""
+    """A function that clicks the element of a CSS selector in the active tab and returns the notices."""
 
     def click(selector: str) -> list[str]:
         run(session.guard(session.tab.page.click(selector, no_wait_after=True)))
@@ -101,5 +103,5 @@ def click(session: Session, run: Run) -> Callable[[str], list[str]]:
 
 @pytest.fixture
 def agent(server: PagesServer, session: Session, run: Run) -> PageAgent:
-    """Plays on pages of the server."""
+    """An agent on pages of the server."""
     return PageAgent(server, session, run)

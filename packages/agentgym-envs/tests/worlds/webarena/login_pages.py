@@ -1,4 +1,4 @@
-"""Web sites with the login forms of Magento, Postmill and GitLab, told apart by their host, for tests."""
+"""A test web server with the login forms of Magento, Postmill and GitLab, distinguished by host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 @dataclass
 class LoginSite:
-    """One site."""
+    """A site with a login form, its accounts and its sessions."""
 
     login: str
     check: str
@@ -20,15 +20,15 @@ class LoginSite:
     password: str
     accounts: dict[str, str]
     redirects: bool = True
-    """Who isn't logged in is sent to the form's page; else the form is shown in place of any page."""
+    """Whether visitors that aren't logged in are redirected to the form, instead of seeing it in place of each page."""
     form: bool = True
     sessions: set[str] = field(default_factory=set)
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     """Method and path of each request."""
 
 
 class LoginPages:
-    """The sites by host, on 127.0.0.1. Usable as a context manager."""
+    """A web server on 127.0.0.1 for the given sites, by host. Usable as a context manager."""
 
     def __init__(self, sites: dict[str, LoginSite]) -> None:
         self.sites = sites
@@ -65,7 +65,7 @@ class _Handler(BaseHTTPRequestHandler):
         if path == "/favicon.ico":
             return self._answer(404)
         site = self.site
-        site.asked.append(f"GET {path}")
+        site.requests.append(f"GET {path}")
         cookie = SimpleCookie(self.headers.get("Cookie", "")).get("session")
         if cookie is not None and cookie.value in site.sessions:
             return self._answer(200, f"<h1>Hello</h1><p>{cookie.value}</p>")
@@ -75,10 +75,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         site = self.site
-        site.asked.append(f"POST {urlsplit(self.path).path}")
-        sent = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-        name, password = sent[site.username][0], sent[site.password][0]
-        if sent["token"] != ["hidden"] or site.accounts.get(name) != password:
+        site.requests.append(f"POST {urlsplit(self.path).path}")
+        form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        name, password = form[site.username][0], form[site.password][0]
+        if form["token"] != ["hidden"] or site.accounts.get(name) != password:
             return self._answer(302, headers={"Location": site.login})
         session = f"{name.partition('@')[0]}-{len(site.sessions)}"
         site.sessions.add(session)
@@ -100,4 +100,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Tests look at `asked` instead."""
+        """Log nothing; tests read `requests`."""

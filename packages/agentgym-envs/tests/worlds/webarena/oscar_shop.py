@@ -1,7 +1,7 @@
-"""A shop of django-oscar's (from PyPI, as it comes) on 127.0.0.1: `python oscar_shop.py FOLDER`.
+"""An unmodified django-oscar shop from PyPI on 127.0.0.1: `python oscar_shop.py FOLDER`.
 
-Run as a script in a process of its own. It makes the shop's database `shop.sqlite` in FOLDER, prints the port that it
-serves at, and ends when its standard input does. Guests may order; shipping is free; nothing is paid.
+The script creates the shop's database `shop.sqlite` in FOLDER, prints its port, and exits at the end of its standard
+input. Guests can order; shipping is free, and there is no payment.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ COUNTRIES = {"GB": "United Kingdom", "IE": "Ireland", "NO": "Norway"}
 
 
 class Pictures:
-    """Shows pictures in their full size; what oscar comes with needs a further package to make small ones."""
+    """A thumbnailer that returns a placeholder image, since oscar's own needs another package."""
 
     def generate_thumbnail(self, source: Any, **options: Any) -> SimpleNamespace:
         return SimpleNamespace(url=static("oscar/img/image_not_found.jpg"), **options)
 
 
 class NoMigrations:
-    """Has the tables made from the models at once; going through all that they ever were takes a minute."""
+    """Create the tables directly from the models, since running all migrations takes a minute."""
 
     def __contains__(self, app: str) -> bool:
         return True
@@ -60,11 +60,15 @@ class NoMigrations:
 
 
 def configure(folder: Path) -> None:
-    """Django's settings: oscar's own, and what its documentation asks for."""
-    oscars = {name: value for name, value in vars(oscar.defaults).items() if name.startswith("OSCAR_")}
-    ours = {"OSCAR_SHOP_NAME": "Books", "OSCAR_ALLOW_ANON_CHECKOUT": True, "OSCAR_THUMBNAILER": "__main__.Pictures"}
+    """Configure Django with oscar's defaults and the settings that its documentation requires."""
+    defaults = {name: value for name, value in vars(oscar.defaults).items() if name.startswith("OSCAR_")}
+    overrides = {
+        "OSCAR_SHOP_NAME": "Books",
+        "OSCAR_ALLOW_ANON_CHECKOUT": True,
+        "OSCAR_THUMBNAILER": "__main__.Pictures",
+    }
     settings.configure(
-        **oscars | ours,
+        **defaults | overrides,
         ALLOWED_HOSTS=["127.0.0.1"],
         SECRET_KEY="of a shop that nobody buys from",
         DATABASES={
@@ -106,7 +110,7 @@ def configure(folder: Path) -> None:
 
 
 def fill() -> None:
-    """The tables, and what is in them."""
+    """Create the tables and fill them."""
     call_command("migrate", run_syncdb=True, verbosity=0)
     from oscar.apps.catalogue.categories import create_from_breadcrumbs
     from oscar.core.loading import get_model
@@ -128,7 +132,7 @@ def fill() -> None:
 
 
 def serve() -> None:
-    """Answer until standard input ends."""
+    """Serve until standard input ends."""
     server = ThreadedWSGIServer(("127.0.0.1", 0), WSGIRequestHandler)
     server.daemon_threads = True
     server.set_app(StaticFilesHandler(get_wsgi_application()))

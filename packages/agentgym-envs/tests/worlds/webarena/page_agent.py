@@ -1,4 +1,4 @@
-"""Who plays on a page in tests: says actions as text, and reads what stands there afterwards."""
+"""An agent that acts on test pages with actions as text and reads the resulting snapshots."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pages_server import PagesServer
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 LOG = "<script>var log = [], say = what => log.push(what)</script>"
-"""On a page with this, `say(what)` notes what happened."""
+"""A script that defines `say(what)`, which appends to a log; see `PageAgent.log`."""
 
 
 def page_text(session: Session, run: Run) -> str:
-    """What stands in the active tab."""
+    """Return the text of the active tab."""
     return run(session.guard(session.tab.page.inner_text("body")))
 
 
 class PageAgent:
-    """Plays in `session` on pages of `server`; `run` runs a coroutine on the browser's loop."""
+    """An agent in `session` on pages of `server`. `run` runs a coroutine on the browser's event loop."""
 
     page: Snapshot
 
@@ -34,41 +34,45 @@ class PageAgent:
 
     @property
     def log(self) -> list[str]:
-        """What has been said on a page with `LOG`."""
+        """The log of a page with the script `LOG`."""
         return self.js("log")
 
     def open(self, html: str, path: str = "/page") -> Snapshot:
-        """Serve a page and go there."""
+        """Serve a page and open it."""
         self.server.pages[path] = html
         assert self.run(self.session.goto(f"http://shop.example{path}")) is None
         return self.look()
 
     def look(self) -> Snapshot:
-        """Wait until the page is at rest and read it."""
+        """Wait until the page is idle and take a snapshot."""
         self.run(self.session.settle())
         self.page = self.run(take_snapshot(self.session.tab))
         return self.page
 
     def text(self, *, whole: bool = True, max_chars: int = 100_000) -> str:
-        """What the page says, as last looked at."""
+        """Return the text of the last snapshot."""
         return tree(self.page, whole, max_chars)
 
-    def one(self, role: str | None, name: str | None = None) -> Node:
-        """The one node of that role and name."""
+    def find_one(self, role: str | None, name: str | None = None) -> Node:
+        """Return the only node with the given role and name."""
         found = self.page.find(role, name)
         assert len(found) == 1, (role, name, self.text())
         return found[0]
 
     def do(self, action: str, role: str | None = None, name: str | None = None) -> str | None:
-        """Say an action, with `#` standing for the id of the one node of that role and name; then look."""
+        """Perform an action and take a snapshot. `#` stands for the id of the only node with the given role and name.
+
+        Returns:
+            The message of a refused action, or None.
+        """
         if "#" in action:
-            action = action.replace("#", str(self.one(role, name).id), 1)
+            action = action.replace("#", str(self.find_one(role, name).id), 1)
         parsed = parse(action)
         assert not isinstance(parsed, str), parsed
-        said = self.run(perform(self.session, self.page, parsed))
+        message = self.run(perform(self.session, self.page, parsed))
         self.look()
-        return said
+        return message
 
     def js(self, script: str) -> Any:
-        """What a JavaScript expression is in the active tab."""
+        """Evaluate a JavaScript expression in the active tab."""
         return self.run(self.session.tab.page.evaluate(script))

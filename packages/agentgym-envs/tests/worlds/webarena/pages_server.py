@@ -1,4 +1,4 @@
-"""A tiny web server for tests: a dictionary of pages, on a thread of its own, that remembers what it was asked for."""
+"""A small web server for tests, which serves a dictionary of pages on its own thread and records the requests."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from agentgym_envs.worlds.webarena.browser.page_idle import IdleTimeouts
 
 @dataclass(frozen=True)
 class Page:
-    """What is answered to a path."""
+    """The response to a path."""
 
     body: str | bytes = ""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Besides `Content-Type`, which is HTML unless said otherwise, and `Content-Length`."""
+    """Headers besides `Content-Length`. `Content-Type` is HTML by default."""
     delay: float = 0.0
-    """Seconds before the answer; cut short when the server closes."""
+    """Seconds before the response; cut short when the server closes."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A request that came in."""
+class Request:
+    """A request that the server received."""
 
     method: str
     host: str
     """The `Host` header."""
     path: str
-    """With the query."""
+    """The path with the query."""
     headers: Mapping[str, str]
-    """Names in lower case."""
+    """The headers, with names in lower case."""
     body: str
 
 
 SHOP = "http://shop.example"
-"""What the browser of these tests calls the server."""
+"""The server's URL in the browser of these tests."""
 NEVER = 3600.0
 """A `delay` that outlasts any test."""
-impatient = pytest.mark.parametrize(
-    "timeouts", [IdleTimeouts(changing=0.4, loading=0.5, navigation=3)], ids=["impatient"]
+short_timeouts = pytest.mark.parametrize(
+    "timeouts", [IdleTimeouts(changing=0.4, loading=0.5, navigation=3)], ids=["short timeouts"]
 )
-"""For tests of what never ends. All others have the patience that users have: the machine may be busy."""
+"""For tests of pages that never become idle. Other tests use the default timeouts, since machines can be busy."""
 
 
 class PagesServer:
@@ -57,7 +57,7 @@ class PagesServer:
 
     def __init__(self, pages: Mapping[str, Page | str] | None = None) -> None:
         self.pages: dict[str, Page | str] = {"/favicon.ico": Page(status=204), **(pages or {})}
-        self.asked: list[Asked] = []
+        self.requests: list[Request] = []
         self.closing = threading.Event()
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.owner = self
@@ -70,19 +70,19 @@ class PagesServer:
 
     @property
     def address(self) -> str:
-        """`127.0.0.1:PORT`, as it stands in the `hosts` of a browser."""
+        """`127.0.0.1:PORT`, as in the `hosts` of a browser."""
         return f"127.0.0.1:{self.port}"
 
     def paths(self, host: str | None = None) -> list[str]:
-        """The paths asked for so far, in order, without the favicon's; those of one `Host` if given."""
-        return [a.path for a in self.asked if a.path != "/favicon.ico" and host in (None, a.host)]
+        """Return the requested paths in order, without the favicon; only those of `host` if given."""
+        return [r.path for r in self.requests if r.path != "/favicon.ico" and host in (None, r.host)]
 
     def clear(self) -> None:
-        """Forget pages and requests, and hang up on those that wait for an answer."""
+        """Remove pages and requests, and close the connections of delayed responses."""
         self.closing.set()
         self.closing = threading.Event()
         self.pages = {"/favicon.ico": Page(status=204)}
-        self.asked.clear()
+        self.requests.clear()
 
     def close(self) -> None:
         self.closing.set()
@@ -106,7 +106,7 @@ class _Server(ThreadingHTTPServer):
     owner: PagesServer
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A browser that hangs up in the middle is nothing to report."""
+        """Ignore browsers that close the connection early."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -123,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
         owner = self.server.owner
         headers = {name.lower(): value for name, value in self.headers.items()}
         body = self.rfile.read(int(headers.get("content-length", 0))).decode()
-        owner.asked.append(Asked(self.command, headers.get("host", ""), self.path, headers, body))
+        owner.requests.append(Request(self.command, headers.get("host", ""), self.path, headers, body))
         page = owner.pages.get(self.path, owner.pages.get(urlsplit(self.path).path, Page("<h1>Not here</h1>", 404)))
         if isinstance(page, str):
             page = Page("<!doctype html>\n" + page)
@@ -140,4 +140,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Tests look at `asked` instead."""
+        """Log nothing; tests read `requests`."""

@@ -1,5 +1,6 @@
-"""Games to read, on the embedded sites. They change only on purpose;
-run this file with the folder above on `PYTHONPATH` to write `golden.txt` anew.
+"""Tests of WebArena's golden transcripts on the embedded sites, which only change on purpose.
+
+To rewrite `golden.txt`, run this file with `packages/agentgym-envs/tests` on `PYTHONPATH`.
 """
 
 from __future__ import annotations
@@ -10,22 +11,22 @@ import pytest
 from golden_transcripts import transcript
 
 GOLDEN = Path(__file__).parent / "golden.txt"
-GAMES = {
+SCRIPTS = {
     "webarena/test/135": ["look for the post office", "click [999]", "goto [http://example.org/]", "scroll [down]"],
     "webarena/test/81": [],
     "webarena/test/153": ["new_tab", "close_tab", "stop [I give up]"],
 }
-"""Actions of a person who errs; the oracle brings each game to its end, where there is one to come."""
+"""Actions with mistakes, by task; the oracle finishes each episode that hasn't ended."""
 
 
-def played() -> str:
-    return transcript("agentgym/WebArena-v0", GAMES)
+def golden_text() -> str:
+    return transcript("agentgym/WebArena-v0", SCRIPTS)
 
 
 @pytest.mark.long
-def test_the_golden_games(requires_browser: None) -> None:
-    assert played() == GOLDEN.read_text(encoding="utf-8")
+def test_transcripts_match_the_golden_file(requires_browser: None) -> None:
+    assert golden_text() == GOLDEN.read_text(encoding="utf-8")
 
 
 if __name__ == "__main__":
-    GOLDEN.write_text(played(), encoding="utf-8")
+    GOLDEN.write_text(golden_text(), encoding="utf-8")

@@ -1,7 +1,6 @@
-"""A purchase in a shop that nobody here wrote: django-oscar, as it comes from PyPI, through the registered world.
+"""Tests of purchases in a third-party shop, an unmodified django-oscar from PyPI, through the registered environment.
 
-The shopper reads nothing but observations and says nothing but actions. django-oscar is no dependency of ours; without
-it the tests are skipped.
+The shopper only uses observations and actions. django-oscar isn't a dependency; without it, the tests are skipped.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import pytest
 COMMAND = "uv run --with django-oscar pytest -m long -k oscar"
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(find_spec("oscar") is None, reason=f"django-oscar is missing; `{COMMAND}` brings it along."),
+    pytest.mark.skipif(find_spec("oscar") is None, reason=f"django-oscar is missing; run `{COMMAND}`."),
 ]
 
 Env = gymnasium.Env[str, str]
@@ -36,7 +35,7 @@ PURCHASE: dict[str, Any] = {
     "5003 Bergen, Norway. What is the order's number?",
     "eval": {
         "eval_types": ["string_match", "url_match", "program_html"],
-        "reference_answers": {"must_include": ["100001"]},  # oscar counts baskets, and this is the shop's first
+        "reference_answers": {"must_include": ["100001"]},  # the number of the shop's first basket
         "reference_url": "__SHOPPING__/checkout/thank-you",
         "program_html": [
             {
@@ -55,30 +54,30 @@ PURCHASE: dict[str, Any] = {
 
 
 class Shopper:
-    """Knows of the shop what stands in the observation."""
+    """A scripted policy that only uses the current observation."""
 
     def __init__(self, env: Env) -> None:
         self.env = env
         self.text = env.reset(options={"task": "webarena/oscar/1"})[0]
 
-    def say(self, action: str) -> None:
-        """Carry out an action that can be."""
+    def act(self, action: str) -> None:
+        """Take an action, which must be valid and not end the episode."""
         self.text, _, terminated, truncated, info = self.env.step(action)
         assert info["valid"] and not terminated and not truncated, (action, self.text)
 
-    def on(self, role: str, name: str, action: str = "click [#]") -> None:
-        """Say an action with the id of the first element of that role and name, scrolling down to it."""
+    def act_on(self, role: str, name: str, action: str = "click [#]") -> None:
+        """Take an action on the first element with the given role and name, after scrolling down to it."""
         line = re.compile(rf"^\t*\[(\d+)\] {role} {re.escape(repr(name))}(?: |$)", re.MULTILINE)
         while (found := line.search(self.text)) is None:
-            self.say("scroll [down]")  # which is refused at the end of the page
-        self.say(action.replace("#", found[1]))
+            self.act("scroll [down]")  # fails at the end of the page
+        self.act(action.replace("#", found[1]))
 
     def type(self, name: str, text: str, role: str = "textbox") -> None:
-        """Fill a field in, without Enter."""
-        self.on(role, name, f"type [#] [{text}] [0]")
+        """Type into a field, without Enter."""
+        self.act_on(role, name, f"type [#] [{text}] [0]")
 
     def stop(self, answer: str) -> tuple[float, dict[str, float]]:
-        """The reward, and what it is made of."""
+        """Stop, and return the reward and its parts."""
         _, reward, terminated, _, info = self.env.step(f"stop [{answer}]")
         assert terminated
         return float(reward), info["raw"]["parts"]
@@ -86,13 +85,13 @@ class Shopper:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the task and the shop's database lie."""
+    """The folder of the task file and the shop's database."""
     return tmp_path_factory.mktemp("oscar")
 
 
 @pytest.fixture(scope="module")
 def env(folder: Path) -> Iterator[Env]:
-    """The world with the task above, on a shop that is open as long."""
+    """An environment with the task above, on a running shop."""
     script = Path(__file__).with_name("oscar_shop.py")
     pipe = subprocess.PIPE
     with (
@@ -109,24 +108,24 @@ def env(folder: Path) -> Iterator[Env]:
         env.close()
 
 
-def test_a_purchase(env: Env, folder: Path) -> None:
+def test_purchase_is_scored_and_stored(env: Env, folder: Path) -> None:
     shopper = Shopper(env)
-    shopper.on("textbox", "Search", "type [#] [patient gardener]")
-    shopper.on("link", BOOK)
-    shopper.on("button", "Add to cart")
-    shopper.on("button", "View cart")
+    shopper.act_on("textbox", "Search", "type [#] [patient gardener]")
+    shopper.act_on("link", BOOK)
+    shopper.act_on("button", "Add to cart")
+    shopper.act_on("button", "View cart")
     shopper.type("", "2", "spinbutton")
-    shopper.on("button", "Update")
-    shopper.on("link", "Proceed to checkout")
+    shopper.act_on("button", "Update")
+    shopper.act_on("link", "Proceed to checkout")
     shopper.type("My email address is *", "ada@example.com")
-    shopper.on("button", "Continue")
+    shopper.act_on("button", "Continue")
     address = {"First name": "Ada", "Last name": "Byron", "First line of address": "12 St James's Square"}
     for field, text in (address | {"City": "Bergen", "Post/Zip-code": "5003"}).items():
         shopper.type(f"{field} *", text)
-    shopper.on("combobox", "Country *", "select_option [#] [Norway]")
-    shopper.on("button", "Continue")
-    shopper.on("link", "Continue")  # of the page where a real shop asks for money
-    shopper.on("button", "Place order")
+    shopper.act_on("combobox", "Country *", "select_option [#] [Norway]")
+    shopper.act_on("button", "Continue")
+    shopper.act_on("link", "Continue")  # the payment page, which is empty here
+    shopper.act_on("button", "Place order")
     number = re.search(r"heading 'Order (\d+): confirmation'", shopper.text)
     assert number, shopper.text
     assert shopper.stop(number[1]) == (1.0, {"string_match": 1.0, "url_match": 1.0, "program_html": 1.0})
@@ -139,10 +138,10 @@ def test_a_purchase(env: Env, folder: Path) -> None:
     assert orders == [("100001", "ada@example.com", BOOK, 2, 48, *address.values(), "Bergen", "5003", "NO")]
 
 
-def test_who_buys_nothing_has_no_order(env: Env) -> None:
+def test_answer_without_a_purchase_scores_0(env: Env) -> None:
     shopper = Shopper(env)
     assert "StaticText '£0.00'" in shopper.text
     address = re.search(r"^URL: (http://[^/]+)", shopper.text, re.MULTILINE)
     assert address
-    shopper.say(f"goto [{address[1]}/checkout/thank-you/]")
+    shopper.act(f"goto [{address[1]}/checkout/thank-you/]")
     assert shopper.stop("100001") == (0.0, {"string_match": 1.0, "url_match": 0.0, "program_html": 0.0})

@@ -147,7 +147,7 @@ def _share(env: str, played: Sequence[Episode], keep: Callable[[Episode], bool])
         kept=len(kept),
         kept_share=len(kept) / len(played),
         tasks=len({(episode.env, episode.task_id) for episode in kept}),
-        duplicates=len(kept) - len({seen_and_said(episode) for episode in kept}),
+        duplicates=len(kept) - len({duplicate_key(episode) for episode in kept}),
         success=_mean(kept, lambda episode: episode.success is True),
         success_played=_mean(scored, lambda episode: episode.success is True),
         score=_mean(kept, lambda episode: episode.score or 0.0),
@@ -194,7 +194,7 @@ def _is_new(before: Turn | None, turn: Turn) -> bool:
     return before is None or before.kind == "act" or before.observation != turn.observation
 
 
-def seen_and_said(episode: Episode) -> tuple[Any, ...]:
+def duplicate_key(episode: Episode) -> tuple[Any, ...]:
     """Return the key by which episodes of the same task are duplicates: all observations and replies."""
     turns = tuple((turn.observation, turn.reply.text) for turn in episode.turns)
     return episode.env, episode.task_id, episode.instructions, turns, episode.final_observation

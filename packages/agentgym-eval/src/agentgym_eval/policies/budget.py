@@ -45,12 +45,12 @@ class Budget:
             raise UsageError("--budget cost= needs the prices of tokens: give --price as well.")
         return cls(**limits, price=price)
 
-    def check(self, used: Usage, under_way: int = 0) -> None:
+    def check(self, used: Usage, pending: int = 0) -> None:
         """Check that another request may be sent.
 
         Args:
             used: Usage so far.
-            under_way: Number of pending requests.
+            pending: Number of pending requests.
 
         Raises:
             BudgetSpent: if the budget is spent.
@@ -62,7 +62,7 @@ class Budget:
                 "The endpoint doesn't report tokens, so a --budget of tokens or cost can't be enforced: limit the "
                 "requests with --budget requests=N"
             )
-        if used.requests + under_way >= self.requests:
+        if used.requests + pending >= self.requests:
             raise BudgetSpent(f"The --budget of {self.requests:,.0f} requests is spent")
         if tokens >= self.tokens:
             raise BudgetSpent(f"The --budget of {self.tokens:,.0f} tokens is spent ({tokens:,} were used)")

@@ -94,7 +94,7 @@ def open_world(settings: PlaySettings) -> ReplyWrapper:
     parsed_agent = agent(own if settings.agent is None else settings.agent)
     wrapped = parsed_agent.wrap(env, instructions=None if settings.instructions else "")
     try:
-        wrapped.turns_told()
+        wrapped.turn_limit()
     except ValueError as error:
         env.close()
         raise UsageError(f"{error} On the command line, this is --horizon.") from error
@@ -126,12 +126,12 @@ def agent(spec: str) -> Agent:
 
 
 def choose_tasks(env: ReplyWrapper, settings: PlaySettings) -> list[Task]:
-    """Return the tasks that the settings select in one environment; see `deal_tasks`."""
-    (tasks,) = deal_tasks([(env, settings)])
+    """Return the tasks that the settings select in one environment; see `select_tasks`."""
+    (tasks,) = select_tasks([(env, settings)])
     return tasks
 
 
-def deal_tasks(
+def select_tasks(
     worlds: Sequence[tuple[ReplyWrapper, PlaySettings]], before: Mapping[str, Sequence[int]] | None = None
 ) -> list[list[Task]]:
     """Return the selected tasks of each environment, in the order of the split or as named. Named tasks are assigned to

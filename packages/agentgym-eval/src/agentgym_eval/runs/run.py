@@ -15,7 +15,7 @@ from agentgym_envs import EnvPool, Episode, EpisodeSpec, Policy, ReplyWrapper, T
 from agentgym_eval.metrics.usage import Usage
 from agentgym_eval.policies.metered import Metered
 from agentgym_eval.policies.policies import PolicyFactory, find_policy
-from agentgym_eval.runs.environments import check_dependencies, deal_tasks, open_world, world_id, world_spec
+from agentgym_eval.runs.environments import check_dependencies, open_world, select_tasks, world_id, world_spec
 from agentgym_eval.runs.extending import BEFORE, GROWING, counts_before, digest, extends, settings_in
 from agentgym_eval.runs.settings import PlaySettings
 from agentgym_eval.storage.store import EPISODES, USAGE, Store, write_json
@@ -237,7 +237,7 @@ def open_runs(
         maker = maker or find_policy(next(iter(asked.values())).policy)
         earlier = {settings.env: settings_in(folder) for folder, settings in asked.items() if not settings.overwrite}
         before = {s.env: counts_before(earlier.get(s.env, {}), s) for s in asked.values()}
-        chosen = deal_tasks([(env, asked[folder]) for folder, env in envs.items()], before)
+        chosen = select_tasks([(env, asked[folder]) for folder, env in envs.items()], before)
         runs: list[Run] = []
         for (folder, env), tasks in zip(envs.items(), chosen, strict=True):
             settings = asked[folder]

@@ -1,3 +1,5 @@
+"""Tests of the endpoint client: retries, backoff, rate limit, errors and secrets."""
+
 from __future__ import annotations
 
 import asyncio
@@ -11,11 +13,11 @@ from typing import Any
 import pytest
 from agentgym_eval.policies.endpoint.client import Client, Refused, Unanswered
 from agentgym_eval.util.errors import RunStopped, UsageError
-from fake_endpoint import Answer, FakeEndpoint, said, serving, trouble
+from fake_endpoint import Answer, FakeEndpoint, error_answer, said, serving
 
 
-class Time:
-    """Passes when somebody sleeps."""
+class FakeTime:
+    """A fake clock that advances when it sleeps."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -31,32 +33,32 @@ class Time:
         return self.now
 
 
-def in_turn(*answers: Answer | None) -> Callable[[dict[str, Any]], Answer | None]:
-    waiting: Iterator[Answer | None] = iter(answers)
-    return lambda request: next(waiting)
+def in_order(*answers: Answer | None) -> Callable[[dict[str, Any]], Answer | None]:
+    remaining: Iterator[Answer | None] = iter(answers)
+    return lambda request: next(remaining)
 
 
-def as_it_is(answer: dict[str, Any], seconds: float) -> dict[str, Any]:
+def unchanged(answer: dict[str, Any], seconds: float) -> dict[str, Any]:
     return answer
 
 
 def ask(
-    fake: FakeEndpoint, time: Time, times: int = 1, *, known: bool = False, read: Any = as_it_is, **options: Any
+    fake: FakeEndpoint, time: FakeTime, times: int = 1, *, known: bool = False, read: Any = unchanged, **options: Any
 ) -> list[dict[str, Any]]:
-    async def asking() -> list[dict[str, Any]]:
+    async def send() -> list[dict[str, Any]]:
         client = Client(fake.base_url, "sk-secret", sleep=time.sleep, clock=time.clock, **options)
         try:
             return [await client.ask({"model": "m"}, read, known=known) for _ in range(times)]
         finally:
             await client.close()
 
-    return asyncio.run(asking())
+    return asyncio.run(send())
 
 
-def test_an_endpoint_that_is_busy_broken_or_gone_is_asked_again_after_growing_pauses() -> None:
+def test_failed_requests_are_retried_with_exponential_backoff() -> None:
     answers = [
-        trouble(429),
-        trouble(503),
+        error_answer(429),
+        error_answer(503),
         None,
         Answer("<html>", 502),
         Answer("{}"),
@@ -64,109 +66,112 @@ def test_an_endpoint_that_is_busy_broken_or_gone_is_asked_again_after_growing_pa
         Answer({"error": {"message": "upstream", "code": 529}}),
         said("at last"),
     ]
-    time = Time()
-    with serving(in_turn(*answers)) as fake:
+    time = FakeTime()
+    with serving(in_order(*answers)) as fake:
         (answer,) = ask(fake, time)
     assert answer["choices"][0]["message"]["content"] == "at last"
-    assert len(fake.asked) == len(answers)
+    assert len(fake.requests) == len(answers)
     assert fake.keys == ["Bearer sk-secret"] * len(answers)
-    for pause, meant in zip(time.slept, (1, 2, 4, 8, 16, 32, 60), strict=True):
-        assert 0.75 * meant <= pause <= 1.25 * meant
+    for pause, expected in zip(time.slept, (1, 2, 4, 8, 16, 32, 60), strict=True):
+        assert 0.75 * expected <= pause <= 1.25 * expected
 
 
-def test_an_address_at_which_nobody_ever_was_is_given_up_soon() -> None:
+def test_unreachable_address_is_retried_only_3_times() -> None:
     with serving(lambda request: said("yes")) as fake:
         pass
-    time = Time()
+    time = FakeTime()
     with pytest.raises(RunStopped, match="ConnectError"):
         ask(fake, time)
     assert len(time.slept) == 3
 
 
-def test_an_endpoint_that_was_met_is_waited_for_when_it_goes_away() -> None:
-    async def asking(time: Time) -> None:
+def test_endpoint_that_disappears_is_retried_longer() -> None:
+    async def send(time: FakeTime) -> None:
         with serving(lambda request: Answer(said("yes").body, headers={"Connection": "close"})) as fake:
             client = Client(fake.base_url, "", sleep=time.sleep, clock=time.clock)
-            await client.ask({}, as_it_is)
+            await client.ask({}, unchanged)
         with pytest.raises(RunStopped, match="ConnectError"):
-            await client.ask({}, as_it_is)
+            await client.ask({}, unchanged)
         await client.close()
 
-    time = Time()
-    asyncio.run(asking(time))
+    time = FakeTime()
+    asyncio.run(send(time))
     assert len(time.slept) == 7
 
 
-def test_pauses_differ_between_clients_so_that_they_do_not_come_back_together() -> None:
+def test_backoff_jitter_differs_between_clients() -> None:
     slept = set[float]()
     for seed in (0, 1):
-        time = Time()
-        with serving(in_turn(trouble(500), said("yes"))) as fake:
+        time = FakeTime()
+        with serving(in_order(error_answer(500), said("yes"))) as fake:
             ask(fake, time, seed=seed)
         slept.update(time.slept)
     assert len(slept) == 2
 
 
-def test_the_pause_that_an_endpoint_asks_for_is_kept_by_all() -> None:
-    async def asking(fake: FakeEndpoint, time: Time) -> None:
+def test_retry_after_delays_all_requests_of_a_client() -> None:
+    async def send(fake: FakeEndpoint, time: FakeTime) -> None:
         client = Client(fake.base_url, "", sleep=time.sleep, clock=time.clock, pauses=())
         with pytest.raises(RunStopped):
-            await client.ask({}, as_it_is)
+            await client.ask({}, unchanged)
         assert time.now == 0
-        await client.ask({}, as_it_is)
+        await client.ask({}, unchanged)
         await client.close()
 
-    time = Time()
-    with serving(in_turn(trouble(429, Retry_After="120"), said("yes"))) as fake:
-        asyncio.run(asking(fake, time))
+    time = FakeTime()
+    with serving(in_order(error_answer(429, Retry_After="120"), said("yes"))) as fake:
+        asyncio.run(send(fake, time))
     assert time.now == 120
 
 
-def test_a_pause_that_is_a_date_far_away_is_not_waited_for() -> None:
-    time, year_2100 = Time(), formatdate(4_102_444_800)
-    with serving(in_turn(trouble(503, Retry_After=year_2100))) as fake, pytest.raises(RunStopped, match="503: no"):
+def test_retry_after_in_the_far_future_is_not_awaited() -> None:
+    time, year_2100 = FakeTime(), formatdate(4_102_444_800)
+    with (
+        serving(in_order(error_answer(503, Retry_After=year_2100))) as fake,
+        pytest.raises(RunStopped, match="503: no"),
+    ):
         ask(fake, time)
     assert time.slept == []
 
 
-def test_patience_ends_and_the_sentence_says_what_was_wrong() -> None:
+def test_error_after_the_last_retry_names_the_cause() -> None:
     sentence = r"http://127.0.0.1:\d+/v1 does not respond: 500: out of memory, key \*\*\*"
-    broken = trouble(500, "out of memory, key sk-secret")
+    broken = error_answer(500, "out of memory, key sk-secret")
     with serving(lambda request: broken) as fake, pytest.raises(RunStopped, match=sentence):
-        ask(fake, Time(), pauses=(1.0, 2.0))
-    assert len(fake.asked) == 3
+        ask(fake, FakeTime(), pauses=(1.0, 2.0))
+    assert len(fake.requests) == 3
     with pytest.raises(RunStopped, match="ConnectError"):
-        ask(fake, Time(), pauses=(1.0,))
+        ask(fake, FakeTime(), pauses=(1.0,))
 
 
-def test_who_waits_is_told_why_at_once_and_then_seldom(caplog: pytest.LogCaptureFixture) -> None:
-    busy = trouble(429, "slow down, sk-secret")
+def test_retries_are_logged_immediately_and_then_rarely(caplog: pytest.LogCaptureFixture) -> None:
+    busy = error_answer(429, "slow down, sk-secret")
     with serving(lambda request: busy) as fake, pytest.raises(RunStopped):
-        ask(fake, Time())
-    told = caplog.messages
+        ask(fake, FakeTime())
+    messages = caplog.messages
     assert re.fullmatch(
-        r"http://127.0.0.1:\d+/v1 did not respond \(429: slow down, \*{3}\); retrying in 1 s \(2 of 8\)", told[0]
+        r"http://127.0.0.1:\d+/v1 did not respond \(429: slow down, \*{3}\); retrying in 1 s \(2 of 8\)", messages[0]
     )
-    assert len(told) == 3
-    assert told[-1].endswith(" (8 of 8)")
+    assert len(messages) == 3
+    assert messages[-1].endswith(" (8 of 8)")
 
 
-def test_the_pause_that_is_told_is_the_one_that_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:
-    with serving(in_turn(trouble(429, Retry_After="120"), said("yes"))) as fake:
-        ask(fake, Time())
+def test_logged_pause_is_the_requested_one(caplog: pytest.LogCaptureFixture) -> None:
+    with serving(in_order(error_answer(429, Retry_After="120"), said("yes"))) as fake:
+        ask(fake, FakeTime())
     assert "retrying in 120 s (2 of 8)" in caplog.text
 
 
-def test_answers_that_never_have_choices_are_given_up_soon(caplog: pytest.LogCaptureFixture) -> None:
-    time = Time()
+def test_responses_without_choices_are_retried_only_twice(caplog: pytest.LogCaptureFixture) -> None:
+    time = FakeTime()
     with serving(lambda request: Answer({"nope": 1})) as fake, pytest.raises(RunStopped, match=r"no choices: .*nope"):
         ask(fake, time)
-    assert len(fake.asked) == 3
+    assert len(fake.requests) == 3
     assert len(time.slept) == 2
     assert caplog.messages[0].endswith("(2 of 3)")
 
 
-def test_an_endpoint_of_another_protocol_is_given_up_soon() -> None:
+def test_responses_of_another_protocol_are_retried_only_twice() -> None:
     def read(answer: dict[str, Any], seconds: float) -> str:
         return answer["choices"][0]["message"]
 
@@ -174,11 +179,11 @@ def test_an_endpoint_of_another_protocol_is_given_up_soon() -> None:
         serving(lambda request: Answer({"choices": [{"text": "of another protocol"}]})) as fake,
         pytest.raises(RunStopped, match=r"not follow OpenAI's protocol \(KeyError\('message'\)\): .*another protocol"),
     ):
-        ask(fake, Time(), read=read)
-    assert len(fake.asked) == 3
+        ask(fake, FakeTime(), read=read)
+    assert len(fake.requests) == 3
 
 
-BAD = [
+MALFORMED = [
     Answer({"nope": 1}),
     Answer("{"),
     Answer({"choices": []}),
@@ -187,117 +192,117 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize("bad", BAD)
-def test_one_bad_answer_fails_one_request_once_others_were_answered(bad: Answer) -> None:
-    """With the patience of any other trouble, and in a later sitting as well."""
-    for known, answers in ((False, (said("yes"), *[bad] * 8)), (True, (bad,) * 8)):
-        with serving(in_turn(*answers)) as fake, pytest.raises(Unanswered, match="request in 8 attempts"):
-            ask(fake, Time(), 2, known=known)
-        assert len(fake.asked) == len(answers)
+@pytest.mark.parametrize("malformed", MALFORMED)
+def test_malformed_responses_fail_one_request_after_a_success(malformed: Answer) -> None:
+    """It is retried as often as after any other error, also when a run is resumed."""
+    for known, answers in ((False, (said("yes"), *[malformed] * 8)), (True, (malformed,) * 8)):
+        with serving(in_order(*answers)) as fake, pytest.raises(Unanswered, match="request in 8 attempts"):
+            ask(fake, FakeTime(), 2, known=known)
+        assert len(fake.requests) == len(answers)
 
 
-@pytest.mark.parametrize("others", [True, False])
-def test_a_server_that_breaks_at_one_request_alone_fails_that_one(others: bool) -> None:
-    async def asking(fake: FakeEndpoint, time: Time) -> None:
+@pytest.mark.parametrize("others_succeed", [True, False])
+def test_server_error_fails_only_its_request_if_others_succeed(others_succeed: bool) -> None:
+    async def send(fake: FakeEndpoint, time: FakeTime) -> None:
         client = Client(fake.base_url, "", sleep=time.sleep, clock=time.clock)
 
-        async def meanwhile(seconds: float) -> None:
+        async def sleep(seconds: float) -> None:
             await time.sleep(seconds)
-            if others:
-                await client.ask({"model": "fine"}, as_it_is)
+            if others_succeed:
+                await client.ask({"model": "fine"}, unchanged)
 
-        await client.ask({"model": "fine"}, as_it_is)
-        client._sleep = meanwhile
+        await client.ask({"model": "fine"}, unchanged)
+        client._sleep = sleep
         try:
-            await client.ask({"model": "crash"}, as_it_is)
+            await client.ask({"model": "crash"}, unchanged)
         finally:
             await client.close()
 
     def answer(request: dict[str, Any]) -> Answer:
-        return trouble(500, "crashed") if request["model"] == "crash" else said("yes")
+        return error_answer(500, "crashed") if request["model"] == "crash" else said("yes")
 
-    with serving(answer) as fake, pytest.raises(Unanswered if others else RunStopped, match="500: crashed"):
-        asyncio.run(asking(fake, Time()))
+    with serving(answer) as fake, pytest.raises(Unanswered if others_succeed else RunStopped, match="500: crashed"):
+        asyncio.run(send(fake, FakeTime()))
 
 
-def test_answers_under_way_are_read_although_nobody_waits_for_them_any_more() -> None:
-    came, go_on = threading.Event(), threading.Event()
+def test_pending_responses_are_read_after_cancellation() -> None:
+    received, release = threading.Event(), threading.Event()
 
     def answer(request: dict[str, Any]) -> Answer:
-        came.set()
-        assert go_on.wait(60)
+        received.set()
+        assert release.wait(60)
         return said("paid for")
 
-    async def asking(fake: FakeEndpoint) -> list[str]:
-        client, read = Client(fake.base_url, ""), list[str]()
+    async def send(fake: FakeEndpoint) -> list[str]:
+        client, contents = Client(fake.base_url, ""), list[str]()
 
         def keep(answer: dict[str, Any], seconds: float) -> None:
-            read.append(answer["choices"][0]["message"]["content"])
+            contents.append(answer["choices"][0]["message"]["content"])
 
-        asked = asyncio.create_task(client.ask({}, keep))
-        await asyncio.to_thread(came.wait, 60)
-        asked.cancel()
-        await asyncio.wait([asked])
-        go_on.set()
+        request = asyncio.create_task(client.ask({}, keep))
+        await asyncio.to_thread(received.wait, 60)
+        request.cancel()
+        await asyncio.wait([request])
+        release.set()
         await client.close()
-        return read
+        return contents
 
     with serving(answer) as fake:
-        assert asyncio.run(asking(fake)) == ["paid for"]
+        assert asyncio.run(send(fake)) == ["paid for"]
 
 
-def test_an_error_that_comes_when_nobody_waits_for_it_any_more_is_no_noise(caplog: pytest.LogCaptureFixture) -> None:
-    go_on = threading.Event()
+def test_error_after_cancellation_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    release = threading.Event()
 
     def answer(request: dict[str, Any]) -> Answer:
-        assert go_on.wait(60)
-        return trouble(401)
+        assert release.wait(60)
+        return error_answer(401)
 
-    async def asking(fake: FakeEndpoint) -> None:
+    async def send(fake: FakeEndpoint) -> None:
         client = Client(fake.base_url, "")
-        asked = asyncio.create_task(client.ask({}, as_it_is))
-        while not fake.asked:
+        request = asyncio.create_task(client.ask({}, unchanged))
+        while not fake.requests:
             await asyncio.sleep(0)
-        asked.cancel()
-        await asyncio.wait([asked])
-        go_on.set()
+        request.cancel()
+        await asyncio.wait([request])
+        release.set()
         while client._under_way:
             await asyncio.sleep(0)
         await client.close()
 
-    gc.collect()  # what other tests of this process left
+    gc.collect()  # garbage of other tests in this process
     caplog.clear()
     with serving(answer) as fake:
-        asyncio.run(asking(fake))
+        asyncio.run(send(fake))
     gc.collect()
     assert "never retrieved" not in caplog.text
 
 
-def test_closing_does_without_an_answer_that_does_not_come() -> None:
-    go_on = threading.Event()
+def test_close_stops_waiting_for_a_missing_response() -> None:
+    release = threading.Event()
 
     def answer(request: dict[str, Any]) -> Answer:
-        assert go_on.wait(60)
+        assert release.wait(60)
         return said("too late")
 
-    async def asking(fake: FakeEndpoint) -> None:
+    async def send(fake: FakeEndpoint) -> None:
         client = Client(fake.base_url, "", grace=0.01)
-        asked = asyncio.create_task(client.ask({}, as_it_is))
-        while not fake.asked:
+        request = asyncio.create_task(client.ask({}, unchanged))
+        while not fake.requests:
             await asyncio.sleep(0)
-        asked.cancel()
+        request.cancel()
         await client.close()
-        go_on.set()
+        release.set()
 
     with serving(answer) as fake:
-        asyncio.run(asking(fake))
+        asyncio.run(send(fake))
 
 
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (trouble(401, "wrong key sk-secret"), "401: wrong key ***"),
-        (trouble(429, "pay first", code="insufficient_quota"), "429 insufficient_quota: pay first"),
+        (error_answer(401, "wrong key sk-secret"), "401: wrong key ***"),
+        (error_answer(429, "pay first", code="insufficient_quota"), "429 insufficient_quota: pay first"),
         (Answer({"detail": "Not Found"}, 404), "404: Not Found"),
         (
             Answer({"object": "error", "message": "too long", "type": "BadRequestError"}, 400),
@@ -309,51 +314,51 @@ def test_closing_does_without_an_answer_that_does_not_come() -> None:
             Answer("", 307, {"Location": "https://there.example/v1/x?key=sk-secret"}),
             "307: it has moved to https://there.example/v1/x?key=***; give --base-url up to /v1 there",
         ),
-        (trouble(400, "no", code="sk-secret"), "400 ***: no"),
+        (error_answer(400, "no", code="sk-secret"), "400 ***: no"),
     ],
 )
-def test_what_is_refused_is_asked_once(answer: Answer, expected: str) -> None:
-    with serving(in_turn(answer)) as fake, pytest.raises(Refused) as refused:
-        ask(fake, Time())
+def test_refused_requests_are_not_retried(answer: Answer, expected: str) -> None:
+    with serving(in_order(answer)) as fake, pytest.raises(Refused) as refused:
+        ask(fake, FakeTime())
     assert str(refused.value) == expected
 
 
-def test_requests_keep_to_the_rate() -> None:
-    time = Time()
-    begun: list[float] = []
+def test_requests_respect_the_rate_limit() -> None:
+    time = FakeTime()
+    sent_at: list[float] = []
 
     def answer(request: dict[str, Any]) -> Answer:
-        begun.append(time.now)
+        sent_at.append(time.now)
         return said("yes")
 
-    async def asking(fake: FakeEndpoint) -> None:
+    async def send(fake: FakeEndpoint) -> None:
         client = Client(fake.base_url, "", rate=30, sleep=time.sleep, clock=time.clock)
         for _ in range(5):
-            await client.ask({}, as_it_is)
+            await client.ask({}, unchanged)
         await client.close()
 
     with serving(answer) as fake:
-        asyncio.run(asking(fake))
-    assert begun == [0, 2, 4, 6, 8]
+        asyncio.run(send(fake))
+    assert sent_at == [0, 2, 4, 6, 8]
     assert fake.keys == [None] * 5
 
 
 @pytest.mark.parametrize("address", ["", "127.0.0.1:8000", "ftp://host", "http://", "http://host:port"])
-def test_an_address_that_is_none_is_refused(address: str) -> None:
+def test_invalid_addresses_are_rejected(address: str) -> None:
     with pytest.raises(UsageError, match="address"):
         Client(address, "")
 
 
-def test_a_key_that_is_none_is_refused_without_being_shown() -> None:
+def test_invalid_key_is_rejected_without_being_shown() -> None:
     with pytest.raises(UsageError, match="OPENAI_API_KEY") as refused:
         Client("http://host.example", "sk-one\nsk-two")
     assert "sk-" not in str(refused.value)
 
 
 @pytest.mark.parametrize("length", range(285, 305))
-def test_no_part_of_a_key_is_shown_where_a_long_error_ends(length: int) -> None:
-    with serving(in_turn(trouble(400, "x" * length + "sk-secret"))) as fake, pytest.raises(Refused) as refused:
-        ask(fake, Time())
+def test_truncated_errors_show_no_part_of_the_key(length: int) -> None:
+    with serving(in_order(error_answer(400, "x" * length + "sk-secret"))) as fake, pytest.raises(Refused) as refused:
+        ask(fake, FakeTime())
     assert "s" not in str(refused.value)
 
 
@@ -363,8 +368,8 @@ def test_secrets_in_the_address_are_not_shown() -> None:
     asyncio.run(client.close())
 
 
-def test_a_query_in_the_address_goes_with_each_request() -> None:
+def test_query_of_the_address_is_sent_with_each_request() -> None:
     with serving(lambda request: said("yes")) as fake:
         fake.base_url += "/?api-version=1"
-        ask(fake, Time())
+        ask(fake, FakeTime())
     assert fake.paths == ["/v1/chat/completions?api-version=1"]

@@ -1,4 +1,4 @@
-"""Functions that models behind an endpoint call, natively or in words, and what becomes of the calls."""
+"""Tests of function calls of models behind an endpoint, with native tools and as text."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from agentgym_envs import Message, Reply
 from agentgym_envs.core.action_schema import ACT, Call, described
 from agentgym_eval.policies.endpoint.messages import reply
 from agentgym_eval.util.tool_calls import native, plain
-from fake_endpoint import Answer, called, play, played, said, serving
+from fake_endpoint import Answer, read_run, run_evaluate, said, serving, tool_call_answer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytestmark = pytest.mark.usefixtures("key")
+pytestmark = pytest.mark.usefixtures("api_key")
 
 
-def test_functions_are_called_natively_and_recorded_neutrally(tmp_path: Path) -> None:
-    def calling(request: dict[str, Any]) -> Answer:
+def test_native_function_calls_are_recorded_in_our_syntax(tmp_path: Path) -> None:
+    def answer(request: dict[str, Any]) -> Answer:
         if request.get("tool_choice") == "none":
             return said("I shall add, then stop.")
-        done = sum(message["role"] == "tool" for message in request["messages"])
-        return called(("act", {"action": "stop" if done == 2 else "add"}), thought=f"{done} of 2")
+        steps = sum(message["role"] == "tool" for message in request["messages"])
+        return tool_call_answer(("act", {"action": "stop" if steps == 2 else "add"}), thought=f"{steps} of 2")
 
-    with serving(calling) as fake:
-        assert play(fake, tmp_path, "--task", "count/test/2", "--agent", "function-call+plan") == 0
-    (episode,) = played(tmp_path)
+    with serving(answer) as fake:
+        assert run_evaluate(fake, tmp_path, "--task", "count/test/2", "--agent", "function-call+plan") == 0
+    (episode,) = read_run(tmp_path)
     assert episode.success
     assert [turn.action for turn in episode.turns] == [None, "add", "add", "stop"]
     assert episode.turns[1].reply.text == Call("act", {"action": "add"}, "0 of 2").to_json()
-    assert all(request["tools"] == [ACT.schema] for request in fake.asked)
-    assert ["tool_choice" in request for request in fake.asked] == [True, False, False, False]
-    last = fake.asked[-1]["messages"]
+    assert all(request["tools"] == [ACT.schema] for request in fake.requests)
+    assert ["tool_choice" in request for request in fake.requests] == [True, False, False, False]
+    last = fake.requests[-1]["messages"]
     assert [message["role"] for message in last] == [
         "system", "user", "assistant", "user", "assistant", "tool", "assistant", "tool",
     ]  # fmt: skip
@@ -44,26 +44,26 @@ def test_functions_are_called_natively_and_recorded_neutrally(tmp_path: Path) ->
     ]
 
 
-def test_an_endpoint_without_tools_is_told_of_the_functions_in_words(tmp_path: Path) -> None:
+def test_functions_are_described_in_text_without_native_tools(tmp_path: Path) -> None:
     with serving(lambda request: said(Call("act", {"action": "stop"}).to_json())) as fake:
         flags = ["--task", "count/test/0", "--agent", "function-call", "--no-native-tools"]
-        assert play(fake, tmp_path, *flags) == 0
-    (request,) = fake.asked
+        assert run_evaluate(fake, tmp_path, *flags) == 0
+    (request,) = fake.requests
     assert "tools" not in request
     assert request["messages"][0]["content"].endswith(described([ACT.schema]))
-    assert played(tmp_path)[0].success
+    assert read_run(tmp_path)[0].success
     assert plain((Message("user", "hello"),), [ACT.schema])[0]["role"] == "system"
 
 
-def test_several_calls_at_once_are_malformed_as_several_actions_are(tmp_path: Path) -> None:
-    twice = called(("act", {"action": "add"}), ("act", {"action": "stop"}))
+def test_several_calls_in_one_reply_are_malformed(tmp_path: Path) -> None:
+    two_calls = tool_call_answer(("act", {"action": "add"}), ("act", {"action": "stop"}))
     with serving(
-        lambda request: twice if len(request["messages"]) == 2 else called(("act", {"action": "stop"}))
+        lambda request: two_calls if len(request["messages"]) == 2 else tool_call_answer(("act", {"action": "stop"}))
     ) as fake:
-        assert play(fake, tmp_path, "--task", "count/test/0", "--agent", "function-call") == 0
-    assert [turn.action for turn in played(tmp_path)[0].turns] == [None, "stop"]
-    assert "2 function calls" in fake.asked[1]["messages"][-1]["content"]
-    assert fake.asked[1]["messages"][-1]["role"] == "user"
+        assert run_evaluate(fake, tmp_path, "--task", "count/test/0", "--agent", "function-call") == 0
+    assert [turn.action for turn in read_run(tmp_path)[0].turns] == [None, "stop"]
+    assert "2 function calls" in fake.requests[1]["messages"][-1]["content"]
+    assert fake.requests[1]["messages"][-1]["role"] == "user"
 
 
 JSON = st.recursive(
@@ -77,17 +77,17 @@ NAMES = st.text(st.characters(categories=["Ll"]), min_size=1, max_size=6)
 
 @settings(max_examples=50)
 @given(NAMES, st.dictionaries(NAMES, JSON, max_size=3), st.text())
-def test_a_call_is_the_same_there_and_back(name: str, arguments: dict[str, Any], thought: str) -> None:
+def test_function_call_round_trips_through_native_format(name: str, arguments: dict[str, Any], thought: str) -> None:
     text = Call(name, arguments, thought.strip()).to_json()
     conversation = (Message("user", "now?"), Message("assistant", text), Message("user", "done"))
-    there = native(conversation, write=json.dumps)
-    assert there[1]["role"] == "assistant"
-    assert there[2] == {"role": "tool", "tool_call_id": there[1]["tool_calls"][0]["id"], "content": "done"}
-    answer = {"choices": [{"message": there[1], "finish_reason": "tool_calls"}]}
+    messages = native(conversation, write=json.dumps)
+    assert messages[1]["role"] == "assistant"
+    assert messages[2] == {"role": "tool", "tool_call_id": messages[1]["tool_calls"][0]["id"], "content": "done"}
+    answer = {"choices": [{"message": messages[1], "finish_reason": "tool_calls"}]}
     assert reply(answer) == Reply(text, finish_reason="tool_calls")
 
 
-def test_arguments_that_are_none_keep_the_thought_beside_them() -> None:
+def test_invalid_arguments_keep_the_thought() -> None:
     function = {"name": "act", "arguments": '{"action": "st'}
     message = {"content": "Enough.", "tool_calls": [{"function": function}]}
     text = reply({"choices": [{"message": message}]}).text
@@ -96,7 +96,7 @@ def test_arguments_that_are_none_keep_the_thought_beside_them() -> None:
 
 @settings(max_examples=50)
 @given(st.lists(st.text(), max_size=6))
-def test_what_is_no_call_is_text(texts: list[str]) -> None:
+def test_replies_without_a_call_stay_text(texts: list[str]) -> None:
     conversation = tuple(Message("assistant" if i % 2 else "user", f"said: {text}") for i, text in enumerate(texts))
     assert native(conversation, write=json.dumps) == [
         {"role": message.role, "content": message.content} for message in conversation
@@ -104,11 +104,11 @@ def test_what_is_no_call_is_text(texts: list[str]) -> None:
 
 
 @given(JSON, st.sampled_from(["content", "refusal", "tool_calls", "parts", "function"]))
-def test_whatever_an_endpoint_answers_is_a_reply_or_not_of_the_protocol(value: Any, where: str) -> None:
-    message: dict[str, Any] = {"content": "said", where: value}
-    if where == "parts":
+def test_any_response_gives_a_reply_or_a_protocol_error(value: Any, field: str) -> None:
+    message: dict[str, Any] = {"content": "said", field: value}
+    if field == "parts":
         message = {"content": [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": value}]}
-    if where == "function":
+    if field == "function":
         message = {"tool_calls": [{"function": {"name": "act", "arguments": value}}]}
     try:
         text = reply({"choices": [{"message": message}]}).text

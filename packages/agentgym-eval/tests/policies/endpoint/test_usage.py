@@ -1,4 +1,4 @@
-"""What models behind an endpoint use is counted, priced and kept within a budget."""
+"""Tests of the usage of models behind an endpoint: counting, prices and budgets."""
 
 from __future__ import annotations
 
@@ -13,33 +13,32 @@ from agentgym_eval.metrics.usage import Usage
 from agentgym_eval.policies.endpoint.settings import EndpointSettings
 from agentgym_eval.util.errors import UsageError
 from counting_world import ENV
-from fake_endpoint import KEY, Answer, counting, play, played, serving
+from fake_endpoint import KEY, Answer, count_to_goal, read_run, run_evaluate, serving
 
-pytestmark = pytest.mark.usefixtures("key")
+pytestmark = pytest.mark.usefixtures("api_key")
 
 
-def test_a_model_is_evaluated_and_what_it_uses_is_counted_and_priced(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_usage_of_an_evaluation_is_counted_and_priced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--temperature", "0.5", "--max-tokens", "64", "--price", "2", "10", "0.5"]
     body = ["--body", "reasoning_effort=low", "top_k=5"]
-    with serving(counting) as fake:
-        assert play(fake, tmp_path, *flags, *body) == 0
-        asked = len(fake.asked)
-        assert play(fake, tmp_path, *flags, *body) == 0  # all is played
-    assert len(fake.asked) == asked == sum(range(1, 11))
-    assert {episode.success for episode in played(tmp_path)} == {True}
-    assert {episode.policy for episode in played(tmp_path)} == {"openai:tiny-1"}
-    first = fake.asked[0]
+    with serving(count_to_goal) as fake:
+        assert run_evaluate(fake, tmp_path, *flags, *body) == 0
+        request_count = len(fake.requests)
+        assert run_evaluate(fake, tmp_path, *flags, *body) == 0  # nothing is left to play
+    assert len(fake.requests) == request_count == sum(range(1, 11))
+    assert {episode.success for episode in read_run(tmp_path)} == {True}
+    assert {episode.policy for episode in read_run(tmp_path)} == {"openai:tiny-1"}
+    first = fake.requests[0]
     assert [message["role"] for message in first["messages"]] == ["system", "user"]
     assert {name: value for name, value in first.items() if name != "messages"} == {
         "model": "tiny-1", "temperature": 0.5, "max_tokens": 64, "reasoning_effort": "low", "top_k": 5,
     }  # fmt: skip
     assert set(fake.keys) == {f"Bearer {KEY}"}
-    cost = asked * (6 * 2 + 3 * 10 + 4 * 0.5) / 1e6
+    cost = request_count * (6 * 2 + 3 * 10 + 4 * 0.5) / 1e6
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["usage"] == {
-        "requests": asked, "prompt_tokens": 10 * asked, "cached_tokens": 4 * asked, "completion_tokens": 3 * asked,
+        "requests": request_count, "prompt_tokens": 10 * request_count, "cached_tokens": 4 * request_count,
+        "completion_tokens": 3 * request_count,
         "uncounted": 0, "cost": pytest.approx(cost),
     }  # fmt: skip
     out, err = capsys.readouterr()
@@ -48,43 +47,41 @@ def test_a_model_is_evaluated_and_what_it_uses_is_counted_and_priced(
     assert KEY not in written + out + err
 
 
-def test_collect_writes_what_it_cost_into_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collect_writes_usage_and_cost_into_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "data.jsonl"
-    with serving(counting) as fake:
+    with serving(count_to_goal) as fake:
         monkeypatch.setenv("OPENAI_BASE_URL", fake.base_url)
         arguments = ["--env", ENV, "--policy", "openai:tiny-1", "--tasks", "2", "--out", str(out)]
         assert collect([*arguments, "--price", "1", "2"]) == 0
     card = json.loads((tmp_path / "data.card.json").read_text())
-    asked = len(fake.asked)
-    assert card["usage"]["requests"] == asked > 0
-    assert card["usage"]["cost"] == pytest.approx(asked * 16 / 1e6)
-    assert f'"requests": {asked}' in (tmp_path / "data.card.md").read_text()
+    request_count = len(fake.requests)
+    assert card["usage"]["requests"] == request_count > 0
+    assert card["usage"]["cost"] == pytest.approx(request_count * 16 / 1e6)
+    assert f'"requests": {request_count}' in (tmp_path / "data.card.md").read_text()
 
 
 NO_USAGE = [None, {}, 3, {"prompt_tokens": 5}, {"prompt_tokens": float("inf"), "completion_tokens": "3"}]
 
 
-@pytest.mark.parametrize("counted", NO_USAGE)
-def test_tokens_that_the_endpoint_does_not_report_are_unknown(
-    counted: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def silent(request: dict[str, Any]) -> Answer:
-        answer = counting(request)
-        answer.body["usage"] = counted
+@pytest.mark.parametrize("usage", NO_USAGE)
+def test_unreported_tokens_are_unknown(usage: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def answer_without_usage(request: dict[str, Any]) -> Answer:
+        answer = count_to_goal(request)
+        answer.body["usage"] = usage
         return answer
 
-    with serving(silent) as fake:
-        assert play(fake, tmp_path, "--task", "count/test/2", "--price", "1", "2") == 0
+    with serving(answer_without_usage) as fake:
+        assert run_evaluate(fake, tmp_path, "--task", "count/test/2", "--price", "1", "2") == 0
     assert "3 requests, tokens unknown (the endpoint doesn't report them), cost unknown" in capsys.readouterr().err
     unknown = {"requests": 3, "uncounted": 3} | dict.fromkeys(
         ("prompt_tokens", "cached_tokens", "completion_tokens", "cost")
     )
     assert json.loads((tmp_path / "usage.json").read_text()) == unknown
     assert json.loads((tmp_path / "report.json").read_text())["usage"] == unknown
-    assert {turn.reply.usage for turn in played(tmp_path)[0].turns} == {None}
+    assert {turn.reply.usage for turn in read_run(tmp_path)[0].turns} == {None}
 
 
-def test_tokens_that_are_reported_sometimes_are_no_sum() -> None:
+def test_partially_reported_tokens_have_no_cost() -> None:
     usage = Usage.of(TokenUsage(100, 10)) + Usage.of(None)
     assert usage.sentence((1, 2)) == (
         "2 requests, 1 of them without reported tokens, 100 prompt tokens (0 cached) and 10 completion tokens, "
@@ -94,37 +91,37 @@ def test_tokens_that_are_reported_sometimes_are_no_sum() -> None:
 
 
 @pytest.mark.parametrize("budget", ["requests=20", "tokens=250", "cost=0.00025"])
-def test_a_budget_ends_the_run_and_a_larger_one_goes_on(
+def test_budget_stops_the_run_and_a_larger_one_resumes_it(
     budget: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Tokens are known when they are used up: what is under way then is kept, and no more is asked for."""
-    with serving(counting) as fake:
+    """Tokens are counted after the response, so pending requests are completed and no new ones are sent."""
+    with serving(count_to_goal) as fake:
         flags = ["--slots", "4", "--price", "1", "1"]
-        assert play(fake, tmp_path, *flags, "--budget", budget) == 3
+        assert run_evaluate(fake, tmp_path, *flags, "--budget", budget) == 3
         err = capsys.readouterr().err
         assert f"The --budget of {'0.00025' if 'cost' in budget else budget.partition('=')[2]}" in err
         assert f"The episodes so far are kept in {tmp_path}. Resume with: " in err
-        first = len(fake.asked)
-        assert first == 20 if "requests" in budget else 20 <= first <= 23
-        assert json.loads((tmp_path / "usage.json").read_text())["requests"] == first
-        assert play(fake, tmp_path, *flags, "--budget", budget) == 3  # it counts earlier sittings
-        assert len(fake.asked) == first
-        assert play(fake, tmp_path, *flags, "--budget", "requests=55") == 0
-    assert len(fake.asked) == 55
+        request_count = len(fake.requests)
+        assert request_count == 20 if "requests" in budget else 20 <= request_count <= 23
+        assert json.loads((tmp_path / "usage.json").read_text())["requests"] == request_count
+        assert run_evaluate(fake, tmp_path, *flags, "--budget", budget) == 3  # earlier usage counts towards the budget
+        assert len(fake.requests) == request_count
+        assert run_evaluate(fake, tmp_path, *flags, "--budget", "requests=55") == 0
+    assert len(fake.requests) == 55
 
 
-def test_a_budget_of_tokens_needs_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def silent(request: dict[str, Any]) -> Answer:
-        return Answer(counting(request).body | {"usage": None})
+def test_token_budget_needs_reported_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def answer_without_usage(request: dict[str, Any]) -> Answer:
+        return Answer(count_to_goal(request).body | {"usage": None})
 
-    with serving(silent) as fake:
-        assert play(fake, tmp_path, "--slots", "1", "--budget", "tokens=1e6") == 1
+    with serving(answer_without_usage) as fake:
+        assert run_evaluate(fake, tmp_path, "--slots", "1", "--budget", "tokens=1e6") == 1
     assert "limit the requests with --budget requests=N" in capsys.readouterr().err
-    assert len(fake.asked) == 1
+    assert len(fake.requests) == 1
 
 
 @pytest.mark.parametrize(
-    ("wrong", "sentence"),
+    ("settings", "sentence"),
     [
         ({"price": (1.0,)}, "two or three numbers"),
         ({"price": (1.0, -2.0)}, "numbers of at least 0"),
@@ -138,12 +135,12 @@ def test_a_budget_of_tokens_needs_tokens(tmp_path: Path, capsys: pytest.CaptureF
         ({"budget": ("cost=5",)}, "give --price as well"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any], sentence: str) -> None:
+def test_invalid_settings_are_rejected(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        EndpointSettings(**wrong)
+        EndpointSettings(**settings)
 
 
-def test_without_a_price_nobody_knows_the_cost() -> None:
+def test_cost_is_unknown_without_a_price() -> None:
     usage = Usage(1, 2_000_000, 1_000_000, 500_000)
     assert usage.cost(()) is None
     assert usage.sentence(()).endswith("500,000 completion tokens")

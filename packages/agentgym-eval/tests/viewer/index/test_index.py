@@ -1,3 +1,5 @@
+"""Tests of the index of episodes: reading files, filters, facets, metrics and siblings."""
+
 from __future__ import annotations
 
 import json
@@ -19,7 +21,7 @@ from agentgym_eval.viewer.index.queries import Filters
 from agentgym_eval.viewer.index.runs import EpisodeFile
 from hypothesis import given
 from hypothesis import strategies as st
-from viewer_runs import episode, evaluate, train, write
+from viewer_runs import episode, write_episodes, write_evaluation_run, write_training_run
 
 
 @pytest.fixture
@@ -34,9 +36,9 @@ def tasks(index: Index, **filters: object) -> list[str]:
     return [row.task for row in index.list(Filters(sort="task", **filters)).rows]  # type: ignore[arg-type]
 
 
-def test_an_episode_is_found_and_read_back_from_its_file(index: Index) -> None:
-    episodes = [episode(f"t/{number}", said=f"wörd {number}") for number in range(3)]
-    evaluate(index.root / "eval", episodes)
+def test_episodes_are_read_back_from_their_file(index: Index) -> None:
+    episodes = [episode(f"t/{number}", reply=f"wörd {number}") for number in range(3)]
+    write_evaluation_run(index.root / "eval", episodes)
     index.refresh()
     assert [index.episode(Address("eval", "episodes", number)) for number in range(3)] == episodes
     assert json.loads(index.line(Address("eval", "episodes", 2))) == json.loads(episodes[2].to_json())
@@ -46,34 +48,36 @@ def test_an_episode_is_found_and_read_back_from_its_file(index: Index) -> None:
         index.run("evla")
 
 
-def test_a_growing_file_is_followed_and_half_a_line_waits(index: Index) -> None:
-    path = evaluate(index.root / "eval", [episode("t/0")]) / "episodes.jsonl"
+def test_growing_file_is_followed_up_to_the_last_complete_record(index: Index) -> None:
+    path = write_evaluation_run(index.root / "eval", [episode("t/0")]) / "episodes.jsonl"
     index.refresh()
     line = episode("t/1").to_json().encode() + b"\n"
-    for piece, known in ((line[:10], 1), (line[10:-1], 2), (line[-1:], 2), (line, 3)):
+    for piece, count in ((line[:10], 1), (line[10:-1], 2), (line[-1:], 2), (line, 3)):
         with path.open("ab") as file:
             file.write(piece)
         index.refresh()
-        assert index.list(Filters()).total == known
+        assert index.list(Filters()).total == count
     assert [index.episode(Address("eval", "episodes", number)).task_id for number in range(3)] == ["t/0", "t/1", "t/1"]
 
 
-def test_episodes_whose_tokens_are_known_are_found(index: Index) -> None:
+def test_episodes_are_filtered_by_available_tokens(index: Index) -> None:
     sampled = Turn("A room.", Reply("go", sample=Sample((1,), (2,), (-0.1,))), "go", True, 0.0, "s")
     path = index.root / "step-000001.jsonl"
-    write(path, [episode("t/0"), replace(episode("t/1"), turns=(sampled,)), replace(episode("t/2"), turns=(sampled,))])
+    write_episodes(
+        path, [episode("t/0"), replace(episode("t/1"), turns=(sampled,)), replace(episode("t/2"), turns=(sampled,))]
+    )
     index.refresh()
     assert (tasks(index, tokens="kept"), tasks(index, tokens="sampled")) == ([], ["t/1", "t/2"])
     line = '{"schema": "agentgym.tokens/2", "episode": 2, "task_id": "t/2"}\n'
     path.with_suffix(".tokens.jsonl").write_text(
         f'half\n{line}{{"episode": 1}}\n'
-    )  # after the episodes, as training does
+    )  # after the episodes, as in training
     index.refresh()
     assert (tasks(index, tokens="kept"), tasks(index, tokens="sampled")) == (["t/2"], ["t/1"])
     assert index.facets()["tokens"] == [("kept", 1), ("sampled", 1)]
 
 
-def test_many_lines_and_any_cut_make_the_same_index(index: Index) -> None:
+def test_index_does_not_depend_on_how_a_file_grows(index: Index) -> None:
     content = b"".join(episode(f"t/{number:04d}").to_json().encode() + b"\n" for number in range(1100))
     path = index.root / "all.jsonl"
     draw = random.Random(0)
@@ -86,17 +90,17 @@ def test_many_lines_and_any_cut_make_the_same_index(index: Index) -> None:
     assert index.episode(Address("all.jsonl", "all", 1099)).task_id == "t/1099"
 
 
-def test_a_file_that_was_not_read_to_its_end_is_read_on(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(index.root / "all.jsonl", [episode(f"t/{number}") for number in range(1100)])
+def test_interrupted_indexing_continues(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_episodes(index.root / "all.jsonl", [episode(f"t/{number}") for number in range(1100)])
     add, batches = Indexer._add, list[int]()  # pyright: ignore[reportPrivateUsage]
 
-    def once(indexer: Indexer, *given: Any) -> None:
+    def fail_once(indexer: Indexer, *arguments: Any) -> None:
         batches.append(1)
         if len(batches) == 2:
             raise sqlite3.OperationalError("database or disk is full")
-        add(indexer, *given)
+        add(indexer, *arguments)
 
-    monkeypatch.setattr(Indexer, "_add", once)
+    monkeypatch.setattr(Indexer, "_add", fail_once)
     with suppress(sqlite3.OperationalError):
         index.refresh()
     assert index.list(Filters()).total == 500
@@ -104,15 +108,15 @@ def test_a_file_that_was_not_read_to_its_end_is_read_on(index: Index, monkeypatc
     assert index.list(Filters()).total == 1100
 
 
-def test_a_file_that_is_replaced_or_cut_is_read_anew(index: Index) -> None:
-    path = write(index.root / "plain.jsonl", [episode("t/0"), episode("t/1", said="xyzzy"), episode("t/2")])
+def test_replaced_or_truncated_file_is_reindexed(index: Index) -> None:
+    path = write_episodes(index.root / "plain.jsonl", [episode("t/0"), episode("t/1", reply="xyzzy"), episode("t/2")])
     index.refresh()
-    fresh = write(index.root / "fresh", [episode("t/7")])
-    fresh.replace(path)
+    replacement = write_episodes(index.root / "fresh", [episode("t/7")])
+    replacement.replace(path)
     index.refresh()
     assert tasks(index) == ["t/7"]
     assert tasks(index, text="xyzzy") == []
-    write(path, [episode("t/8"), episode("t/9")])  # the same inode, other bytes
+    write_episodes(path, [episode("t/8"), episode("t/9")])  # the same inode with other content
     index.refresh()
     assert tasks(index) == ["t/8", "t/9"]
     with path.open("r+b") as file:
@@ -125,12 +129,12 @@ def test_a_file_that_is_replaced_or_cut_is_read_anew(index: Index) -> None:
     assert index.runs == []
 
 
-def test_damaged_lines_are_counted_and_hide_no_others(index: Index) -> None:
-    path = evaluate(index.root / "eval", [episode("t/0")]) / "episodes.jsonl"
-    odd = json.loads(episode("t/5").to_json()) | {"category": ["a", "list"]}
-    alone = json.loads(episode("t/6", said="\ud800 lone").to_json()) | {"env": "\ud800"}
+def test_damaged_lines_are_counted_and_skipped(index: Index) -> None:
+    path = write_evaluation_run(index.root / "eval", [episode("t/0")]) / "episodes.jsonl"
+    wrong_type = json.loads(episode("t/5").to_json()) | {"category": ["a", "list"]}
+    surrogates = json.loads(episode("t/6", reply="\ud800 lone").to_json()) | {"env": "\ud800"}
     with path.open("a") as file:
-        file.write(f'not json\n{{"turns": 3}}\n\n{json.dumps(odd)}\n{json.dumps(alone)}\n[]\n')
+        file.write(f'not json\n{{"turns": 3}}\n\n{json.dumps(wrong_type)}\n{json.dumps(surrogates)}\n[]\n')
         file.write(episode("t/1").to_json() + "\n")
     index.refresh()
     assert tasks(index) == ["t/0", "t/1"]
@@ -138,40 +142,40 @@ def test_damaged_lines_are_counted_and_hide_no_others(index: Index) -> None:
     assert [index.episode(row.address).task_id for row in index.list(Filters(sort="task")).rows] == ["t/0", "t/1"]
 
 
-def test_the_version_changes_exactly_when_something_does(index: Index) -> None:
-    evaluate(index.root / "eval", [episode()])
+def test_version_changes_only_with_the_content(index: Index) -> None:
+    write_evaluation_run(index.root / "eval", [episode()])
     index.refresh()
     before = index.version
     index.refresh()
     assert index.version == before
-    write(index.root / "more.jsonl", [episode()])
+    write_episodes(index.root / "more.jsonl", [episode()])
     index.refresh()
     assert index.version != before
 
 
-def test_reading_much_that_is_new_puts_off_no_later_look(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_indexing_does_not_delay_the_next_refresh(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     read = Indexer.index_file
 
-    def slowly(indexer: Indexer, run: str, file: EpisodeFile) -> None:
+    def slow_index_file(indexer: Indexer, run: str, file: EpisodeFile) -> None:
         clock[0] += 100
         read(indexer, run, file)
 
     monkeypatch.setattr("agentgym_eval.viewer.index.index.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr(Indexer, "index_file", slowly)
-    evaluate(index.root / "eval", [episode("t/0")])
+    monkeypatch.setattr(Indexer, "index_file", slow_index_file)
+    write_evaluation_run(index.root / "eval", [episode("t/0")])
     assert index.refresh() == 0.0
     assert (clock[0], index.list(Filters()).total) == (100, 1)
 
 
-def test_an_index_on_disk_is_gone_on_with(index: Index, tmp_path: Path) -> None:
-    path = evaluate(index.root / "eval", [episode("t/0")]) / "episodes.jsonl"
+def test_index_on_disk_is_reused(index: Index, tmp_path: Path) -> None:
+    path = write_evaluation_run(index.root / "eval", [episode("t/0")]) / "episodes.jsonl"
     index.refresh()
     with path.open("a") as file:
         file.write(episode("t/1").to_json() + "\n")
     second = Index(index.root, tmp_path / "index.sqlite")
     second.refresh()
-    assert tasks(second) == tasks(index) == ["t/0", "t/1"]  # two viewers of one folder share it
+    assert tasks(second) == tasks(index) == ["t/0", "t/1"]  # two viewers share the index
     index.refresh()
     assert tasks(index) == ["t/0", "t/1"]
     second.close()
@@ -179,21 +183,21 @@ def test_an_index_on_disk_is_gone_on_with(index: Index, tmp_path: Path) -> None:
 
 @pytest.fixture
 def varied(index: Index) -> Index:
-    evaluate(
+    write_evaluation_run(
         index.root / "eval",
         [
-            episode("t/0", turns=1, said="open the red door"),
-            episode("t/1", success=False, turns=5, said="open the blue door", category="hard", difficulty=3),
+            episode("t/0", turns=1, reply="open the red door"),
+            episode("t/1", success=False, turns=5, reply="open the blue door", category="hard", difficulty=3),
             episode("t/2", success=None, turns=0, env="agentgym/Far-v0"),
         ],
     )
-    train(index.root / "rl")
+    write_training_run(index.root / "rl")
     index.refresh()
     return index
 
 
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("query", "count"),
     [
         ({"run": "eval"}, 3),
         ({"env": "agentgym/Far-v0"}, 1),
@@ -218,9 +222,9 @@ def varied(index: Index) -> Index:
         ({"text": "?!"}, 27),
     ],
 )
-def test_filters_find(varied: Index, query: dict[str, str], found: int) -> None:
+def test_filters_match_the_expected_number_of_episodes(varied: Index, query: dict[str, str], count: int) -> None:
     filters = Filters.parse(query)
-    assert varied.list(filters).total == found
+    assert varied.list(filters).total == count
     assert Filters.parse({name: str(value) for name, value in filters.query().items()}) == filters
 
 
@@ -236,7 +240,7 @@ def test_filters_find(varied: Index, query: dict[str, str], found: int) -> None:
         ({"page": "0"}, "page must be at least 1"),
     ],
 )
-def test_filters_that_cannot_be_are_refused_in_a_sentence(query: dict[str, str], sentence: str) -> None:
+def test_invalid_filters_are_one_sentence_errors(query: dict[str, str], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         Filters.parse(query)
 
@@ -247,30 +251,32 @@ def test_no_search_text_breaks_a_query(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ['"', "' OR 1=1", "NEAR(", "a AND", "*", "-x", "^a", "text:b", "(", '"a" "', "a\x00b"])
-def test_search_text_is_never_a_query_language(varied: Index, text: str) -> None:
+def test_special_characters_in_search_text_are_not_query_syntax(varied: Index, text: str) -> None:
     assert varied.list(Filters(text=text)).total >= 0
 
 
 def test_sorting_and_paging_show_every_episode_once(varied: Index) -> None:
     for sort in ("", "-turns", "task", "-step", "run", "-score"):
-        seen = [row.address for page in range(1, 8) for row in varied.list(Filters(sort=sort, page=page, size=4)).rows]
-        assert len(seen) == len(set(seen)) == 27
+        addresses = [
+            row.address for page in range(1, 8) for row in varied.list(Filters(sort=sort, page=page, size=4)).rows
+        ]
+        assert len(addresses) == len(set(addresses)) == 27
     turns = [row.turns for row in varied.list(Filters(sort="-turns")).rows]
     assert turns == sorted(turns, reverse=True)
     steps = [row.step for row in varied.list(Filters(sort="step")).rows]
     assert steps[-3:] == [None] * 3
 
 
-def test_facets_count_what_there_is(varied: Index) -> None:
+def test_facets_count_episodes(varied: Index) -> None:
     facets = varied.facets()
     assert facets["env"] == [("agentgym/Far-v0", 1), ("agentgym/Near-v0", 26)]
     assert dict(facets["run"]) == {"eval": 3, "rl": 24}
     assert dict(varied.facets("eval")["stop"]) == {"failed": 1, "terminated": 1, "truncated": 1}
 
 
-def test_figures_are_means_over_tasks_without_failed_attempts(index: Index) -> None:
-    many = [episode("t/0", sample, sample < 1) for sample in range(4)] + [episode("t/1", 0, True, turns=4)]
-    evaluate(index.root / "eval", [*many, episode("t/1", 1, None), episode("t/2", 0, None)])
+def test_metrics_are_means_over_tasks_without_failed_attempts(index: Index) -> None:
+    episodes = [episode("t/0", sample, sample < 1) for sample in range(4)] + [episode("t/1", 0, True, turns=4)]
+    write_evaluation_run(index.root / "eval", [*episodes, episode("t/1", 1, None), episode("t/2", 0, None)])
     index.refresh()
     (metrics,) = index.file_metrics()
     assert (metrics.tasks, metrics.episodes, metrics.failed) == (3, 7, 2)
@@ -279,23 +285,23 @@ def test_figures_are_means_over_tasks_without_failed_attempts(index: Index) -> N
     assert index.run_metrics()["eval"].success == 0.625
 
 
-def test_the_success_of_a_training_run_is_its_last_evaluations(varied: Index) -> None:
+def test_success_of_a_training_run_is_that_of_its_last_evaluation(varied: Index) -> None:
     assert varied.run_metrics()["rl"].success == 0.75
 
 
-def test_siblings_are_the_attempts_at_a_task_in_the_same_file(varied: Index) -> None:
+def test_siblings_are_the_attempts_at_one_task_in_one_file(varied: Index) -> None:
     file = varied.run("rl").files[-1].slug
     rows = varied.siblings(Address("rl", file, 2))
     assert [row.address.number for row in rows] == [0, 1, 2, 3]
 
 
-def test_tasks_of_two_worlds_with_one_name_are_no_siblings(index: Index) -> None:
-    evaluate(index.root / "eval", [episode("t/0"), episode("t/0", env="other/World-v0"), episode("t/0", 1)])
+def test_equal_task_ids_of_two_environments_are_not_siblings(index: Index) -> None:
+    write_evaluation_run(index.root / "eval", [episode("t/0"), episode("t/0", env="other/World-v0"), episode("t/0", 1)])
     index.refresh()
     assert [row.address.number for row in index.siblings(Address("eval", "episodes", 0))] == [0, 2]
 
 
-def test_first_schema_lines_are_read_too(index: Index) -> None:
+def test_episodes_of_the_first_schema_are_read(index: Index) -> None:
     record = json.loads(episode().to_json())
     for turn in record["turns"]:
         for name in ("kind", "trial", "loss"):
@@ -307,6 +313,6 @@ def test_first_schema_lines_are_read_too(index: Index) -> None:
     assert read.acts == 2
 
 
-def test_a_folder_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+def test_missing_folder_is_a_one_sentence_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="doesn't exist"):
         Index(tmp_path / "nowhere", tmp_path / "index.sqlite")

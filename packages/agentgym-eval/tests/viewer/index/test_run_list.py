@@ -1,4 +1,4 @@
-"""The list of runs: which pass its filters, in which order, and what stands on the page."""
+"""Tests of the list of runs: filters, order, facets and the page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentgym_eval.viewer.pages.lists import runs_page
 from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.server.app import make_app
 from starlette.testclient import TestClient
-from viewer_runs import EVIL, episode, evaluate, train, write
+from viewer_runs import EVIL, episode, write_episodes, write_evaluation_run, write_training_run
 
 DAY = 86_400
 
@@ -30,19 +30,19 @@ def site(tmp_path: Path) -> Iterator[Site]:
     index.close()
 
 
-def aged(path: Path, days: int) -> None:
+def set_age(path: Path, days: int) -> None:
     for file in [path, *path.rglob("*")] if path.is_dir() else [path]:
         os.utime(file, (days * DAY, days * DAY))
 
 
 @pytest.fixture
 def varied(site: Site) -> Site:
-    """Begun in this order: eval/one, b-train, three.jsonl, empty."""
+    """Four runs, started in this order: eval/one, b-train, three.jsonl, empty."""
     root = site.index.root
-    aged(evaluate(root / "eval" / "one", [episode(f"t/{n}", 0, n < 1) for n in range(3)]), 1)
-    aged(train(root / "b-train", 2), 2)
-    aged(write(root / "three.jsonl", [episode(env="agentgym/Far-v0", policy="openai:Big")]), 3)
-    aged(evaluate(root / "empty", [], done=False), 4)
+    set_age(write_evaluation_run(root / "eval" / "one", [episode(f"t/{n}", 0, n < 1) for n in range(3)]), 1)
+    set_age(write_training_run(root / "b-train", 2), 2)
+    set_age(write_episodes(root / "three.jsonl", [episode(env="agentgym/Far-v0", policy="openai:Big")]), 3)
+    set_age(write_evaluation_run(root / "empty", [], done=False), 4)
     site.index.refresh()
     return site
 
@@ -53,7 +53,7 @@ def names(site: Site, **query: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("query", "expected"),
     [
         ({}, ["empty", "three.jsonl", "b-train", "eval/one"]),
         ({"sort": "began"}, ["eval/one", "b-train", "three.jsonl", "empty"]),
@@ -89,8 +89,8 @@ def names(site: Site, **query: str) -> list[str]:
         ({"text": "("}, []),
     ],
 )
-def test_runs_pass_filters_in_an_order(varied: Site, query: dict[str, str], found: list[str]) -> None:
-    assert names(varied, **query) == found
+def test_runs_are_filtered_and_sorted(varied: Site, query: dict[str, str], expected: list[str]) -> None:
+    assert names(varied, **query) == expected
     filters = RunFilters.parse(query)
     assert RunFilters.parse({name: str(value) for name, value in filters.query().items()}) == filters
 
@@ -106,12 +106,12 @@ def test_runs_pass_filters_in_an_order(varied: Site, query: dict[str, str], foun
         ({"page": "0"}, "page must be at least 1"),
     ],
 )
-def test_filters_that_cannot_be_are_refused_in_a_sentence(site: Site, query: dict[str, str], sentence: str) -> None:
+def test_invalid_filters_are_one_sentence_errors(site: Site, query: dict[str, str], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         RunFilters.parse(query)
-    answer = TestClient(make_app(site), "http://127.0.0.1:8000").get("/", params=query)
-    assert answer.status_code == 400
-    assert re.search(sentence, answer.text)
+    response = TestClient(make_app(site), "http://127.0.0.1:8000").get("/", params=query)
+    assert response.status_code == 400
+    assert re.search(sentence, response.text)
 
 
 def test_facets_count_runs(varied: Site) -> None:
@@ -124,7 +124,7 @@ def test_facets_count_runs(varied: Site) -> None:
     }
 
 
-def test_the_page_says_how_many_of_how_many_and_keeps_what_was_asked(varied: Site) -> None:
+def test_page_shows_the_number_of_matches_and_keeps_the_filters(varied: Site) -> None:
     text = runs_page(varied, RunFilters(kind="evaluate", text="one", success_to=50))
     assert ">1 of 4 runs<" in text
     assert re.findall(r'<tr id="run-([^"]+)', text) == [varied.index.runs[2].slug]
@@ -138,59 +138,59 @@ def test_the_page_says_how_many_of_how_many_and_keeps_what_was_asked(varied: Sit
 
 def test_selected_runs_are_compared(varied: Site) -> None:
     browser = TestClient(make_app(varied), "http://127.0.0.1:8000")
-    one, two, three = (re.findall(r'name="run" value="([^"]+)"', browser.get("/").text))[-3:]
-    chosen = browser.get("/compare", params={"run": [one, two]}).text
-    assert {one, two} < set(re.findall(r'<option value="([^"]+)" selected>', chosen))
-    assert f'<option value="{one}" selected>' in browser.get("/compare", params={"run": one}).text
-    refused = browser.get("/compare", params={"run": [one, two, three]})
-    assert (refused.status_code, "go back and select two" in refused.text) == (400, True)
+    first, second, third = (re.findall(r'name="run" value="([^"]+)"', browser.get("/").text))[-3:]
+    page = browser.get("/compare", params={"run": [first, second]}).text
+    assert {first, second} < set(re.findall(r'<option value="([^"]+)" selected>', page))
+    assert f'<option value="{first}" selected>' in browser.get("/compare", params={"run": first}).text
+    response = browser.get("/compare", params={"run": [first, second, third]})
+    assert (response.status_code, "go back and select two" in response.text) == (400, True)
     assert "checkbox" not in runs_page(Site(varied.index, FileLinks()))
 
 
-def test_a_run_says_how_many_of_its_episodes_are_played(site: Site) -> None:
+def test_unfinished_runs_show_their_number_of_episodes(site: Site) -> None:
     settings = {"samples": 2, "tasks": 3}
-    evaluate(site.index.root / "a", [episode()], done=False, settings=settings)
-    evaluate(site.index.root / "b", [], done=False, settings=settings)
-    evaluate(site.index.root / "c", [episode(f"t/{n}") for n in range(6)], settings=settings)
+    write_evaluation_run(site.index.root / "a", [episode()], done=False, settings=settings)
+    write_evaluation_run(site.index.root / "b", [], done=False, settings=settings)
+    write_evaluation_run(site.index.root / "c", [episode(f"t/{n}") for n in range(6)], settings=settings)
     site.index.refresh()
     cells = re.findall(r'<td class="n">((?:<a href="/episodes[^>]*>)?\d.*)', runs_page(site, RunFilters(sort="name")))
     assert [re.sub("<[^>]+>", "", cell) for cell in cells if "%" not in cell] == ["1 of 6", "0 of 6", "6"]
 
 
-def test_heads_turn_the_order_and_come_back_to_the_newest_first(varied: Site) -> None:
-    def began(sort: str) -> tuple[str, str]:
-        found = re.search(
+def test_column_headers_toggle_the_order(varied: Site) -> None:
+    def began_header(sort: str) -> tuple[str, str]:
+        match = re.search(
             r'<th(?: aria-sort="(\w+)")?><a href="([^"]+)">Began', runs_page(varied, RunFilters(sort=sort))
         )
-        assert found
-        return found[1], found[2]
+        assert match
+        return match[1], match[2]
 
-    assert began("-began") == ("descending", "/?sort=began")
-    assert began("began") == ("ascending", "/")
-    assert began("name") == (None, "/")
+    assert began_header("-began") == ("descending", "/?sort=began")
+    assert began_header("began") == ("ascending", "/")
+    assert began_header("name") == (None, "/")
 
 
-def test_many_runs_stand_on_pages_and_on_one_where_no_server_is(site: Site) -> None:
+def test_list_is_paginated_only_by_the_server(site: Site) -> None:
     for number in range(60):
-        write(site.index.root / f"{number:02d}.jsonl", [episode()])
+        write_episodes(site.index.root / f"{number:02d}.jsonl", [episode()])
     site.index.refresh()
-    one, two = (re.findall(r'<tr id="run-([^"]+)', runs_page(site, RunFilters(page=page))) for page in (1, 2))
-    assert (len(one), len({*one, *two})) == (50, 60)
+    page_1, page_2 = (re.findall(r'<tr id="run-([^"]+)', runs_page(site, RunFilters(page=page))) for page in (1, 2))
+    assert (len(page_1), len({*page_1, *page_2})) == (50, 60)
     assert "Page 2 of 2" in runs_page(site, RunFilters(page=2))
     assert ">60 of 60 runs<" in runs_page(site)
-    still = runs_page(Site(site.index, FileLinks()))
-    assert still.count("data-row=") == 60
-    assert "Page 1" not in still
+    exported = runs_page(Site(site.index, FileLinks()))
+    assert exported.count("data-row=") == 60
+    assert "Page 1" not in exported
 
 
-def test_a_list_without_runs_says_what_makes_some(site: Site) -> None:
+def test_empty_list_explains_how_to_create_runs(site: Site) -> None:
     site.index.refresh()
     assert "No runs found yet" in runs_page(site)
 
 
-def test_names_of_runs_are_never_markup(site: Site) -> None:
-    folder = evaluate(site.index.root / EVIL.replace("/", "_"), [episode(policy=EVIL, env=f"{EVIL}-v0")])
-    evaluate(site.index.root / "plain", [episode()])
+def test_names_of_runs_are_escaped(site: Site) -> None:
+    folder = write_evaluation_run(site.index.root / EVIL.replace("/", "_"), [episode(policy=EVIL, env=f"{EVIL}-v0")])
+    write_evaluation_run(site.index.root / "plain", [episode()])
     record = {"schema": "agentgym.run/1", "recipe": EVIL, "settings": {"policy": EVIL}}
     (folder / "run.json").write_text(json.dumps(record))
     site.index.refresh()
@@ -201,21 +201,21 @@ def test_names_of_runs_are_never_markup(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "world"),
+    ("config", "env"),
     [({"env": "agentgym/Far-v0"}, "far"), ({"world": {"env": "a/B-v0"}}, "b"), ({"env": 3}, "–"), ({}, "–")],
 )
-def test_a_run_without_episodes_has_the_world_of_its_settings(site: Site, config: object, world: str) -> None:
+def test_run_without_episodes_shows_the_environment_of_its_settings(site: Site, config: object, env: str) -> None:
     (site.index.root / "rl").mkdir()
     record = {"schema": "agentgym.train/2", "config": config}
     (site.index.root / "rl" / "run.json").write_text(json.dumps(record))
     site.index.refresh()
-    assert f'<td class="more">{world}\n' in runs_page(site)
+    assert f'<td class="more">{env}\n' in runs_page(site)
 
 
-def test_the_folder_is_called_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_shows_the_name_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my runs").mkdir()
     monkeypatch.chdir(tmp_path / "my runs")
-    for named, shown in ((Path(), "my runs"), (Path(".."), tmp_path.name), (Path("../my runs"), "../my runs")):
-        index = Index(named, tmp_path / "index.sqlite")
-        assert f"<small>in {shown}</small>" in runs_page(Site(index, Links()))
+    for path, label in ((Path(), "my runs"), (Path(".."), tmp_path.name), (Path("../my runs"), "../my runs")):
+        index = Index(path, tmp_path / "index.sqlite")
+        assert f"<small>in {label}</small>" in runs_page(Site(index, Links()))
         index.close()

@@ -1,3 +1,5 @@
+"""Tests of discovering runs, their files, states and identifiers."""
+
 from __future__ import annotations
 
 import json
@@ -11,24 +13,24 @@ import pytest
 from agentgym_eval.viewer.index.runs import Run, discover, slug_of
 from hypothesis import given
 from hypothesis import strategies as st
-from viewer_runs import episode, evaluate, train, write
+from viewer_runs import episode, write_episodes, write_evaluation_run, write_training_run
 
 
-def named(root: Path) -> dict[str, Run]:
+def runs_by_name(root: Path) -> dict[str, Run]:
     return {run.name: run for run in discover(root)}
 
 
-def test_runs_are_told_by_what_their_files_say(tmp_path: Path) -> None:
-    evaluate(tmp_path / "deep" / "down" / "eval", [episode()])
-    train(tmp_path / "rl")
-    evaluate(tmp_path / "rl" / "iteration-0001" / "eval", [episode()])
-    write(tmp_path / "plain.jsonl", [episode()])
-    write(tmp_path / "kept.jsonl", [episode()])
+def test_kinds_of_runs_are_detected_from_their_files(tmp_path: Path) -> None:
+    write_evaluation_run(tmp_path / "deep" / "down" / "eval", [episode()])
+    write_training_run(tmp_path / "rl")
+    write_evaluation_run(tmp_path / "rl" / "iteration-0001" / "eval", [episode()])
+    write_episodes(tmp_path / "plain.jsonl", [episode()])
+    write_episodes(tmp_path / "kept.jsonl", [episode()])
     (tmp_path / "kept.card.json").write_text('{"schema": "agentgym.card/1"}')
-    write(tmp_path / "set" / "textcraft" / "train.jsonl", [episode()])
+    write_episodes(tmp_path / "set" / "textcraft" / "train.jsonl", [episode()])
     (tmp_path / "set" / "card.json").write_text('{"schema": "agentgym.card/1"}')
     (tmp_path / "other.jsonl").write_text('{"messages": []}\n')
-    runs = named(tmp_path)
+    runs = runs_by_name(tmp_path)
     assert {name: run.kind for name, run in runs.items()} == {
         "deep/down/eval": "evaluate",
         "rl": "train",
@@ -42,80 +44,85 @@ def test_runs_are_told_by_what_their_files_say(tmp_path: Path) -> None:
     assert runs["deep/down/eval"].policy == "oracle"
 
 
-def test_a_training_run_knows_what_each_file_holds(tmp_path: Path) -> None:
-    run = named(train(tmp_path / "rl").parent)["rl"]
+def test_files_of_a_training_run_have_their_part_and_step(tmp_path: Path) -> None:
+    run = runs_by_name(write_training_run(tmp_path / "rl").parent)["rl"]
     parts = {file.name: (file.part, file.step, file.manner) for file in run.files}
     assert parts["rollouts/step-000003"] == ("rollouts", 3, "")
     assert parts["evaluations/step-000000-sampled"] == ("evaluation", 0, "sampled")
     splits = {file.name: file.split for file in run.files}
-    assert splits["evaluations/step-000000-sampled"] == "test"  # as it was before there was a choice
+    assert splits["evaluations/step-000000-sampled"] == "test"  # the default of runs without a recorded split
     assert splits["rollouts/step-000003"] == ""
     assert not any("tokens" in name for name in parts)
 
 
-def test_evaluations_say_which_split_they_played(tmp_path: Path) -> None:
-    run = named(train(tmp_path / "rl", split="dev", tested=True).parent)["rl"]
-    found = {(file.name, file.step, file.split) for file in run.files if file.part == "evaluation"}
-    assert found == {
+def test_evaluation_files_have_their_split(tmp_path: Path) -> None:
+    run = runs_by_name(write_training_run(tmp_path / "rl", split="dev", with_test=True).parent)["rl"]
+    evaluations = {(file.name, file.step, file.split) for file in run.files if file.part == "evaluation"}
+    assert evaluations == {
         (f"evaluations/{kind}-{step:06d}-sampled", step, split)
         for kind, split in (("step", "dev"), ("test", "test"))
         for step in (0, 4)
     }
     (tmp_path / "rl" / "run.json").write_text('{"schema": "agentgym.train/4", "config": {"evaluation": 7}}')
-    assert named(tmp_path)["rl"].split == "test"
+    assert runs_by_name(tmp_path)["rl"].split == "test"
 
 
-def test_the_folder_that_is_viewed_may_be_a_run_or_one_file(tmp_path: Path) -> None:
-    folder = evaluate(tmp_path / "eval", [episode()])
-    assert list(named(folder)) == ["eval"]
+def test_discover_accepts_a_run_folder_or_a_file(tmp_path: Path) -> None:
+    folder = write_evaluation_run(tmp_path / "eval", [episode()])
+    assert list(runs_by_name(folder)) == ["eval"]
     assert [run.kind for run in discover(folder / "episodes.jsonl")] == ["episodes"]
 
 
-def several(root: Path, *played: int, ago: Sequence[float] = (), began: float = 1000) -> dict[str, str]:
-    """The states of runs of one command, which began in this order, by how many episodes they have."""
+def run_states(
+    root: Path, *episode_counts: int, written_ago: Sequence[float] = (), started_ago: float = 1000
+) -> dict[str, str]:
+    """Write runs of one command, started in this order with the given numbers of episodes, and return their states."""
     now = time.time()
-    for number, episodes in enumerate(played):
-        folder = evaluate(
+    for number, episodes in enumerate(episode_counts):
+        folder = write_evaluation_run(
             root / f"world-{number}", [episode(f"t/{n}") for n in range(episodes)], done=False, command=["evaluate"]
         )
-        os.utime(folder / "run.json", (now - began + number,) * 2)
-        written = now - (ago[number] if ago else 900)
+        os.utime(folder / "run.json", (now - started_ago + number,) * 2)
+        written = now - (written_ago[number] if written_ago else 900)
         os.utime(folder / "episodes.jsonl", (written, written))
-    return {name: run.state for name, run in named(root).items()}
+    return {name: run.state for name, run in runs_by_name(root).items()}
 
 
-def test_worlds_of_one_command_are_played_one_after_the_other(tmp_path: Path) -> None:
-    states = several(tmp_path, 2, 1, 0, 0, ago=(400, 5, 900, 900))
+def test_environments_of_one_command_run_one_after_another(tmp_path: Path) -> None:
+    states = run_states(tmp_path, 2, 1, 0, 0, written_ago=(400, 5, 900, 900))
     assert list(states.values()) == ["done", "running", "waiting", "waiting"]
 
 
-def test_before_its_first_episode_the_first_world_is_running(tmp_path: Path) -> None:
-    assert list(several(tmp_path, 0, 0, began=9).values()) == ["running", "waiting"]
+def test_first_environment_is_running_before_its_first_episode(tmp_path: Path) -> None:
+    assert list(run_states(tmp_path, 0, 0, started_ago=9).values()) == ["running", "waiting"]
 
 
-def test_a_world_that_was_left_out_does_not_wait(tmp_path: Path) -> None:
-    assert list(several(tmp_path, 0, 1, 0, ago=(400, 5, 400)).values()) == ["stopped", "running", "waiting"]
+def test_skipped_environment_is_not_waiting(tmp_path: Path) -> None:
+    assert list(run_states(tmp_path, 0, 1, 0, written_ago=(400, 5, 400)).values()) == ["stopped", "running", "waiting"]
 
 
-def test_nothing_waits_for_a_command_that_has_stopped(tmp_path: Path) -> None:
-    assert set(several(tmp_path, 1, 0, 0).values()) == {"stopped"}
+def test_no_run_of_a_stopped_command_is_waiting(tmp_path: Path) -> None:
+    assert set(run_states(tmp_path, 1, 0, 0).values()) == {"stopped"}
 
 
 def test_runs_of_different_commands_do_not_wait_for_each_other(tmp_path: Path) -> None:
-    several(tmp_path, 0)
-    other = evaluate(tmp_path / "other", [episode()], done=False, command=["evaluate", "--seed", "1"])
-    assert {name: run.state for name, run in named(tmp_path).items()} == {"world-0": "stopped", other.name: "running"}
+    run_states(tmp_path, 0)
+    other = write_evaluation_run(tmp_path / "other", [episode()], done=False, command=["evaluate", "--seed", "1"])
+    assert {name: run.state for name, run in runs_by_name(tmp_path).items()} == {
+        "world-0": "stopped",
+        other.name: "running",
+    }
 
 
-def test_replies_of_a_long_episode_show_that_a_run_goes_on(tmp_path: Path) -> None:
-    several(tmp_path, 0)
-    assert named(tmp_path)["world-0"].state == "stopped"
+def test_new_replies_of_a_long_episode_mean_running(tmp_path: Path) -> None:
+    run_states(tmp_path, 0)
+    assert runs_by_name(tmp_path)["world-0"].state == "stopped"
     (tmp_path / "world-0" / "replies.jsonl").write_text("{}\n")
-    assert named(tmp_path)["world-0"].state == "running"
+    assert runs_by_name(tmp_path)["world-0"].state == "running"
 
 
 @pytest.mark.parametrize(
-    ("about", "expected"),
+    ("record", "expected"),
     [
         ({"settings": {"samples": 4, "tasks": 6, "task": []}}, 24),
         ({"settings": {"samples": 4, "tasks": None, "task": ["a", "b"]}}, 8),
@@ -126,40 +133,42 @@ def test_replies_of_a_long_episode_show_that_a_run_goes_on(tmp_path: Path) -> No
         ({}, None),
     ],
 )
-def test_how_many_episodes_a_run_is_to_have(tmp_path: Path, about: dict[str, Any], expected: int | None) -> None:
-    evaluate(tmp_path / "eval", [episode()], **about)
-    assert named(tmp_path)["eval"].expected == expected
+def test_expected_number_of_episodes_is_derived_from_settings(
+    tmp_path: Path, record: dict[str, Any], expected: int | None
+) -> None:
+    write_evaluation_run(tmp_path / "eval", [episode()], **record)
+    assert runs_by_name(tmp_path)["eval"].expected == expected
     config = {"schema": "agentgym.train/2", "config": {"samples": 4, "tasks": 6}}
-    (train(tmp_path / "rl", 1) / "run.json").write_text(json.dumps(config))
-    assert named(tmp_path)["rl"].expected is None
+    (write_training_run(tmp_path / "rl", 1) / "run.json").write_text(json.dumps(config))
+    assert runs_by_name(tmp_path)["rl"].expected is None
 
 
-def test_checkpoints_and_hidden_folders_are_passed_over(tmp_path: Path) -> None:
-    write(tmp_path / "checkpoints" / "episodes.jsonl", [episode()])
-    write(tmp_path / ".hidden" / "episodes.jsonl", [episode()])
+def test_checkpoints_and_hidden_folders_are_ignored(tmp_path: Path) -> None:
+    write_episodes(tmp_path / "checkpoints" / "episodes.jsonl", [episode()])
+    write_episodes(tmp_path / ".hidden" / "episodes.jsonl", [episode()])
     assert discover(tmp_path) == []
 
 
-def test_a_damaged_run_json_makes_no_run_and_no_error(tmp_path: Path) -> None:
-    evaluate(tmp_path / "eval", [episode()])
+def test_damaged_run_json_is_ignored(tmp_path: Path) -> None:
+    write_evaluation_run(tmp_path / "eval", [episode()])
     (tmp_path / "eval" / "run.json").write_text('{"schema": "agentgym.run/1", "sett')
     assert [run.kind for run in discover(tmp_path)] == ["episodes"]
     (tmp_path / "eval" / "run.json").write_text('{"schema": "agentgym.run/1", "settings": []}')
-    assert dict(named(tmp_path)["eval"].settings) == {}
+    assert dict(runs_by_name(tmp_path)["eval"].settings) == {}
 
 
-def test_a_run_without_its_end_runs_while_it_writes(tmp_path: Path) -> None:
-    folder = evaluate(tmp_path / "eval", [episode()], done=False)
-    assert named(tmp_path)["eval"].state == "running"
+def test_unfinished_run_is_running_while_its_files_are_recent(tmp_path: Path) -> None:
+    folder = write_evaluation_run(tmp_path / "eval", [episode()], done=False)
+    assert runs_by_name(tmp_path)["eval"].state == "running"
     for file in folder.iterdir():
         os.utime(file, (1, 1))
-    assert named(tmp_path)["eval"].state == "stopped"
+    assert runs_by_name(tmp_path)["eval"].state == "stopped"
     (folder / "report.json").write_text(json.dumps({}))
-    assert named(tmp_path)["eval"].state == "done"
+    assert runs_by_name(tmp_path)["eval"].state == "done"
 
 
 @given(st.text(min_size=1))
-def test_slugs_are_plain_names(name: str) -> None:
+def test_slugs_contain_only_safe_characters(name: str) -> None:
     slug = slug_of(name)
     assert slug
     assert set(slug) <= set("abcdefghijklmnopqrstuvwxyz0123456789._-")
@@ -167,20 +176,22 @@ def test_slugs_are_plain_names(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [("a/b", "a-b"), ("A", "a"), ("a b", "a-b"), ("ä", "ö"), ("x" * 90, "x" * 91)]
+    ("first", "second"), [("a/b", "a-b"), ("A", "a"), ("a b", "a-b"), ("ä", "ö"), ("x" * 90, "x" * 91)]
 )
-def test_different_names_have_different_slugs(one: str, other: str) -> None:
-    assert slug_of(one) != slug_of(other)
+def test_different_names_have_different_slugs(first: str, second: str) -> None:
+    assert slug_of(first) != slug_of(second)
     assert slug_of("a-b_c.1") == "a-b_c.1"
 
 
-def test_a_run_whose_record_is_damaged_says_so(tmp_path: Path) -> None:
-    whole, half, other = (evaluate(tmp_path / name, [episode()]) for name in ("whole", "half", "other"))
-    (half / "run.json").write_text('{"schema": "agentgym.run/1", "sett')
-    (other / "run.json").write_text('{"of": "somebody else"}')
+def test_damaged_run_json_is_reported_as_read_error(tmp_path: Path) -> None:
+    intact, damaged, foreign = (
+        write_evaluation_run(tmp_path / name, [episode()]) for name in ("whole", "half", "other")
+    )
+    (damaged / "run.json").write_text('{"schema": "agentgym.run/1", "sett')
+    (foreign / "run.json").write_text('{"of": "somebody else"}')
     errors = {
         run.path.parent.name if run.kind == "episodes" else run.name: run.read_error for run in discover(tmp_path)
     }
-    assert whole.name in errors
+    assert intact.name in errors
     assert {name for name, error in errors.items() if error} == {"half"}
     assert errors["half"].startswith("run.json can't be read")

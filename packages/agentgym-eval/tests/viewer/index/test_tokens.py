@@ -1,3 +1,5 @@
+"""Tests of reading the tokens of episodes, their texts, colors and descriptions."""
+
 from __future__ import annotations
 
 import json
@@ -36,12 +38,18 @@ def line(number: int, **changes: Any) -> str:
 def test_tokens_are_found_by_the_line_of_their_episode(tmp_path: Path) -> None:
     lines = [line(6, group=9), line(7, task_id="other"), "half", '{"task_id": "world/train/ü"}\n', line(7)]
     (tmp_path / "step-000001.tokens.jsonl").write_text("".join(lines), encoding="utf-8")
-    found = read_tokens(tmp_path / "step-000001.jsonl", 7, episode(None), tmp_path)
-    assert found.segments == (
+    result = read_tokens(tmp_path / "step-000001.jsonl", 7, episode(None), tmp_path)
+    assert result.segments == (
         (Token("<user>", False, -1), Token("Hi", False, -1), Token(" go", True, 0, -0.5, -2, 1.2)),
     )
-    assert (found.trained, found.group, found.has_text, found.completion_tokens, found.omitted) == (True, 4, True, 1, 0)
-    assert (found.metrics, found.max_advantage()) == (("logprob", "advantage", "entropy"), 2.0)
+    assert (result.trained, result.group, result.has_text, result.completion_tokens, result.omitted) == (
+        True,
+        4,
+        True,
+        1,
+        0,
+    )
+    assert (result.metrics, result.max_advantage()) == (("logprob", "advantage", "entropy"), 2.0)
 
 
 def write_tokenizer(folder: Path, decoder: Any, model: Any, added: Any = ()) -> None:
@@ -52,13 +60,13 @@ def write_tokenizer(folder: Path, decoder: Any, model: Any, added: Any = ()) -> 
 
 def vocabulary(folder: Path, decoder: Any, vocab: Any) -> Vocabulary:
     write_tokenizer(folder / "model", decoder, {"vocab": vocab}, [{"id": 0, "content": "<|im_end|>"}])
-    found = find_vocabulary(folder)
-    assert found
-    return found
+    result = find_vocabulary(folder)
+    assert result
+    return result
 
 
-def test_bytes_become_characters_where_they_are_whole(tmp_path: Path) -> None:
-    pieces = {"Ġ": 1, "é": 2, "â": 3, "Ĥ": 4, "¬": 5, "ĠÃ¼": 6}  # 3, 4, 5 make up a euro sign
+def test_byte_level_tokens_are_decoded_at_character_boundaries(tmp_path: Path) -> None:
+    pieces = {"Ġ": 1, "é": 2, "â": 3, "Ĥ": 4, "¬": 5, "ĠÃ¼": 6}  # 3, 4 and 5 form a euro sign
     texts = vocabulary(tmp_path, {"type": "ByteLevel"}, pieces).texts
     assert texts([3, 4, 5, 6, 0]) == ["", "", "€", " ü", "<|im_end|>"]
     assert texts([3, 4, 0, 1]) == ["", "", "\N{REPLACEMENT CHARACTER}<|im_end|>", " "]
@@ -68,7 +76,7 @@ def test_bytes_become_characters_where_they_are_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("vocab", [{"▁go": 1, "<0xE2>": 2, "<0x82>": 3, "<0xAC>": 4}, "scored"])
-def test_sentencepiece_falls_back_to_bytes(tmp_path: Path, vocab: Any) -> None:
+def test_sentencepiece_byte_fallback_is_decoded(tmp_path: Path, vocab: Any) -> None:
     decoder = {"type": "Sequence", "decoders": [{"type": "Replace"}, {"type": "ByteFallback"}, {"type": "Fuse"}]}
     scored = [[piece, -1.0] for piece in ("<unk>", "▁go", "<0xE2>", "<0x82>", "<0xAC>")]
     texts = vocabulary(tmp_path, decoder, scored if vocab == "scored" else vocab).texts
@@ -79,7 +87,7 @@ def test_sentencepiece_falls_back_to_bytes(tmp_path: Path, vocab: Any) -> None:
     ("decoder", "model"),
     [({"type": "WordPiece"}, {"vocab": {"a": 1}}), (None, {}), ({"type": "ByteLevel"}, {"vocab": 3}), ({}, {})],
 )
-def test_a_tokenizer_of_another_kind_says_nothing(tmp_path: Path, decoder: Any, model: Any) -> None:
+def test_unsupported_tokenizers_give_no_vocabulary(tmp_path: Path, decoder: Any, model: Any) -> None:
     write_tokenizer(tmp_path / "model", decoder, model)
     assert find_vocabulary(tmp_path) is None
 
@@ -99,50 +107,50 @@ BY_IDS = (
 )
 
 
-@pytest.mark.parametrize("kept", ["", line(3), line(0, segments=[{"tokens": ["a"]}]), line(0, segments=3)])
-def test_without_strings_the_ids_do(tmp_path: Path, kept: str) -> None:
-    (tmp_path / "e.tokens.jsonl").write_text(kept)
-    found = read_tokens(tmp_path / "e.jsonl", 0, episode(*SAMPLES), tmp_path)
-    assert (found.segments, found.has_text, found.metrics) == (BY_IDS, False, ("logprob",))
+@pytest.mark.parametrize("tokens_file", ["", line(3), line(0, segments=[{"tokens": ["a"]}]), line(0, segments=3)])
+def test_token_ids_are_shown_without_token_strings(tmp_path: Path, tokens_file: str) -> None:
+    (tmp_path / "e.tokens.jsonl").write_text(tokens_file)
+    result = read_tokens(tmp_path / "e.jsonl", 0, episode(*SAMPLES), tmp_path)
+    assert (result.segments, result.has_text, result.metrics) == (BY_IDS, False, ("logprob",))
 
 
-def test_a_tokenizer_of_the_run_says_what_ids_stand_for(tmp_path: Path) -> None:
+def test_token_ids_are_decoded_with_the_tokenizer_of_the_run(tmp_path: Path) -> None:
     assert read_tokens(tmp_path / "e.jsonl", 0, episode(*SAMPLES), tmp_path).has_text is False
     pieces = {"<s>": 1, "A": 2, "Ġroom": 3, ".": 4, "go": 5, "Ċ": 7}
     (tmp_path / "checkpoints" / "step-000002").mkdir(parents=True)
     write_tokenizer(tmp_path / "checkpoints" / "step-000002", {"type": "ByteLevel"}, {"vocab": pieces})
-    found = read_tokens(tmp_path / "e.jsonl", 0, episode(*SAMPLES), tmp_path)
-    assert [[token.text for token in segment] for segment in found.segments] == [
+    result = read_tokens(tmp_path / "e.jsonl", 0, episode(*SAMPLES), tmp_path)
+    assert [[token.text for token in segment] for segment in result.segments] == [
         ["<s>", "A", " room", ".", "go", "<id 6>"], ["\n", "<id 8>"],
     ]  # fmt: skip
-    assert [[token.completion for token in segment] for segment in found.segments] == [
+    assert [[token.completion for token in segment] for segment in result.segments] == [
         [token.completion for token in segment] for segment in BY_IDS
     ]
-    assert found.has_text is True
+    assert result.has_text is True
 
 
-def test_where_nothing_was_kept_there_is_nothing(tmp_path: Path) -> None:
+def test_episode_without_tokens_has_no_segments(tmp_path: Path) -> None:
     assert read_tokens(tmp_path / "e.jsonl", 0, episode(None), tmp_path).segments == ()
 
 
-def test_what_does_not_fit_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_beyond_the_limit_are_counted_as_omitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "_MAX_TOKENS", 4)
-    found = read_tokens(tmp_path / "e.jsonl", 0, episode(*SAMPLES), tmp_path)
-    assert (found.segments, found.omitted) == ((BY_IDS[0][:4],), 4)
+    result = read_tokens(tmp_path / "e.jsonl", 0, episode(*SAMPLES), tmp_path)
+    assert (result.segments, result.omitted) == ((BY_IDS[0][:4],), 4)
 
 
-def test_colours_go_by_likelihood_advantage_and_entropy() -> None:
-    def said(logprob: float, advantage: float, entropy: float) -> str:
+def test_css_classes_follow_logprob_advantage_and_entropy() -> None:
+    def classes(logprob: float, advantage: float, entropy: float) -> str:
         return css_classes(Token("t", True, 0, logprob, advantage, entropy), 2.0)
 
-    assert said(0.0, 2.0, 0.0) == "said p0 h0 a5"
-    assert said(-0.5, -2.0, 0.6) == "said p1 h1 a_5"
-    assert said(-50.0, 0.0, 40.0) == "said p5 h5 a0"
+    assert classes(0.0, 2.0, 0.0) == "said p0 h0 a5"
+    assert classes(-0.5, -2.0, 0.6) == "said p1 h1 a_5"
+    assert classes(-50.0, 0.0, 40.0) == "said p5 h5 a0"
     assert css_classes(Token("t", True, 0, advantage=0.0), 0.0) == "said a0"
     assert css_classes(Token("t", False, -1), 2.0) == "read"
 
 
-def test_figures_are_told_in_words_and_stretches_alternate() -> None:
+def test_descriptions_and_spans_of_tokens() -> None:
     assert describe(Token("t", True, 2, -0.5, 1.5, 0.25)) == (
         "turn 2, log-probability -0.500 (p = 0.607), advantage +1.500, entropy 0.250"
     )

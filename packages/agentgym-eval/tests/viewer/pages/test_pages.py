@@ -1,3 +1,5 @@
+"""Tests of the viewer's pages: lists, comparison, links, security, and the `view` command."""
+
 from __future__ import annotations
 
 import re
@@ -23,9 +25,9 @@ from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.server.app import make_app
 from agentgym_eval.viewer.server.guard import is_loopback
 from starlette.testclient import TestClient
-from viewer_runs import EVIL, episode, evaluate, train, write
+from viewer_runs import EVIL, episode, write_episodes, write_evaluation_run, write_training_run
 
-HERE = "http://127.0.0.1:8000"
+LOCAL = "http://127.0.0.1:8000"
 
 
 @pytest.fixture
@@ -36,12 +38,12 @@ def site(tmp_path: Path) -> Iterator[Site]:
     index.close()
 
 
-def browser(site: Site, base: str = HERE, host: str = "127.0.0.1") -> TestClient:
+def browser(site: Site, base: str = LOCAL, host: str = "127.0.0.1") -> TestClient:
     return TestClient(make_app(site, host), base)
 
 
 class Page(HTMLParser):
-    """Links, sources and tags of a page."""
+    """The links and tags of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -54,11 +56,13 @@ class Page(HTMLParser):
         self.links += [value for name, value in attrs if name in ("href", "src", "action", "hx-get") and value]
 
 
-def two_runs(site: Site) -> None:
-    evaluate(site.index.root / "poor", [episode(f"t/{n}", s, s < n, turns=3) for n in range(4) for s in range(4)])
+def write_runs(site: Site) -> None:
+    write_evaluation_run(
+        site.index.root / "poor", [episode(f"t/{n}", s, s < n, turns=3) for n in range(4) for s in range(4)]
+    )
     better = [episode(f"t/{n}", s, s <= n or n == 3, turns=1) for n in range(4) for s in range(4)]
-    evaluate(site.index.root / "good", [*better, episode("t/8", 0, True), episode("t/1", 4, None)])
-    train(site.index.root / "rl")
+    write_evaluation_run(site.index.root / "good", [*better, episode("t/8", 0, True), episode("t/1", 4, None)])
+    write_training_run(site.index.root / "rl")
     site.index.refresh()
 
 
@@ -75,46 +79,46 @@ PAGES = [
 ]
 
 
-def test_every_link_of_every_list_leads_somewhere(site: Site) -> None:
-    two_runs(site)
+def test_every_link_resolves(site: Site) -> None:
+    write_runs(site)
     client = browser(site)
-    seen = {link for page in PAGES for link in Page(client.get(page).text).links}
-    assert len(seen) > 80
-    for link in seen:
+    links = {link for page in PAGES for link in Page(client.get(page).text).links}
+    assert len(links) > 80
+    for link in links:
         assert link.startswith(("/", "#")), link
         if link.startswith("/"):
             assert client.get(link).status_code == 200, link
 
 
-def test_pages_need_nothing_but_the_viewers_own_files(site: Site) -> None:
-    two_runs(site)
+def test_pages_need_only_the_viewers_own_files(site: Site) -> None:
+    write_runs(site)
     client = browser(site)
     for path in PAGES:
-        answer = client.get(path)
-        assert "default-src 'self'" in answer.headers["content-security-policy"]
-        for tag, attributes in Page(answer.text).tags:
+        response = client.get(path)
+        assert "default-src 'self'" in response.headers["content-security-policy"]
+        for tag, attributes in Page(response.text).tags:
             assert tag != "style", path
             assert not any(name.startswith("on") or name == "style" for name in attributes), (path, attributes)
             assert tag != "script" or attributes["src"], path
 
 
-def test_what_worlds_and_files_say_is_never_markup(site: Site) -> None:
-    evil = episode(EVIL, env=f"{EVIL}-v0", said=EVIL, category=EVIL, policy=EVIL, stop="terminated")
-    evaluate(site.index.root / "eval", [evil, episode("t/2", category="x")])
-    evaluate(site.index.root / f"a {EVIL.replace('/', '_')}", [evil])
+def test_text_of_environments_and_files_is_escaped(site: Site) -> None:
+    evil = episode(EVIL, env=f"{EVIL}-v0", reply=EVIL, category=EVIL, policy=EVIL, stop="terminated")
+    write_evaluation_run(site.index.root / "eval", [evil, episode("t/2", category="x")])
+    write_evaluation_run(site.index.root / f"a {EVIL.replace('/', '_')}", [evil])
     (site.index.root / "eval" / "run.json").write_text(
         f'{{"schema": "agentgym.run/1", "settings": {{"{EVIL}": "{EVIL}", "policy": "{EVIL}"}}}}'
     )
     site.index.refresh()
     client = browser(site)
-    one, two = (run.slug for run in site.index.runs)
+    first, second = (run.slug for run in site.index.runs)
     for path in (
         "/",
         f"/?text={EVIL}",
         "/episodes",
         f"/episodes?text={EVIL}",
-        f"/run/{one}",
-        f"/compare?a={one}&b={two}",
+        f"/run/{first}",
+        f"/compare?a={first}&b={second}",
         f"/{EVIL}",
     ):
         text = client.get(path).text
@@ -122,8 +126,8 @@ def test_what_worlds_and_files_say_is_never_markup(site: Site) -> None:
         assert f"/{EVIL}" == path or "&lt;script&gt;" in text, path
 
 
-def test_wrong_addresses_are_answered_in_a_sentence(site: Site) -> None:
-    two_runs(site)
+def test_invalid_addresses_are_one_sentence_errors(site: Site) -> None:
+    write_runs(site)
     client = browser(site)
     for path, status, sentence in (
         ("/run/godo", 404, "Did you mean good?"),
@@ -135,24 +139,24 @@ def test_wrong_addresses_are_answered_in_a_sentence(site: Site) -> None:
         (f"/beside?a=good/episodes/0&b=poor/episodes/{2**64}", 404, f"has no episode {2**64}"),
         ("/nowhere", 404, "no such page"),
     ):
-        answer = client.get(path)
-        assert (answer.status_code, sentence in answer.text) == (status, True), (path, answer.text)
+        response = client.get(path)
+        assert (response.status_code, sentence in response.text) == (status, True), (path, response.text)
 
 
-def test_a_page_that_shows_the_latest_gets_nothing_new(site: Site) -> None:
-    two_runs(site)
+def test_up_to_date_page_gets_status_204(site: Site) -> None:
+    write_runs(site)
     client = browser(site)
     for path in ("/", "/?kind=train", "/episodes?run=rl", "/run/rl", "/compare?a=poor&b=good"):
         text = client.get(path).text
-        (seen,) = re.findall(r'"X-Seen": "([^"]+)"', text)
-        assert client.get(path, headers={"X-Seen": seen}).status_code == 204
-        write(site.index.root / "new.jsonl", [episode(path)])
+        (version,) = re.findall(r'"X-Seen": "([^"]+)"', text)
+        assert client.get(path, headers={"X-Seen": version}).status_code == 204
+        write_episodes(site.index.root / "new.jsonl", [episode(path)])
         site.index.refresh()
-        assert client.get(path, headers={"X-Seen": seen}).status_code == 200
+        assert client.get(path, headers={"X-Seen": version}).status_code == 200
 
 
-def test_the_index_follows_the_folder_while_the_site_is_served(site: Site) -> None:
-    path = evaluate(site.index.root / "eval", [episode()], done=False) / "episodes.jsonl"
+def test_index_follows_the_folder_while_serving(site: Site) -> None:
+    path = write_evaluation_run(site.index.root / "eval", [episode()], done=False) / "episodes.jsonl"
     with browser(site) as client:
         while "of 1" not in client.get("/episodes").text and site.index.list(Filters()).total < 1:
             pass
@@ -163,9 +167,9 @@ def test_the_index_follows_the_folder_while_the_site_is_served(site: Site) -> No
     assert not [thread for thread in threading.enumerate() if thread.name == "viewer-index"]
 
 
-def test_only_names_of_this_machine_are_answered(site: Site) -> None:
+def test_only_host_names_of_this_machine_are_accepted(site: Site) -> None:
     for base, status in (
-        (HERE, 200),
+        (LOCAL, 200),
         ("http://localhost:9", 200),
         ("http://[::1]:8000", 200),
         ("http://evil.example:8000", 403),
@@ -184,16 +188,16 @@ def test_other_sites_cannot_post(site: Site) -> None:
     for origin in ("http://evil.example", "null", "http://127.0.0.1:9", ""):
         assert client.post("/", headers={"origin": origin}).status_code == 403
     assert client.post("/").status_code == 403
-    assert client.post("/", headers={"origin": HERE}).status_code == 405
+    assert client.post("/", headers={"origin": LOCAL}).status_code == 405
 
 
-def test_loopback_is_told_from_other_addresses() -> None:
+def test_is_loopback_recognizes_loopback_addresses() -> None:
     assert all(is_loopback(host) for host in ("127.0.0.1", "127.8.8.8", "::1", "localhost"))
     assert not any(is_loopback(host) for host in ("0.0.0.0", "::", "10.0.0.1", "gym.example", "localhost.evil"))
 
 
-def test_the_curve_has_stages_and_points_that_lead_to_their_episodes(site: Site) -> None:
-    two_runs(site)
+def test_training_curve_has_stages_and_linked_points(site: Site) -> None:
+    write_runs(site)
     text = browser(site).get("/run/rl").text
     assert re.findall(r'class="band[^"]*"><title>([^<]+)', text) == [
         "up to 4 turns",
@@ -210,8 +214,8 @@ def test_the_curve_has_stages_and_points_that_lead_to_their_episodes(site: Site)
     assert "rollouts/step-000003" in episodes
 
 
-def test_two_runs_are_compared_on_the_tasks_of_both(site: Site) -> None:
-    two_runs(site)
+def test_runs_are_compared_on_their_common_tasks(site: Site) -> None:
+    write_runs(site)
     text = compare_page(site, ComparisonQuery("poor", "good"))
     assert "They have 4 tasks in common; 1 only in B." in text
     assert text.count('<span class="tag bad">1 error</span>') == 1
@@ -221,14 +225,14 @@ def test_two_runs_are_compared_on_the_tasks_of_both(site: Site) -> None:
     assert order == ["0", "1", "2", "3"]
     assert re.findall(r'class="tag good">([^<]+)', text) == ["+25.0 points"] * 4
     assert "paired permutation test, p 0.12)" in text
-    backward = compare_page(site, ComparisonQuery("good", "poor"))
-    assert "Success of B minus A: -25.0 points" in backward
+    swapped = compare_page(site, ComparisonQuery("good", "poor"))
+    assert "Success of B minus A: -25.0 points" in swapped
     href = re.findall(r'href="(/beside[^"]+)"', text)[0].replace("&amp;", "&")
     assert browser(site).get(href).status_code == 200
 
 
-def test_runs_without_a_common_task_say_so(site: Site) -> None:
-    two_runs(site)
+def test_comparison_without_common_tasks_shows_a_note(site: Site) -> None:
+    write_runs(site)
     assert "No task has results in both runs" in compare_page(
         site, ComparisonQuery("rl", "poor", a_file=_rollout(site))
     )
@@ -248,16 +252,21 @@ def test_links_of_an_export_are_relative_files(site: Site) -> None:
     assert FileLinks("index.html").run("good") == "run/good.html"
 
 
-def test_pages_of_an_export_ask_no_server(site: Site) -> None:
-    two_runs(site)
-    still = Site(site.index, FileLinks("run/rl.html"))
-    for text in (runs_page(still), run_page(still, "rl"), run_page(still, "good"), episodes_page(still, Filters())):
+def test_exported_pages_make_no_server_requests(site: Site) -> None:
+    write_runs(site)
+    exported = Site(site.index, FileLinks("run/rl.html"))
+    for text in (
+        runs_page(exported),
+        run_page(exported, "rl"),
+        run_page(exported, "good"),
+        episodes_page(exported, Filters()),
+    ):
         assert "hx-" not in text
         assert "htmx" not in text
         assert not [link for link in Page(text).links if link.startswith(("/", "http"))]
 
 
-def test_addresses_come_back_from_links() -> None:
+def test_addresses_round_trip_through_links() -> None:
     address = Address("run-a", "file.b", 12)
     assert parse_address("run-a/file.b/12") == address
     assert Links().beside(address, address).count("run-a%2Ffile.b%2F12") == 2
@@ -265,22 +274,24 @@ def test_addresses_come_back_from_links() -> None:
         parse_address("run-a/12")
 
 
-def test_wrong_usage_is_a_sentence_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, words in (
+def test_invalid_usage_is_a_one_sentence_error_and_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments, message in (
         ([str(tmp_path / "nowhere")], "name a folder with runs"),
         ([str(tmp_path), "--port", "70000"], "between 0 and 65535"),
     ):
         with pytest.raises(SystemExit) as end:
             view(arguments)
         assert end.value.code == 2
-        assert words in " ".join(capsys.readouterr().err.split())
+        assert message in " ".join(capsys.readouterr().err.split())
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert view([str(tmp_path), "--port", str(taken.getsockname()[1]), "--no-open"]) == 2
     assert "can't listen on" in capsys.readouterr().err
 
 
-def test_nothing_is_written_into_the_folder(site: Site) -> None:
-    two_runs(site)
+def test_viewer_writes_nothing_into_the_folder(site: Site) -> None:
+    write_runs(site)
     before = sorted(site.index.root.rglob("*"))
     client = browser(site)
     for path in PAGES:
@@ -289,8 +300,8 @@ def test_nothing_is_written_into_the_folder(site: Site) -> None:
 
 
 @pytest.mark.long
-def test_the_command_serves_until_ctrl_c(tmp_path: Path) -> None:
-    evaluate(tmp_path / "eval", [episode("t/here")])
+def test_view_command_serves_until_ctrl_c(tmp_path: Path) -> None:
+    write_evaluation_run(tmp_path / "eval", [episode("t/here")])
     code = "import sys; from agentgym_eval.cli.view import view; sys.exit(view(sys.argv[1:]))"
     command = [sys.executable, "-c", code, str(tmp_path), "--no-open"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:

@@ -1,3 +1,5 @@
+"""Tests of parsing replies and observations for display."""
+
 from __future__ import annotations
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 pytestmark = pytest.mark.quick
 
-WORLD = make("agentgym/TextCraft-v0")
+ENV = make("agentgym/TextCraft-v0")
 WORDS = st.text(st.sampled_from("abc xyz.,"), max_size=30).map(str.strip)
 
 
@@ -18,16 +20,16 @@ def turn(text: str, action: str | None, observation: str = "") -> Turn:
     return Turn(observation, Reply(text), action, True, 0.0, "")
 
 
-@given(form=st.sampled_from(sorted(REPLY_FORMATS)), thought=WORDS)
+@given(reply_format=st.sampled_from(sorted(REPLY_FORMATS)), thought=WORDS)
 @pytest.mark.parametrize("action", ["inventory", "craft 4 stick using 2 oak planks"])
-def test_what_an_expert_says_comes_apart_in_every_form(form: str, thought: str, action: str) -> None:
-    wrapper = REPLY_FORMATS[form](WORLD)
-    found = reading.split_reply(turn(wrapper.format(action, thought), action), form)
-    assert found == reading.ReplyParts(" ".join(thought.split()) if wrapper.thinks else "", action)
+def test_expert_replies_are_split_in_every_reply_format(reply_format: str, thought: str, action: str) -> None:
+    wrapper = REPLY_FORMATS[reply_format](ENV)
+    parts = reading.split_reply(turn(wrapper.format(action, thought), action), reply_format)
+    assert parts == reading.ReplyParts(" ".join(thought.split()) if wrapper.thinks else "", action)
 
 
 @pytest.mark.parametrize(
-    ("form", "text", "action", "thought", "rest"),
+    ("reply_format", "text", "action", "thought", "rest"),
     [
         ("react", "I look.\nAction: look\nThen more.", "look", "I look.", "Then more."),
         ("react", "Thought: go on\nAction:   go on  ", "go on", "go on", ""),
@@ -37,11 +39,13 @@ def test_what_an_expert_says_comes_apart_in_every_form(form: str, thought: str, 
         ("", "Thought: t\nAction: look", "look", "t", ""),
     ],
 )
-def test_replies_come_apart(form: str, text: str, action: str, thought: str, rest: str) -> None:
-    assert reading.split_reply(turn(text, action), form) == reading.ReplyParts(thought, action, rest)
+def test_replies_are_split_into_thought_action_and_rest(
+    reply_format: str, text: str, action: str, thought: str, rest: str
+) -> None:
+    assert reading.split_reply(turn(text, action), reply_format) == reading.ReplyParts(thought, action, rest)
 
 
-def test_a_reply_without_an_action_is_all_thought() -> None:
+def test_reply_without_an_action_is_all_thought() -> None:
     assert reading.split_reply(turn(" no idea ", None), "react") == reading.ReplyParts("no idea", None)
 
 
@@ -57,12 +61,12 @@ def test_a_reply_without_an_action_is_all_thought() -> None:
         ("x" * 400, "x" * 300 + "…"),
     ],
 )
-def test_the_goal_is_found_in_the_first_observation(observation: str, goal: str) -> None:
+def test_goal_is_found_in_the_first_observation(observation: str, goal: str) -> None:
     episode = Episode("e", "t", "test", "c", 1, "p", 0, "", (turn("a", "a", observation),), "", "truncated", 0.0, False)
     assert reading.goal(episode) == goal
 
 
-def test_new_lines_are_marked_where_the_text_is_the_same_otherwise() -> None:
+def test_changed_lines_are_marked_in_similar_observations() -> None:
     before = "The room\na door (closed)\na lamp"
     assert reading.lines("The room\na door (open)\na lamp", before) == [
         ("The room", False),
@@ -74,14 +78,14 @@ def test_new_lines_are_marked_where_the_text_is_the_same_otherwise() -> None:
     assert reading.lines("one line", "another") == [("one line", False)]
 
 
-FOUND = (
+SEARCH_RESULT = (
     "<information>Doc 1(Title: La (element)) Its symbol is La.\nDoc 2(Title: Barium) No &lt;b> here."
     "\nDoc 3(Title: X) Short.</information>"
 )
 
 
-def test_passages_are_read_from_what_a_search_says() -> None:
-    assert reading.passages(FOUND, "p") == [
+def test_passages_are_parsed_from_search_results() -> None:
+    assert reading.passages(SEARCH_RESULT, "p") == [
         Passage("p-1", 1, "La (element)", "Its symbol is La."),
         Passage("p-2", 2, "Barium", "No &lt;b> here."),
         Passage("p-3", 3, "X", "Short."),
@@ -89,10 +93,10 @@ def test_passages_are_read_from_what_a_search_says() -> None:
     assert reading.passages("Question: Doc 1(Title: x) y", "p") == []
 
 
-def test_citations_name_the_passage_found_last() -> None:
-    older, newer = reading.passages(FOUND, "old"), reading.passages(FOUND, "new")
+def test_citations_refer_to_the_latest_passage() -> None:
+    older, newer = reading.passages(SEARCH_RESULT, "old"), reading.passages(SEARCH_RESULT, "new")
     pieces = reading.cited("Doc 2 and 'La (element)', not Bariums, X or Doc 22.", [*older, *newer])
     assert "".join(text for text, _ in pieces) == "Doc 2 and 'La (element)', not Bariums, X or Doc 22."
-    named = [(text, passage.anchor) for text, passage in pieces if passage]
-    assert named == [("Doc 2", "new-2"), ("La (element)", "new-1")]
+    citations = [(text, passage.anchor) for text, passage in pieces if passage]
+    assert citations == [("Doc 2", "new-2"), ("La (element)", "new-1")]
     assert reading.cited("Doc 1", []) == [("Doc 1", None)]

@@ -1,4 +1,4 @@
-"""The page of a run of `evaluate`: what its report says, how its episodes ended, and the report's own page."""
+"""Tests of the page of a run: its report, stop reasons, usage, warnings and curves."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from agentgym_eval.viewer.pages.run import run_page
 from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.server.app import make_app
 from starlette.testclient import TestClient
-from viewer_runs import EVIL, episode, evaluate, train  # the file beside this one
+from viewer_runs import EVIL, episode, write_evaluation_run, write_training_run
 
-PLAYED = [episode(f"t/{task}", sample, sample < task) for task in range(3) for sample in range(2)]
+EPISODES = [episode(f"t/{task}", sample, sample < task) for task in range(3) for sample in range(2)]
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def site(tmp_path: Path) -> Iterator[Site]:
     index.close()
 
 
-def reported(folder: Path, episodes: list[Episode]) -> Path:
-    evaluate(folder, episodes)
+def write_reported_run(folder: Path, episodes: list[Episode]) -> Path:
+    write_evaluation_run(folder, episodes)
     write_reports(folder, [Evaluated("oracle", "w", report(episodes, ks=(1, 2)))], title="t")
     return folder
 
@@ -44,14 +44,14 @@ def client(site: Site) -> TestClient:
     return TestClient(make_app(site), "http://127.0.0.1:8000")
 
 
-def facts(text: str) -> dict[str, str]:
-    """What stands under each name, without markup."""
-    found = re.findall(r"<dt>(.*?)<dd>(.*?)</div>", text, re.DOTALL)
-    return {name: " ".join(re.sub(r"<[^>]+>", "", value).split()) for name, value in found}
+def definitions(text: str) -> dict[str, str]:
+    """Return the text under each name of the definition lists."""
+    entries = re.findall(r"<dt>(.*?)<dd>(.*?)</div>", text, re.DOTALL)
+    return {name: " ".join(re.sub(r"<[^>]+>", "", value).split()) for name, value in entries}
 
 
-def test_the_mean_advantage_in_the_loss_is_drawn(site: Site) -> None:
-    folder = train(site.index.root / "trained")
+def test_mean_advantage_is_plotted_if_it_is_logged(site: Site) -> None:
+    folder = write_training_run(site.index.root / "trained")
     site.index.refresh()
     assert "Mean advantage of a token in the loss" not in run_page(site, "trained")
     lines = [{"step": step, "success": 0.5, "advantage/mean_token": -0.1 * step} for step in (1, 2, 3)]
@@ -61,13 +61,13 @@ def test_the_mean_advantage_in_the_loss_is_drawn(site: Site) -> None:
     assert "-0.3" in text
 
 
-def test_warnings_of_a_run_are_listed_with_their_steps(site: Site) -> None:
-    folder = train(site.index.root / "trained")
+def test_warnings_are_listed_with_their_steps(site: Site) -> None:
+    folder = write_training_run(site.index.root / "trained")
     site.index.refresh()
     assert "Warnings" not in run_page(site, "trained")
     warning = {"id": "flat-groups", "sentence": f"Nothing was learned. {EVIL}"}
     lines = [{"step": 1, "warnings": []}, {"step": 2, "warnings": [warning]}]
-    lines += [{"step": 3, "warnings": odd} for odd in (None, 1, ["x"], [{}], [{"id": 1, "sentence": "odd"}])]
+    lines += [{"step": 3, "warnings": invalid} for invalid in (None, 1, ["x"], [{}], [{"id": 1, "sentence": "odd"}])]
     (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     table = run_page(site, "trained").partition("<h2>Warnings</h2>")[2].partition("</table>")[0]
     assert re.findall(r"<td.*?</tr>", table) == [
@@ -75,8 +75,8 @@ def test_warnings_of_a_run_are_listed_with_their_steps(site: Site) -> None:
     ]
 
 
-def test_a_run_that_stopped_says_how_to_resume_it(site: Site) -> None:
-    folder = evaluate(site.index.root / "eval", [], done=False, command=["evaluate", "--out", EVIL])
+def test_stopped_run_shows_how_to_resume(site: Site) -> None:
+    folder = write_evaluation_run(site.index.root / "eval", [], done=False, command=["evaluate", "--out", EVIL])
     for path in folder.iterdir():
         os.utime(path, (0, 0))
     site.index.refresh()
@@ -85,8 +85,8 @@ def test_a_run_that_stopped_says_how_to_resume_it(site: Site) -> None:
     assert "To resume it, run the same command again: <code>evaluate --out &lt;script&gt;" in text
 
 
-def test_a_run_that_failed_says_why_at_once(site: Site) -> None:
-    folder = evaluate(site.index.root / "eval", PLAYED, done=False)
+def test_failed_run_shows_its_stop_reason(site: Site) -> None:
+    folder = write_evaluation_run(site.index.root / "eval", EPISODES, done=False)
     (folder / "stopped.json").write_text(json.dumps({"reason": f"It broke. {EVIL}"}))
     site.index.refresh()
     for page in (run_page(site, "eval"), runs_page(site)):
@@ -98,7 +98,7 @@ USED = {"requests": 12, "prompt_tokens": 3400, "cached_tokens": 1200, "completio
 
 
 @pytest.mark.parametrize(
-    ("usage", "shown"),
+    ("usage", "expected"),
     [
         ({**USED, "cost": 0.0123}, ("12 requests, 3,400", "0.0123")),
         ({**USED, "cost": None}, ("12 requests, 3,400", "unknown")),
@@ -108,46 +108,54 @@ USED = {"requests": 12, "prompt_tokens": 3400, "cached_tokens": 1200, "completio
         ([], None),
     ],
 )
-def test_what_a_run_used_and_cost_is_shown(site: Site, usage: object, shown: tuple[str, str] | None) -> None:
-    folder = evaluate(site.index.root / "eval", PLAYED)
-    evaluate(site.index.root / "other", PLAYED)
+def test_usage_and_cost_are_shown(site: Site, usage: object, expected: tuple[str, str] | None) -> None:
+    folder = write_evaluation_run(site.index.root / "eval", EPISODES)
+    write_evaluation_run(site.index.root / "other", EPISODES)
     (folder / "usage.json").write_text(json.dumps(usage))
     site.index.refresh()
-    page, beside = facts(run_page(site, "eval")), facts(compare_page(site, ComparisonQuery("other", "eval")))
-    if shown is None:
-        assert "Usage" not in page and not beside
+    page, comparison = (
+        definitions(run_page(site, "eval")),
+        definitions(compare_page(site, ComparisonQuery("other", "eval"))),
+    )
+    if expected is None:
+        assert "Usage" not in page and not comparison
     else:
-        assert page["Usage"].startswith(shown[0]) and page["Cost"] == shown[1]
-        assert beside["Usage of B, all episodes"].startswith(shown[0]) and beside["Cost of B"] == shown[1]
-        assert "Usage of A, all episodes" not in beside
+        assert page["Usage"].startswith(expected[0]) and page["Cost"] == expected[1]
+        assert comparison["Usage of B, all episodes"].startswith(expected[0]) and comparison["Cost of B"] == expected[1]
+        assert "Usage of A, all episodes" not in comparison
 
 
-def test_the_report_s_figures_and_stop_reasons_are_shown(site: Site) -> None:
-    reported(site.index.root / "eval", [*PLAYED, episode("t/9", 0, None)])
+def test_metrics_of_the_report_and_stop_reasons_are_shown(site: Site) -> None:
+    write_reported_run(site.index.root / "eval", [*EPISODES, episode("t/9", 0, None)])
     site.index.refresh()
     text = client(site).get("/run/eval").text
-    shown = facts(text)
-    assert {name: shown[name].split()[0] for name in ("Success", "pass@1", "pass@2", "pass^2")} == {
+    values = definitions(text)
+    assert {name: values[name].split()[0] for name in ("Success", "pass@1", "pass@2", "pass^2")} == {
         "Success": "50.0%",
         "pass@1": "50.0%",
         "pass@2": "66.7%",
         "pass^2": "33.3%",
     }
-    assert "pass^1" not in shown
-    assert shown["pass@2"].endswith("of 3 tasks")
-    assert shown["Stop reasons"] == "1 failed, 3 terminated, 3 truncated"
+    assert "pass^1" not in values
+    assert values["pass@2"].endswith("of 3 tasks")
+    assert values["Stop reasons"] == "1 failed, 3 terminated, 3 truncated"
     (link,) = re.findall(r'href="([^"]+)">3 truncated', text)
     assert "3 episodes" in client(site).get(link.replace("&amp;", "&")).text
 
 
-def test_what_intervals_are_over_is_said(site: Site) -> None:
-    for name, right in (("alone", 0), ("together", 0), ("better", 1)):
-        alike = {} if name == "alone" else {"cluster": "kind"}
-        played = [
-            episode(f"t/{n}", 0, n % 3 >= 1 - right, **{field: f"{word} {n % 12}" for field, word in alike.items()})
+def test_page_states_whether_intervals_are_over_clusters(site: Site) -> None:
+    for name, better in (("alone", 0), ("together", 0), ("better", 1)):
+        cluster_fields = {} if name == "alone" else {"cluster": "kind"}
+        episodes = [
+            episode(
+                f"t/{n}",
+                0,
+                n % 3 >= 1 - better,
+                **{field: f"{prefix} {n % 12}" for field, prefix in cluster_fields.items()},
+            )
             for n in range(36)
         ]
-        reported(site.index.root / name, played)
+        write_reported_run(site.index.root / name, episodes)
     site.index.refresh()
     assert "with 95% intervals over tasks." in run_page(site, "alone")
     assert "with 95% intervals over 12 clusters of tasks." in run_page(site, "together")
@@ -159,39 +167,39 @@ def test_what_intervals_are_over_is_said(site: Site) -> None:
     "content",
     ["{}", '{"schema": "agentgym.rep', '{"schema": "agentgym.report/3", "overall": {"episodes": "x"}}', "[]", "\xff"],
 )
-def test_a_report_that_is_not_whole_is_passed_over(site: Site, content: str) -> None:
-    folder = reported(site.index.root / "eval", PLAYED)
+def test_invalid_report_is_ignored(site: Site, content: str) -> None:
+    folder = write_reported_run(site.index.root / "eval", EPISODES)
     (folder / "report.json").write_text(content, encoding="latin-1")
     site.index.refresh()
-    answer = client(site).get("/run/eval")
-    assert answer.status_code == 200
-    assert "pass@" not in answer.text
-    assert "Stop reasons" in facts(answer.text)
+    response = client(site).get("/run/eval")
+    assert response.status_code == 200
+    assert "pass@" not in response.text
+    assert "Stop reasons" in definitions(response.text)
 
 
-def test_the_report_s_page_can_be_read_and_can_do_nothing(site: Site) -> None:
-    folder = reported(site.index.root / "eval", PLAYED)
+def test_report_page_is_served_in_a_sandbox(site: Site) -> None:
+    folder = write_reported_run(site.index.root / "eval", EPISODES)
     site.index.refresh()
     (link,) = re.findall(r'href="(/report/[^"]+)"', client(site).get("/run/eval").text)
-    answer = client(site).get(link)
-    assert answer.text == (folder / "report.html").read_text(encoding="utf-8")
-    assert answer.headers["content-security-policy"].startswith("sandbox; default-src 'none'")
-    still = run_page(Site(site.index, FileLinks("run/eval.html")), "eval")
-    assert facts(still)["Report"] == "report.html in eval"
-    assert "report/" not in still
+    response = client(site).get(link)
+    assert response.text == (folder / "report.html").read_text(encoding="utf-8")
+    assert response.headers["content-security-policy"].startswith("sandbox; default-src 'none'")
+    exported = run_page(Site(site.index, FileLinks("run/eval.html")), "eval")
+    assert definitions(exported)["Report"] == "report.html in eval"
+    assert "report/" not in exported
 
 
-def test_no_file_from_elsewhere_is_served_as_a_report(site: Site, tmp_path: Path) -> None:
+def test_report_outside_the_folder_is_not_served(site: Site, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
-    (evaluate(site.index.root / "eval", PLAYED) / "report.html").symlink_to(tmp_path / "secret")
+    (write_evaluation_run(site.index.root / "eval", EPISODES) / "report.html").symlink_to(tmp_path / "secret")
     site.index.refresh()
-    assert "Report" not in facts(client(site).get("/run/eval").text)
+    assert "Report" not in definitions(client(site).get("/run/eval").text)
     assert client(site).get("/report/eval.html").status_code == 404
     assert client(site).get("/report/..%2Feval.html").status_code == 404
 
 
-def test_names_in_a_report_are_never_markup(site: Site) -> None:
-    folder = reported(site.index.root / "eval", PLAYED)
+def test_names_in_a_report_are_escaped(site: Site) -> None:
+    folder = write_reported_run(site.index.root / "eval", EPISODES)
     record = json.loads((folder / "report.json").read_text())
     record["overall"]["pass_at"] = {EVIL: record["overall"]["success"]}
     (folder / "report.json").write_text(json.dumps(record))
@@ -199,12 +207,12 @@ def test_names_in_a_report_are_never_markup(site: Site) -> None:
     assert "<script>alert" not in client(site).get("/run/eval").text
 
 
-def test_the_curve_and_the_lists_say_what_is_of_dev_and_what_of_test(site: Site) -> None:
-    train(site.index.root / "rl", split="dev")
+def test_curve_and_lists_distinguish_dev_and_test_split(site: Site) -> None:
+    write_training_run(site.index.root / "rl", split="dev")
     site.index.refresh()
     (run,) = site.index.runs
     assert site.index.run_metrics()["rl"].split == "dev"
-    train(site.index.root / "rl", split="dev", tested=True)
+    write_training_run(site.index.root / "rl", split="dev", with_test=True)
     site.index.refresh()
     text = run_page(site, run.slug)
     labels = [label for _, label in re.findall(r'<a href="([^"]+)"><title>([^<]+)', text) if "training" not in label]
@@ -215,9 +223,9 @@ def test_the_curve_and_the_lists_say_what_is_of_dev_and_what_of_test(site: Site)
         "step 4: 50.0% (21.5% to 78.5%) on test tasks, sampled; show episodes",
     ]
     assert [text.count(f"evaluation on {split} tasks, sampled") for split in ("dev", "test")] == [2, 2]
-    # Of each split the evaluation before the last is offered beside the last.
+    # For each split, the last two evaluations are offered for comparison.
     compared = re.findall(r"a_file=([a-z0-9.-]+)&amp;b_file=([a-z0-9.-]+)", text)
-    assert [[re.sub(r".*(step|test)-0*(\d).*", r"\1 \2", one) for one in pair] for pair in compared] == [
+    assert [[re.sub(r".*(step|test)-0*(\d).*", r"\1 \2", slug) for slug in pair] for pair in compared] == [
         ["step 0", "step 4"],
         ["test 0", "test 4"],
     ]
@@ -226,13 +234,13 @@ def test_the_curve_and_the_lists_say_what_is_of_dev_and_what_of_test(site: Site)
     assert "50.0% <small>test</small>" in client(site).get("/").text
 
 
-def test_a_run_is_compared_with_those_that_share_a_task_and_none_is_chosen_beforehand(site: Site) -> None:
+def test_comparison_choices_are_runs_with_common_tasks(site: Site) -> None:
     for name in ("poor", "good"):
-        evaluate(site.index.root / name, PLAYED)
-    train(site.index.root / "rl")
-    evaluate(site.index.root / "alone", [episode("u/1")])
-    evaluate(site.index.root / "elsewhere", [episode("t/1", env="agentgym/Far-v0")])
-    evaluate(site.index.root / "empty", [])
+        write_evaluation_run(site.index.root / name, EPISODES)
+    write_training_run(site.index.root / "rl")
+    write_evaluation_run(site.index.root / "alone", [episode("u/1")])
+    write_evaluation_run(site.index.root / "elsewhere", [episode("t/1", env="agentgym/Far-v0")])
+    write_evaluation_run(site.index.root / "empty", [])
     site.index.refresh()
     choices = {
         run.name: re.findall(r'<option value="([^"]*)"([^>]*)', run_page(site, run.slug)) for run in site.index.runs

@@ -1,3 +1,5 @@
+"""Tests of replaying episodes to render their scenes."""
+
 from __future__ import annotations
 
 import itertools
@@ -17,7 +19,7 @@ from counting_world import Count
 TASK = "textcraft/train/stick"
 
 
-class Says(Policy):
+class RepliesInOrder(Policy):
     """Replies with the given texts in order."""
 
     name = "says"
@@ -30,9 +32,11 @@ class Says(Policy):
         return text if isinstance(text, Reply) else Reply(text)
 
 
-def played(*texts: str | Reply, agent: str = "bare", task: str = TASK, horizon: int = 9, **options: Any) -> Episode:
+def play_episode(
+    *texts: str | Reply, agent: str = "bare", task: str = TASK, horizon: int = 9, **options: Any
+) -> Episode:
     env = Agent.parse(agent).wrap(make("agentgym/TextCraft-v0", **options))
-    return play(env, Says(*texts), EpisodeSpec(task, seed=3, split="train"), horizon=horizon)
+    return play(env, RepliesInOrder(*texts), EpisodeSpec(task, seed=3, split="train"), horizon=horizon)
 
 
 def run(settings: dict[str, Any] | None = None, **record: Any) -> Run:
@@ -40,114 +44,114 @@ def run(settings: dict[str, Any] | None = None, **record: Any) -> Run:
     return Run("r", "r", Path("r"), "evaluate", {"settings": settings, **record})
 
 
-def inventories(found: scenes.Scenes) -> list[dict[str, int] | None]:
-    return [scene and scene["inventory"] for scene in (*found.before, found.end)]
+def inventories(result: scenes.Scenes) -> list[dict[str, int] | None]:
+    return [scene and scene["inventory"] for scene in (*result.before, result.end)]
 
 
-def test_each_turn_has_the_scene_it_began_with() -> None:
-    episode = played("get 2 bamboo", "what?", "two\nlines", "craft 1 stick using 2 bamboo")
-    found = SceneReplayer().scenes(run(), episode)
-    assert inventories(found) == [{}, *[{"bamboo": 2}] * 3, {"stick": 1}]
-    assert found.note == ""
-    assert found.at(3) == found.before[3]
-    assert found.at(4) == found.end
+def test_each_turn_has_the_scene_at_its_start() -> None:
+    episode = play_episode("get 2 bamboo", "what?", "two\nlines", "craft 1 stick using 2 bamboo")
+    result = SceneReplayer().scenes(run(), episode)
+    assert inventories(result) == [{}, *[{"bamboo": 2}] * 3, {"stick": 1}]
+    assert result.note == ""
+    assert result.at(3) == result.before[3]
+    assert result.at(4) == result.end
 
 
-def test_trials_plans_and_looks_back_are_followed() -> None:
+def test_replay_follows_trials_plans_and_reflections() -> None:
     texts = ["plan", "get 2 bamboo", "look back", "plan", "get 1 bamboo", "inventory"]
-    episode = played(*texts, agent="bare+plan+retry:1", horizon=1)
+    episode = play_episode(*texts, agent="bare+plan+retry:1", horizon=1)
     kinds = [turn.kind for turn in episode.turns]
     assert kinds == ["plan", "act", "reflect", "plan", "act"]
-    found = SceneReplayer().scenes(run(), episode)
-    assert inventories(found) == [{}, {}, {"bamboo": 2}, {}, {}, {"bamboo": 1}]
+    result = SceneReplayer().scenes(run(), episode)
+    assert inventories(result) == [{}, {}, {"bamboo": 2}, {}, {}, {"bamboo": 1}]
 
 
-def test_a_reply_that_was_cut_is_not_played() -> None:
-    episode = played("get 2 bamboo", Reply("get 3 bam", finish="length"))
+def test_truncated_reply_is_not_replayed() -> None:
+    episode = play_episode("get 2 bamboo", Reply("get 3 bam", finish="length"))
     assert episode.stop == "length"
     assert inventories(SceneReplayer().scenes(run(), episode)) == [{}, {"bamboo": 2}, {"bamboo": 2}]
 
 
-def test_the_options_of_the_run_count_and_where_they_are_unknown_it_says_so() -> None:
-    episode = played("inventory", "craft 1 stick using 2 bamboo", "get 1 bamboo", horizon=3, distractors=1)
-    told = run({"env": "textcraft", "options": ["distractors=1"], "seed": 3})
-    assert SceneReplayer().scenes(told, episode).note == ""
-    lost = SceneReplayer().scenes(run(), episode)
-    assert "no scenes from the beginning on" in lost.note
-    assert inventories(lost) == [None] * 4
+def test_replay_needs_the_options_of_the_run() -> None:
+    episode = play_episode("inventory", "craft 1 stick using 2 bamboo", "get 1 bamboo", horizon=3, distractors=1)
+    matching_run = run({"env": "textcraft", "options": ["distractors=1"], "seed": 3})
+    assert SceneReplayer().scenes(matching_run, episode).note == ""
+    without_options = SceneReplayer().scenes(run(), episode)
+    assert "no scenes from the beginning on" in without_options.note
+    assert inventories(without_options) == [None] * 4
 
 
-def test_what_is_drawn_ends_where_the_world_answers_otherwise() -> None:
-    episode = played("get 2 bamboo", "inventory", "get 1 bamboo", horizon=3)
+def test_scenes_end_where_observations_differ() -> None:
+    episode = play_episode("get 2 bamboo", "inventory", "get 1 bamboo", horizon=3)
     changed = replace(episode.turns[2], observation="Inventory: gold")
-    found = SceneReplayer().scenes(run(), replace(episode, turns=(*episode.turns[:2], changed)))
-    assert inventories(found) == [{}, {"bamboo": 2}, None, None]
-    assert "from turn 2 on" in found.note
+    result = SceneReplayer().scenes(run(), replace(episode, turns=(*episode.turns[:2], changed)))
+    assert inventories(result) == [{}, {"bamboo": 2}, None, None]
+    assert "from turn 2 on" in result.note
 
 
-def test_an_unknown_task_is_a_note() -> None:
-    episode = replace(played("get 2 bamboo", horizon=1), task_id="textcraft/train/nothing")
-    found = SceneReplayer().scenes(run(), episode)
-    assert "no task 'textcraft/train/nothing'" in found.note
-    assert inventories(found) == [None, None]
+def test_unknown_task_gives_a_note() -> None:
+    episode = replace(play_episode("get 2 bamboo", horizon=1), task_id="textcraft/train/nothing")
+    result = SceneReplayer().scenes(run(), episode)
+    assert "no task 'textcraft/train/nothing'" in result.note
+    assert inventories(result) == [None, None]
 
 
-def test_worlds_that_draw_nothing_are_never_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Count, "__init__", lambda *_, **__: pytest.fail("the world was made"))
-    episode = replace(played("get 2 bamboo", horizon=1), env="counting/Count-v0")
+def test_environments_without_scenes_are_not_created(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Count, "__init__", lambda *_, **__: pytest.fail("the environment was created"))
+    episode = replace(play_episode("get 2 bamboo", horizon=1), env="counting/Count-v0")
     assert SceneReplayer().scenes(run(), episode) == scenes.Scenes()
     assert SceneReplayer().scenes(run(), replace(episode, env="nobody/Knows-v0")) == scenes.Scenes()
     assert not SceneReplayer().is_slow(episode)
 
 
 class Shelf(Count):
-    """Draws; and has an option that a folder from elsewhere must not set."""
+    """An environment with scenes, and an option that recorded settings must not set."""
 
     client_options = frozenset({"listed"})
-    made: list[dict[str, Any]] = []  # noqa: RUF012
+    created_with: list[dict[str, Any]] = []  # noqa: RUF012
 
     def __init__(self, *, program: str = "", **options: Any) -> None:
         super().__init__(**options)
-        self.made.append({"program": program, **options})
+        self.created_with.append({"program": program, **options})
 
     def scene(self) -> dict[str, Any]:
         return {"kind": "shelf"}
 
 
-def test_a_recorded_name_never_imports_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorded_environment_name_imports_no_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "planted_world.py").write_text("raise SystemExit('it ran')")
     monkeypatch.syspath_prepend(tmp_path)
-    episode = replace(played("craft 1 stick", horizon=1), env="planted_world:planted/World-v0")
+    episode = replace(play_episode("craft 1 stick", horizon=1), env="planted_world:planted/World-v0")
     assert SceneReplayer().scenes(run(), episode) == scenes.Scenes()
 
 
-def test_a_world_that_breaks_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    def jammed(*_: Any, **__: Any) -> None:
+def test_env_fault_gives_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing_start(*_: Any, **__: Any) -> None:
         raise EnvFault("the lid jammed")
 
-    episode, replayer = played("get 2 bamboo", horizon=1), SceneReplayer()
-    monkeypatch.setattr(type(text_env(make("agentgym/TextCraft-v0"))), "_start", jammed)
-    found = replayer.scenes(run(), episode)
-    assert (inventories(found), found.note) == ([None, None], "The scenes can't be rendered: the lid jammed")
+    episode, replayer = play_episode("get 2 bamboo", horizon=1), SceneReplayer()
+    monkeypatch.setattr(type(text_env(make("agentgym/TextCraft-v0"))), "_start", failing_start)
+    result = replayer.scenes(run(), episode)
+    assert (inventories(result), result.note) == ([None, None], "The scenes can't be rendered: the lid jammed")
 
 
-def test_options_that_a_client_may_not_set_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_that_clients_may_not_set_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     gymnasium.register("counting/Shelf-v0", f"{__name__}:Shelf")
     monkeypatch.setattr(scenes, "load_env_creator", lambda _: Shelf)
-    episode = replace(played("get 2 bamboo", horizon=1), env="counting/Shelf-v0", task_id="count/train/1")
-    told = run({"env": "counting/Shelf-v0", "options": ["program=rm", "listed=False"]})
-    Shelf.made.clear()
-    SceneReplayer().scenes(told, episode)
-    assert Shelf.made == [{"program": "", "listed": False}]
+    episode = replace(play_episode("get 2 bamboo", horizon=1), env="counting/Shelf-v0", task_id="count/train/1")
+    matching_run = run({"env": "counting/Shelf-v0", "options": ["program=rm", "listed=False"]})
+    Shelf.created_with.clear()
+    SceneReplayer().scenes(matching_run, episode)
+    assert Shelf.created_with == [{"program": "", "listed": False}]
     gymnasium.registry.pop("counting/Shelf-v0")
 
 
-def test_a_world_is_played_once_and_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    replayer, episode = SceneReplayer(), played("get 2 bamboo", "inventory", horizon=2)
-    kind = type(text_env(make("agentgym/TextCraft-v0")))
+def test_replay_is_cached_and_the_environment_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    replayer, episode = SceneReplayer(), play_episode("get 2 bamboo", "inventory", horizon=2)
+    env_class = type(text_env(make("agentgym/TextCraft-v0")))
     resets = itertools.count()
-    whole = TextEnv.reset
-    monkeypatch.setattr(kind, "reset", lambda self, **given: (next(resets), whole(self, **given))[1])
+    original_reset = TextEnv.reset
+    monkeypatch.setattr(env_class, "reset", lambda self, **options: (next(resets), original_reset(self, **options))[1])
     first = replayer.scenes(run(), episode)
     assert replayer.scenes(run(), episode) is first
     replayer.scenes(run(), replace(episode, turns=episode.turns[:1], final_observation="Got 2 bamboo"))
@@ -165,6 +169,6 @@ def test_a_world_is_played_once_and_stays_open(monkeypatch: pytest.MonkeyPatch) 
         {"config": {"world": {"env": "babyai"}, "others": [{"env": "textcraft", "options": ["depth=(1,1)"]}]}},
     ],
 )
-def test_a_world_is_found_in_whatever_a_run_says(record: dict[str, Any]) -> None:
+def test_environment_options_are_found_in_all_kinds_of_records(record: dict[str, Any]) -> None:
     assert scenes.env_options(Run("r", "r", Path("r"), "train", record), "agentgym/TextCraft-v0")["depth"] == (1, 1)
     assert scenes.env_options(Run("r", "r", Path("r"), "train", record), "agentgym/SciWorld-v0") == {}

@@ -1,4 +1,4 @@
-"""Where in an episode the words of a search are."""
+"""Tests of the snippets of episodes that match a search."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from agentgym_eval.viewer.index.queries import Filters
 from agentgym_eval.viewer.pages.lists import episodes_page
 from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.pages.snippets import Snippet, snippets
-from viewer_runs import EVIL, episode, evaluate, write
+from viewer_runs import EVIL, episode, write_episodes, write_evaluation_run
 
-AT = Address("eval", "episodes", 0)
+ADDRESS = Address("eval", "episodes", 0)
 
 
 @pytest.fixture
@@ -28,9 +28,9 @@ def index(tmp_path: Path) -> Iterator[Index]:
     index.close()
 
 
-def played(index: Index, *replies: str, end: str = "The end.") -> Index:
-    turns = tuple(Turn("A room.", Reply(said), said, valid=True, reward=0.0, state_key="s") for said in replies)
-    evaluate(index.root / "eval", [replace(episode(), turns=turns, final_observation=end)])
+def write_episode(index: Index, *replies: str, end: str = "The end.") -> Index:
+    turns = tuple(Turn("A room.", Reply(reply), reply, valid=True, reward=0.0, state_key="s") for reply in replies)
+    write_evaluation_run(index.root / "eval", [replace(episode(), turns=turns, final_observation=end)])
     index.refresh()
     return index
 
@@ -47,45 +47,47 @@ def played(index: Index, *replies: str, end: str = "The end.") -> Index:
         ("curtain", 3, ("The ", "curtain", ".")),
     ],
 )
-def test_a_snippet_is_of_the_first_turn_with_all_words_or_with_one(
+def test_snippet_is_of_the_first_turn_with_most_search_words(
     index: Index, text: str, turn: int, parts: tuple[str, ...]
 ) -> None:
-    played(index, "look", "open the red door", "open the blue door", end="The curtain.")
+    write_episode(index, "look", "open the red door", "open the blue door", end="The curtain.")
     (found,) = index.list(Filters(text=text)).rows
-    assert snippets(index, [found.address], text) == {AT: Snippet(turn, parts)}
+    assert snippets(index, [found.address], text) == {ADDRESS: Snippet(turn, parts)}
 
 
-def test_a_search_for_nothing_has_no_snippets(index: Index) -> None:
-    played(index, "look")
-    assert snippets(index, [AT], "?!") == snippets(index, [AT], "") == snippets(index, [AT], "absent") == {}
+def test_search_without_matches_has_no_snippets(index: Index) -> None:
+    write_episode(index, "look")
+    assert (
+        snippets(index, [ADDRESS], "?!") == snippets(index, [ADDRESS], "") == snippets(index, [ADDRESS], "absent") == {}
+    )
 
 
-def test_long_texts_are_cut_around_the_words(index: Index) -> None:
-    played(index, f"{'before ' * 500} here {'after ' * 500} {'x' * 10_000}")
-    assert len("".join(snippets(index, [AT], "here")[AT].parts)) < 200
-    assert len("".join(snippets(index, [AT], "xxx")[AT].parts)) < 500
+def test_long_texts_are_shortened_around_the_match(index: Index) -> None:
+    write_episode(index, f"{'before ' * 500} here {'after ' * 500} {'x' * 10_000}")
+    assert len("".join(snippets(index, [ADDRESS], "here")[ADDRESS].parts)) < 200
+    assert len("".join(snippets(index, [ADDRESS], "xxx")[ADDRESS].parts)) < 500
 
 
-def test_the_list_marks_what_was_found_and_leads_to_its_turn(index: Index) -> None:
-    played(index, "look", f"say \x02 \x03 {EVIL}<b onclick=x> & north")
+def test_list_highlights_matches_and_links_to_their_turn(index: Index) -> None:
+    write_episode(index, "look", f"say \x02 \x03 {EVIL}<b onclick=x> & north")
     text = episodes_page(Site(index, Links()), Filters(text="alert north"))
     (snippet,) = re.findall(r'<small class="snippet">(.*)</small>', text)
     assert snippet == (
         "turn 1: say     &lt;script&gt;<mark>alert</mark>(1)&lt;/script&gt;&lt;b onclick=x&gt; &amp; <mark>north</mark>"
     )
-    assert f'<a href="{Links().episode(AT, 1)}">t/<wbr>1</a>' in text
+    assert f'<a href="{Links().episode(ADDRESS, 1)}">t/<wbr>1</a>' in text
     assert "snippet" not in episodes_page(Site(index, Links()), Filters(success="yes"))
 
 
-def test_a_file_that_is_just_written_anew_leaves_its_snippet_out(index: Index) -> None:
-    played(index, "look north")
-    write(index.root / "other.jsonl", [episode(said="north")])
+def test_snippet_is_omitted_while_its_file_is_rewritten(index: Index) -> None:
+    write_episode(index, "look north")
+    write_episodes(index.root / "other.jsonl", [episode(reply="north")])
     index.refresh()
     other = Address("other.jsonl", "other", 0)
     path = index.root / "eval" / "episodes.jsonl"
     for content in ("[]", "{}", '{"turns": [], "final_observation": 1}', "\u00ff" * 9, ""):
         path.write_text(content, encoding="latin-1")
-        assert list(snippets(index, [AT, other], "north")) == [other]
+        assert list(snippets(index, [ADDRESS, other], "north")) == [other]
     path.unlink()
-    assert list(snippets(index, [AT, other], "north")) == [other]
-    assert list(snippets(index, [AT, Address("eval", "episodes", 7), Address("gone", "x", 0)], "north")) == []
+    assert list(snippets(index, [ADDRESS, other], "north")) == [other]
+    assert list(snippets(index, [ADDRESS, Address("eval", "episodes", 7), Address("gone", "x", 0)], "north")) == []

@@ -1,3 +1,5 @@
+"""Tests of playing sessions: games of a person, policies that take over, and saving."""
+
 from __future__ import annotations
 
 import asyncio
@@ -16,26 +18,26 @@ from agentgym_eval.util.errors import UsageError
 from agentgym_eval.viewer.playing.game import Game
 from agentgym_eval.viewer.playing.session import Session
 from agentgym_eval.viewer.playing.table import SessionManager
-from counting_policy import Counter, Entry
+from counting_policy import CountingPolicy, FakeEntryPoint
 from counting_world import ENV, Count
 from fake_endpoint import said, serving
 from patience import eventually_async
 
 
-def asked(goal: int | str = 3, **settings: Any) -> PlaySettings:
+def game_settings(goal: int | str = 3, **settings: Any) -> PlaySettings:
     return PlaySettings(env=ENV, policy="human", task=(f"count/test/{goal}",), **settings)
 
 
-async def until(session: Session, holds: Callable[[Session], bool]) -> None:
-    await eventually_async(lambda: holds(session))
+async def wait_until(session: Session, condition: Callable[[Session], bool]) -> None:
+    await eventually_async(lambda: condition(session))
 
 
-def idle(session: Session) -> bool:
+def is_idle(session: Session) -> bool:
     return not session.state.playing
 
 
-def test_a_person_s_actions_become_an_episode_like_any_other() -> None:
-    game = Game(asked(1))
+def test_actions_of_a_person_become_an_episode() -> None:
+    game = Game(game_settings(1))
     game.reply("add", "One is enough.")
     game.reply("jump")
     state = game.state()
@@ -50,8 +52,8 @@ def test_a_person_s_actions_become_an_episode_like_any_other() -> None:
         game.reply("add")
 
 
-def test_a_game_that_is_left_keeps_what_was_played_and_counts_as_cut_short() -> None:
-    game = Game(asked())
+def test_abandoned_game_is_a_truncated_episode() -> None:
+    game = Game(game_settings())
     game.reply("add")
     game.leave()
     episode = game.state().episode
@@ -59,8 +61,8 @@ def test_a_game_that_is_left_keeps_what_was_played_and_counts_as_cut_short() -> 
     assert episode.final_observation == "Count: 1."
 
 
-def test_what_else_an_agent_is_asked_is_asked_of_a_person_too() -> None:
-    game = Game(asked(0, agent="react+plan"))
+def test_person_is_prompted_for_plans_as_well() -> None:
+    game = Game(game_settings(0, agent="react+plan"))
     assert game.state().reply_kind == "plan"
     assert "write down your plan" in game.state().prompt
     game.reply("I stop at once.")
@@ -69,87 +71,87 @@ def test_what_else_an_agent_is_asked_is_asked_of_a_person_too() -> None:
     assert game.state().episode.turns[0].reply.text == "I stop at once."
 
 
-def test_a_task_can_be_named_by_its_number_or_drawn() -> None:
+def test_task_is_chosen_by_number_or_at_random() -> None:
     numbered = PlaySettings(env=ENV, policy="human", task=("7",), split="test")
     assert Game(numbered).state().episode.task_id == "count/test/7"
-    drawn = {Game(PlaySettings(env=ENV, policy="human", split="train")).state().episode.task_id for _ in range(40)}
-    assert len(drawn) > 1
-    assert all(task_id.startswith("count/train/") for task_id in drawn)
+    task_ids = {Game(PlaySettings(env=ENV, policy="human", split="train")).state().episode.task_id for _ in range(40)}
+    assert len(task_ids) > 1
+    assert all(task_id.startswith("count/train/") for task_id in task_ids)
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "message"),
     [
-        (asked("99"), "no task"),
+        (game_settings("99"), "no task"),
         (PlaySettings(env=ENV, policy="human", task=("10",), split="test"), "10 test tasks"),
         (PlaySettings(env=ENV, policy="human", split="dev"), "no dev tasks"),
         (PlaySettings(env="textkraft", policy="human"), "Did you mean"),
-        (asked(agent="reakt"), "no agent"),
-        (asked(options=("colour=1",)), "colour"),
+        (game_settings(agent="reakt"), "no agent"),
+        (game_settings(options=("colour=1",)), "colour"),
     ],
 )
-def test_what_cannot_be_played_is_said_in_a_sentence(settings: PlaySettings, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_invalid_settings_are_one_sentence_errors(settings: PlaySettings, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         Game(settings)
 
 
-def test_a_world_that_does_not_come_up_is_no_game() -> None:
+def test_env_fault_at_reset_opens_no_game() -> None:
     with pytest.raises(EnvFault, match="jammed"):
-        Game(asked(3, options=("broken=(3,)",)))
+        Game(game_settings(3, options=("broken=(3,)",)))
 
 
-def test_a_policy_goes_on_from_where_the_person_was() -> None:
-    async def played() -> Session:
-        session = await Session.open(asked(3))
+def test_policy_continues_the_game_of_a_person() -> None:
+    async def run_session() -> Session:
+        session = await Session.open(game_settings(3))
         await session.reply("add")
         await session.hand_over("oracle", turns=1)
-        await until(session, idle)
+        await wait_until(session, is_idle)
         assert not session.state.game.over
         await session.hand_over("oracle")
-        await until(session, lambda session: session.state.game.over and idle(session))
+        await wait_until(session, lambda session: session.state.game.over and is_idle(session))
         session.close()
         return session
 
-    state = asyncio.run(played()).state.game
+    state = asyncio.run(run_session()).state.game
     assert (state.episode.policy, state.episode.success) == ("human+oracle", True)
     assert state.replied_by == ("human", "oracle", "oracle", "oracle")
     assert state.episode.acts == 4
 
 
-def test_a_player_is_asked_with_the_whole_conversation_and_closed_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
+def test_policy_gets_the_whole_conversation_and_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    conversation_lengths: list[int] = []
 
-    async def thinking(seat: Any) -> None:
-        seen.append(len(seat.conversation))
+    async def record(context: Any) -> None:
+        conversation_lengths.append(len(context.conversation))
 
-    player = Counter(thinking)
-    monkeypatch.setattr(policies, "entry_points", lambda group: [Entry(player)])
+    policy = CountingPolicy(record)
+    monkeypatch.setattr(policies, "entry_points", lambda group: [FakeEntryPoint(policy)])
 
-    async def played() -> Session:
-        session = await Session.open(asked(1))
+    async def run_session() -> Session:
+        session = await Session.open(game_settings(1))
         await session.reply("add")
         await session.hand_over("counter")
-        await until(session, lambda session: session.state.game.over and idle(session))
+        await wait_until(session, lambda session: session.state.game.over and is_idle(session))
         session.close()
         return session
 
-    session = asyncio.run(played())
+    session = asyncio.run(run_session())
     assert session.state.game.episode.policy == "human+counter"
-    assert seen[0] == 4  # instructions, what the world showed, the person's reply, what came of it
-    assert player.closed == 1
-    assert not player.live
+    assert conversation_lengths[0] == 4  # instructions, observation, the person's reply, observation
+    assert policy.close_count == 1
+    assert not policy.active
 
 
-def test_a_policy_that_thinks_for_ever_can_be_stopped_and_meanwhile_nobody_else_plays(
+def test_blocked_policy_can_be_stopped_and_excludes_other_replies(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def never(seat: Any) -> None:
+    async def block(context: Any) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(policies, "entry_points", lambda group: [Entry(Counter(never))])
+    monkeypatch.setattr(policies, "entry_points", lambda group: [FakeEntryPoint(CountingPolicy(block))])
 
-    async def played() -> Session:
-        session = await Session.open(asked(1))
+    async def run_session() -> Session:
+        session = await Session.open(game_settings(1))
         await session.hand_over("counter")
         await session.reply("add")
         assert "stop it first" in session.state.notice
@@ -160,119 +162,117 @@ def test_a_policy_that_thinks_for_ever_can_be_stopped_and_meanwhile_nobody_else_
         session.close()
         return session
 
-    assert [turn.action for turn in asyncio.run(played()).state.game.episode.turns] == ["add"]
+    assert [turn.action for turn in asyncio.run(run_session()).state.game.episode.turns] == ["add"]
 
 
-def test_a_policy_that_is_being_loaded_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = threading.Event()
+def test_policy_can_be_stopped_while_it_is_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
 
-    class Heavy:
+    class SlowEntryPoint:
         name = "counter"
 
         def load(self) -> Any:
-            loaded.wait()
-            return lambda argument, **settings: Counter()
+            release.wait()
+            return lambda argument, **settings: CountingPolicy()
 
-    monkeypatch.setattr(policies, "entry_points", lambda group: [Heavy()])
+    monkeypatch.setattr(policies, "entry_points", lambda group: [SlowEntryPoint()])
 
-    async def played() -> None:
-        session = await Session.open(asked(1))
+    async def run_session() -> None:
+        session = await Session.open(game_settings(1))
         await session.hand_over("counter")
         await session.stop()
         assert not session.state.playing
-        loaded.set()
+        release.set()
         await session.reply("add")
         assert session.state.game.episode.policy == "human"
         session.close()
 
-    asyncio.run(played())
+    asyncio.run(run_session())
 
 
-def test_a_model_behind_an_endpoint_goes_on_with_the_address_and_key_of_the_environment() -> None:
+def test_endpoint_policy_uses_base_url_and_key_of_the_environment() -> None:
     with serving(lambda request: said("Thought: Enough.\nAction: stop")) as endpoint:
         environment = {"OPENAI_BASE_URL": endpoint.base_url, "OPENAI_API_KEY": "secret"}
 
-        async def played() -> Session:
-            session = await Session.open(asked(1), environment)
+        async def run_session() -> Session:
+            session = await Session.open(game_settings(1), environment)
             await session.reply("add")
             await session.hand_over("openai:tiny-1", temperature=0.5)
-            await until(session, lambda session: session.state.game.over and idle(session))
+            await wait_until(session, lambda session: session.state.game.over and is_idle(session))
             session.close()
             return session
 
-        episode = asyncio.run(played()).state.game.episode
+        episode = asyncio.run(run_session()).state.game.episode
     assert (episode.policy, episode.success) == ("human+openai:tiny-1", True)
-    (request,) = endpoint.asked
+    (request,) = endpoint.requests
     assert (request["temperature"], len(request["messages"])) == (0.5, 4)
     assert endpoint.keys == ["Bearer secret"]
 
 
 @pytest.mark.parametrize(
-    ("spec", "words"),
+    ("spec", "message"),
     [("orakle", "Did you mean oracle"), ("scripted:nowhere.txt", "can't be read"), ("counter", "failed: ZeroDivision")],
 )
-def test_a_policy_that_cannot_play_leaves_the_game_to_the_person(
-    spec: str, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def broken(seat: Any) -> None:
+def test_failing_policy_returns_control_to_the_person(spec: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(context: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(policies, "entry_points", lambda group: [Entry(Counter(broken))])
+    monkeypatch.setattr(policies, "entry_points", lambda group: [FakeEntryPoint(CountingPolicy(fail))])
 
-    async def played() -> str:
-        session = await Session.open(asked(0))
+    async def run_session() -> str:
+        session = await Session.open(game_settings(0))
         await session.hand_over(spec)
-        await until(session, idle)
+        await wait_until(session, is_idle)
         notice = session.state.notice
         await session.reply("stop")
         assert session.state.game.episode.success
         session.close()
         return notice
 
-    assert words in asyncio.run(played())
+    assert message in asyncio.run(run_session())
 
 
-def test_a_game_that_nobody_plays_is_left() -> None:
-    async def played() -> bool:
-        session = await Session.open(asked(), idle=0.02)
-        await until(session, lambda session: session.state.game.over)
+def test_idle_game_is_abandoned() -> None:
+    async def run_session() -> bool:
+        session = await Session.open(game_settings(), idle=0.02)
+        await wait_until(session, lambda session: session.state.game.over)
         session.close()
         return session.state.game.episode.stop == "truncated"
 
-    assert asyncio.run(played())
+    assert asyncio.run(run_session())
 
 
-def test_only_so_many_games_are_under_way_and_closing_ends_them_all(tmp_path: Path) -> None:
-    async def played() -> None:
+def test_number_of_games_is_limited_and_close_ends_all(tmp_path: Path) -> None:
+    async def run_session() -> None:
         manager = SessionManager(tmp_path, most=2)
-        keys = [await manager.open(asked(goal)) for goal in (0, 1)]
+        keys = [await manager.open(game_settings(goal)) for goal in (0, 1)]
         with pytest.raises(UsageError, match="2 games are in progress"):
-            await manager.open(asked(2))
+            await manager.open(game_settings(2))
         await manager.sessions[keys[0]].leave()
-        await manager.open(asked(2))
+        await manager.open(game_settings(2))
         sessions = list(manager.sessions.values())
         await manager.close()
         assert all(session.state.game.over for session in sessions)
 
-    asyncio.run(played())
+    asyncio.run(run_session())
 
 
-def test_games_that_cannot_be_opened_take_no_place(tmp_path: Path) -> None:
-    async def played() -> None:
+def test_failed_games_do_not_count_towards_the_limit(tmp_path: Path) -> None:
+    async def run_session() -> None:
         manager = SessionManager(tmp_path, most=1)
         with pytest.raises(UsageError, match="no task"):
-            await manager.open(asked(99))
-        await manager.open(asked(1))
+            await manager.open(game_settings(99))
+        await manager.open(game_settings(1))
         await manager.close()
 
-    asyncio.run(played())
+    asyncio.run(run_session())
 
 
-def test_saved_games_are_a_run_folder_in_which_attempts_are_numbered(tmp_path: Path) -> None:
-    async def played() -> set[Path]:
+def test_saved_games_form_a_run_folder_with_numbered_attempts(tmp_path: Path) -> None:
+    async def run_session() -> set[Path]:
         manager, folders = SessionManager(tmp_path), set[Path]()
         for _ in range(2):
-            key = await manager.open(asked(0))
+            key = await manager.open(game_settings(0))
             with pytest.raises(UsageError, match="still in progress"):
                 await manager.save(key)
             await manager.sessions[key].reply("stop")
@@ -280,7 +280,7 @@ def test_saved_games_are_a_run_folder_in_which_attempts_are_numbered(tmp_path: P
         await manager.close()
         return folders
 
-    (folder,) = asyncio.run(played())
+    (folder,) = asyncio.run(run_session())
     assert folder == tmp_path / "played" / "count-react-test-seed-0"
     assert [episode.sample for episode in read_episodes(folder / "episodes.jsonl")] == [0, 1]
     run = json.loads((folder / "run.json").read_text())
@@ -293,24 +293,24 @@ def test_saved_games_are_a_run_folder_in_which_attempts_are_numbered(tmp_path: P
     }
 
 
-def test_a_world_that_hangs_does_not_keep_the_server_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked_for, answer = threading.Event(), threading.Event()
+def test_hanging_environment_does_not_block_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    entered, release = threading.Event(), threading.Event()
 
-    def held(world: Count, action: str) -> Feedback:
-        asked_for.set()
-        answer.wait()
+    def blocking_act(env: Count, action: str) -> Feedback:
+        entered.set()
+        release.wait()
         return Feedback("At last.")
 
-    monkeypatch.setattr(Count, "_act", held)
+    monkeypatch.setattr(Count, "_act", blocking_act)
     monkeypatch.setattr("agentgym_eval.viewer.playing.session._CLOSE_TIMEOUT_S", 0.05)
 
-    async def played() -> None:
-        session = await Session.open(asked(0))
-        playing = asyncio.create_task(session.reply("stop"))
-        await asyncio.to_thread(asked_for.wait)
+    async def run_session() -> None:
+        session = await Session.open(game_settings(0))
+        reply = asyncio.create_task(session.reply("stop"))
+        await asyncio.to_thread(entered.wait)
         await asyncio.to_thread(session.close)
-        assert not playing.done()
-        answer.set()
-        await playing
+        assert not reply.done()
+        release.set()
+        await reply
 
-    asyncio.run(played())
+    asyncio.run(run_session())

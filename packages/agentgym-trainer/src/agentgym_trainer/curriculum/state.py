@@ -48,8 +48,8 @@ class TrainingState:
     learned: dict[str, Any] | None = None
     """Metrics of the last update while its evaluation on held-out tasks is pending; JSON values."""
     ahead: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    """For each process, the rollouts in progress when it collected the last step (`Ahead.under_way`); empty without
-    asynchronous rollouts."""
+    """For each process, the rollouts in progress when it collected the last step (`AsyncCollector.in_flight`); empty
+    without asynchronous rollouts."""
 
     def evaluated(self, success: float | None) -> TrainingState:
         """Return the state after an evaluation at this step, with a new `best` if no earlier one had as high a success.

@@ -132,7 +132,7 @@ class AsyncCollector:
         """
         return self._rollouts.run(self._collect(state), checked=True)
 
-    def under_way(self) -> dict[str, Any]:
+    def in_flight(self) -> dict[str, Any]:
         """The groups that were drawn and not yet collected, as JSON values for checkpoints: the number of draws so far,
         and the groups in order. A run that resumes plays these again, so that no group is lost for being slow or trains
         twice for being fast.

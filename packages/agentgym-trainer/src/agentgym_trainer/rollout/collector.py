@@ -53,9 +53,9 @@ class RolloutCollector:
             own = self.ahead.collect(state)
         return own, self._outcomes(own)
 
-    def under_way(self) -> list[dict[str, Any]]:
-        """The groups in flight of each process, for checkpoints; see `AsyncCollector.under_way`."""
-        return self.ranks.gather([self.ahead.under_way()]) if self.ahead else []
+    def in_flight(self) -> list[dict[str, Any]]:
+        """The groups in flight of each process, for checkpoints; see `AsyncCollector.in_flight`."""
+        return self.ranks.gather([self.ahead.in_flight()]) if self.ahead else []
 
     def settle(self) -> None:
         """Finish the episodes in flight, so that all slots are free for an evaluation."""

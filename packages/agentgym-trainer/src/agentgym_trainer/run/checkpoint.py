@@ -151,7 +151,7 @@ class Checkpoints:
         check_weights(learner.actor.parameters(), accelerator)
         if accelerator.is_main_process:
             with self._writing(final):
-                self._make_room(unfinished)
+                self._start_writing(unfinished)
         accelerator.wait_for_everyone()
         try:
             with self._writing(final):
@@ -206,7 +206,7 @@ class Checkpoints:
         """Return the number of updates at a checkpoint."""
         return _age(checkpoint)[0]
 
-    def _make_room(self, unfinished: Path) -> None:
+    def _start_writing(self, unfinished: Path) -> None:
         for leftover in self.folder.glob(".step-*"):
             shutil.rmtree(leftover)
         unfinished.mkdir(parents=True)

@@ -156,9 +156,9 @@ class RunFolder:
         line = without_nonfinite(metrics)
         with writing(self.metrics), self.metrics.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(line, allow_nan=False) + "\n")
-        self.tell(line)
+        self.notify(line)
 
-    def tell(self, metrics: Mapping[str, Any]) -> None:
+    def notify(self, metrics: Mapping[str, Any]) -> None:
         """Pass the metrics of a step to the listener."""
         if self.listener:
             self.listener(metrics)
@@ -233,7 +233,7 @@ class RunFolder:
         added = without_nonfinite(metrics)
         amended = [{**line, **(added if line["step"] == step else {})} for line in self.read_metrics()]
         _write(self.metrics, "".join(json.dumps(line, allow_nan=False) + "\n" for line in amended))
-        self.tell({"step": step, **added})
+        self.notify({"step": step, **added})
 
     def forget_rollouts(self, step: int) -> None:
         """Remove the rollouts after `step`."""

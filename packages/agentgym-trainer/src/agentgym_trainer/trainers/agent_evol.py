@@ -20,7 +20,7 @@ import torch
 from accelerate.utils.memory import clear_device_cache
 from agentgym_envs import Episode, read_episodes
 from agentgym_envs.util.files import write_whole
-from agentgym_eval.data.card import seen_and_said
+from agentgym_eval.data.card import duplicate_key
 from agentgym_eval.policies.policies import Oracle
 from agentgym_eval.util.errors import RunStopped
 
@@ -146,7 +146,7 @@ class Evolution:
                     return False
             with self.ranks.errors_together():
                 if self.ranks.is_main:
-                    kept = worth_learning(read_episodes(own.sampled), self.config.exploration)
+                    kept = select_training_episodes(read_episodes(own.sampled), self.config.exploration)
                     with writing(own.kept):
                         write_whole(own.kept, "".join(f"{episode.to_json()}\n" for episode in kept))
         return True
@@ -224,7 +224,7 @@ class Evolution:
         return {**metrics(None), "worlds": {world: metrics(world) for world in worlds}}
 
 
-def worth_learning(sampled: Iterable[Episode], rule: Exploration) -> list[Episode]:
+def select_training_episodes(sampled: Iterable[Episode], rule: Exploration) -> list[Episode]:
     """Select the played episodes to train on, without those cut at the token budget: they end in half a reply."""
     good = [episode for episode in good_enough(sampled, rule) if episode.stop != "length"]
     by_task = defaultdict[tuple[str, str], list[Episode]](list)
@@ -238,7 +238,7 @@ def distinct(episodes: Iterable[Episode]) -> list[Episode]:
     """Remove episodes with the same observations and replies as an earlier one of the same task."""
     first: dict[Any, Episode] = {}
     for episode in episodes:
-        first.setdefault(seen_and_said(episode), episode)
+        first.setdefault(duplicate_key(episode), episode)
     return list(first.values())
 
 

@@ -112,13 +112,13 @@ class Evaluator:
         if manner == "greedy":
             samples, temperature = 1, 0.0
         with playing():
-            groups = self._deals(split, samples, seed_of(config.seed, step, _EVALUATION))
+            groups = self._group_specs(split, samples, seed_of(config.seed, step, _EVALUATION))
             episodes = self.play(groups, temperature)
         if self.ranks.is_main:
             self.folder.save_evaluation(step, manner, episodes, test=test)
         return episodes
 
-    def _deals(self, split: Split, samples: int, seed: int) -> list[GroupSpec]:
+    def _group_specs(self, split: Split, samples: int, seed: int) -> list[GroupSpec]:
         groups = list[GroupSpec]()
         for world in self.worlds:
             tasks = evaluated_tasks(self.config, world, split)

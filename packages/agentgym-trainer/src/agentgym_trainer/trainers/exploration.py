@@ -47,7 +47,7 @@ class Explorer:
     stopping: Stopping
     """Called after every episode; True ends the exploration early."""
 
-    def deal(self, number: int) -> list[tuple[OpenEnvironment, list[EpisodeSpec]]]:
+    def draw_episodes(self, number: int) -> list[tuple[OpenEnvironment, list[EpisodeSpec]]]:
         """Return the episodes to play in each environment in this iteration."""
         settings, specs = self.config.exploration, list[tuple[OpenEnvironment, list[EpisodeSpec]]]()
         rng = np.random.default_rng([self.config.seed, number, _EXPLORATION])
@@ -79,7 +79,7 @@ class Explorer:
         ranks, sampled, parts = Ranks(), folder / "sampled.jsonl", folder / "sampling"
         if ranks.broadcast(sampled.exists()):
             return True
-        specs = self.deal(number)
+        specs = self.draw_episodes(number)
         keys = [(world.name, spec.task_id, spec.sample) for world, own in specs for spec in own]
         known = ranks.broadcast({_key(episode) for episode in _played(parts)} if ranks.is_main else set[_EpisodeKey]())
         if len(known) < len(keys):

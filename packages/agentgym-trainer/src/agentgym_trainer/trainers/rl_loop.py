@@ -299,7 +299,7 @@ class RLLoop:
             step=state.step + 1,
             env_steps=state.env_steps + sum(episode.turns for group in groups for episode in group.episodes),
             sampler=rollouts.sampler,
-            ahead=self.collector.under_way(),
+            ahead=self.collector.in_flight(),
         )
         line = self._metrics_line(after, rollouts, metrics)
         return replace(after, learned={"cut": cut_while_improving(groups), "line": without_nonfinite(line)})

@@ -49,7 +49,7 @@ def play_test(config: BaseConfig, folder: RunFolder, tracker: RunConsole, stoppi
         if not ranks.broadcast(all(step in folder.evaluated_steps(manner, test=True) for manner in MANNERS)):
             _play(config, folder, tracker, stopping, model, step)
         if ranks.is_main:
-            folder.tell(_metrics(folder, step))
+            folder.notify(_metrics(folder, step))
     return True
 
 

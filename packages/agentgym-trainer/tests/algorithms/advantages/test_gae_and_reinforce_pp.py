@@ -1,4 +1,4 @@
-"""REINFORCE++ and GAE against slow twins that go from token to token, in one process and in two."""
+"""Tests of REINFORCE++ and GAE against slow per-token reference implementations, in one process and in two."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from token_batches import Play, Step, Token, alone, at_once, experience_of, pena
 
 pytestmark = pytest.mark.quick
 
-some = settings(max_examples=20)
+few_examples = settings(max_examples=20)
 gammas = st.sampled_from([0.5, 0.95, 1.0])
 returns = st.builds(TokenReturns, gamma=gammas, baseline=st.booleans())
 critics = st.builds(
@@ -35,156 +35,162 @@ critics = st.builds(
 )
 
 
-def slow_rewards(play: Play, paid: Sequence[float]) -> list[float]:
-    """What each said token earns when the turns were paid so much."""
+def slow_rewards(play: Play, turn_rewards: Sequence[float]) -> list[float]:
+    """Return the reward of each completion token, given the rewards of the turns."""
     rewards = [-token.penalty for token in play.said]
     counts = [len(step.tokens) for step in play.steps]
-    for k, reward in enumerate(paid):
+    for k, reward in enumerate(turn_rewards):
         if rewards:
             rewards[max(sum(counts[: k + 1]) - 1, 0)] += reward
     return rewards
 
 
-def slow_token_returns(episodes: list[Play], knobs: TokenReturns) -> list[float]:
-    found: list[float] = []
+def slow_token_returns(episodes: list[Play], estimator: TokenReturns) -> list[float]:
+    returns_to_go: list[float] = []
     for play in episodes:
-        paid = [step.reward for step in play.steps]
-        if knobs.baseline:
-            peers = [sum(step.reward for step in other.steps) for other in episodes if other.group == play.group]
-            paid = [0.0] * (len(paid) - 1) + [sum(paid) - statistics.fmean(peers)]
-        rewards = slow_rewards(play, paid)
-        found += [sum(knobs.gamma ** (j - i) * rewards[j] for j in range(i, len(rewards))) for i in range(len(rewards))]
-    return slow_normalised(found)
+        turn_rewards = [step.reward for step in play.steps]
+        if estimator.baseline:
+            group_returns = [
+                sum(step.reward for step in other.steps) for other in episodes if other.group == play.group
+            ]
+            turn_rewards = [0.0] * (len(turn_rewards) - 1) + [sum(turn_rewards) - statistics.fmean(group_returns)]
+        rewards = slow_rewards(play, turn_rewards)
+        returns_to_go += [
+            sum(estimator.gamma ** (j - i) * rewards[j] for j in range(i, len(rewards))) for i in range(len(rewards))
+        ]
+    return slow_normalised(returns_to_go)
 
 
-def slow_gae(episodes: list[Play], knobs: GAE) -> tuple[list[float], list[float], list[bool]]:
-    """Backwards through each episode, by the recursion A = delta + gamma * lambda * A of the next."""
+def slow_gae(episodes: list[Play], estimator: GAE) -> tuple[list[float], list[float], list[bool]]:
+    """Return advantages, value targets and value mask by the recursion A_t = delta_t + gamma * lambda * A_(t+1)."""
     advantages: list[float] = []
     targets: list[float] = []
-    first: list[bool] = []
+    value_mask: list[bool] = []
     sizes: list[int] = []
     for play in episodes:
         rewards = iter(slow_rewards(play, [step.reward for step in play.steps]))
-        if knobs.level == "turn":
+        if estimator.level == "turn":
             actions = [(s.tokens[0].value, [next(rewards) for _ in s.tokens]) for s in play.steps if s.tokens]
         else:
             actions = [(token.value, [next(rewards)]) for token in play.said]
-        ahead, value_ahead = 0.0, play.beyond
-        of_play: list[float] = []
+        next_advantage, next_value = 0.0, play.beyond
+        episode_advantages: list[float] = []
         for value, paid in reversed(actions):
-            ahead = sum(paid) + knobs.gamma * value_ahead - value + knobs.gamma * knobs.lam * ahead
-            value_ahead = value
-            of_play.insert(0, ahead)
-        advantages += of_play
-        targets += [advantage + value for advantage, (value, _) in zip(of_play, actions, strict=True)]
+            next_advantage = (
+                sum(paid) + estimator.gamma * next_value - value + estimator.gamma * estimator.lam * next_advantage
+            )
+            next_value = value
+            episode_advantages.insert(0, next_advantage)
+        advantages += episode_advantages
+        targets += [advantage + value for advantage, (value, _) in zip(episode_advantages, actions, strict=True)]
         sizes += [len(paid) for _, paid in actions]
-    if knobs.whiten:
+    if estimator.whiten:
         advantages = slow_normalised(advantages)
     for size in sizes:
-        first += [True] + [False] * (size - 1)
-    spread = [x for x, size in enumerate(sizes) for _ in range(size)]
-    return [advantages[x] for x in spread], [targets[x] for x in spread], first
+        value_mask += [True] + [False] * (size - 1)
+    action_indices = [x for x, size in enumerate(sizes) for _ in range(size)]
+    return [advantages[x] for x in action_indices], [targets[x] for x in action_indices], value_mask
 
 
-def assign(estimator: TokenReturns | GAE, episodes: list[Play]) -> AdvantageEstimate:
-    assigned = estimator.estimate(experience_of(episodes), penalty_of(episodes), alone)
-    assert assigned.advantages_N.dtype == torch.float32
-    return assigned
+def estimate(estimator: TokenReturns | GAE, episodes: list[Play]) -> AdvantageEstimate:
+    result = estimator.estimate(experience_of(episodes), penalty_of(episodes), alone)
+    assert result.advantages_N.dtype == torch.float32
+    return result
 
 
-@some
+@few_examples
 @given(plays(groups=2), returns)
-def test_token_returns_are_the_slow_twins(episodes: list[Play], estimator: TokenReturns) -> None:
-    found = assign(estimator, episodes)
-    assert found.advantages_N.tolist() == pytest.approx(slow_token_returns(episodes, estimator), abs=1e-5)
-    assert found.value_targets_N is None
+def test_token_returns_match_the_slow_reference(episodes: list[Play], estimator: TokenReturns) -> None:
+    result = estimate(estimator, episodes)
+    assert result.advantages_N.tolist() == pytest.approx(slow_token_returns(episodes, estimator), abs=1e-5)
+    assert result.value_targets_N is None
 
 
-@some
+@few_examples
 @given(plays(groups=2), critics)
-def test_gae_is_the_slow_twins(episodes: list[Play], estimator: GAE) -> None:
-    found = assign(estimator, episodes)
-    assert found.value_targets_N is not None
-    assert found.value_mask_N is not None
-    advantages, targets, first = slow_gae(episodes, estimator)
-    assert found.advantages_N.tolist() == pytest.approx(advantages, abs=1e-5)
-    assert found.value_targets_N.tolist() == pytest.approx(targets, abs=1e-5)
-    assert found.value_mask_N.tolist() == first
+def test_gae_matches_the_slow_reference(episodes: list[Play], estimator: GAE) -> None:
+    result = estimate(estimator, episodes)
+    assert result.value_targets_N is not None
+    assert result.value_mask_N is not None
+    advantages, targets, value_mask = slow_gae(episodes, estimator)
+    assert result.advantages_N.tolist() == pytest.approx(advantages, abs=1e-5)
+    assert result.value_targets_N.tolist() == pytest.approx(targets, abs=1e-5)
+    assert result.value_mask_N.tolist() == value_mask
 
 
-@some
+@few_examples
 @given(plays(groups=4, min_size=1), st.one_of(returns, critics), st.integers(0, 4))
-def test_two_processes_assign_what_one_does(episodes: list[Play], estimator: TokenReturns | GAE, cut: int) -> None:
-    """Groups are never parted; one process may have none."""
+def test_two_processes_estimate_the_same_as_one(episodes: list[Play], estimator: TokenReturns | GAE, cut: int) -> None:
+    """Groups are never split between processes; a process may have no groups."""
     episodes.sort(key=lambda play: play.group)
-    whole = assign(estimator, episodes)
-    halves = [play for play in episodes if play.group < cut], [play for play in episodes if play.group >= cut]
-    found = at_once(
-        lambda rank, total: estimator.estimate(experience_of(halves[rank]), penalty_of(halves[rank]), total)
+    expected = estimate(estimator, episodes)
+    shares = [play for play in episodes if play.group < cut], [play for play in episodes if play.group >= cut]
+    results = at_once(
+        lambda rank, total: estimator.estimate(experience_of(shares[rank]), penalty_of(shares[rank]), total)
     )
-    together = torch.cat([assigned.advantages_N for assigned in found])
-    torch.testing.assert_close(together, whole.advantages_N, atol=1e-5, rtol=0)
-    if whole.value_targets_N is not None:
-        targets = torch.cat([a.value_targets_N for a in found if a.value_targets_N is not None])
-        torch.testing.assert_close(targets, whole.value_targets_N, atol=1e-6, rtol=0)
+    advantages = torch.cat([result.advantages_N for result in results])
+    torch.testing.assert_close(advantages, expected.advantages_N, atol=1e-5, rtol=0)
+    if expected.value_targets_N is not None:
+        targets = torch.cat([result.value_targets_N for result in results if result.value_targets_N is not None])
+        torch.testing.assert_close(targets, expected.value_targets_N, atol=1e-6, rtol=0)
 
 
-@some
+@few_examples
 @given(plays(groups=2), st.one_of(returns, critics), st.integers(0, 6))
-def test_the_order_of_episodes_changes_nothing(episodes: list[Play], estimator: TokenReturns | GAE, cut: int) -> None:
-    before = assign(estimator, episodes).advantages_N
-    said = sum(len(play.said) for play in episodes[:cut])
-    after = assign(estimator, episodes[cut:] + episodes[:cut]).advantages_N
-    torch.testing.assert_close(after, torch.cat([before[said:], before[:said]]), atol=1e-5, rtol=0)
-
-
-@some
-@given(plays(groups=2), gammas, st.sampled_from([-3.0, 100.0]))
-def test_the_same_bonus_for_a_whole_group_changes_nothing_above_its_baseline(
-    episodes: list[Play], gamma: float, bonus: float
+def test_episode_order_does_not_change_advantages(
+    episodes: list[Play], estimator: TokenReturns | GAE, cut: int
 ) -> None:
+    before = estimate(estimator, episodes).advantages_N
+    moved = sum(len(play.said) for play in episodes[:cut])
+    after = estimate(estimator, episodes[cut:] + episodes[:cut]).advantages_N
+    torch.testing.assert_close(after, torch.cat([before[moved:], before[:moved]]), atol=1e-5, rtol=0)
+
+
+@few_examples
+@given(plays(groups=2), gammas, st.sampled_from([-3.0, 100.0]))
+def test_group_baseline_cancels_a_bonus_for_the_whole_group(episodes: list[Play], gamma: float, bonus: float) -> None:
     estimator = TokenReturns(gamma=gamma, baseline=True)
-    before = assign(estimator, episodes).advantages_N
+    before = estimate(estimator, episodes).advantages_N
     for play in episodes:
         play.steps[0].reward += bonus * (play.group + 1)
-    torch.testing.assert_close(assign(estimator, episodes).advantages_N, before, atol=1e-5, rtol=0)
+    torch.testing.assert_close(estimate(estimator, episodes).advantages_N, before, atol=1e-5, rtol=0)
 
 
-@some
+@few_examples
 @given(plays(min_size=1), gammas, st.sampled_from([0.0, 0.5, 1.0]))
-def test_values_within_a_turn_change_nothing_for_turns(episodes: list[Play], gamma: float, lam: float) -> None:
+def test_turn_level_gae_ignores_values_within_a_turn(episodes: list[Play], gamma: float, lam: float) -> None:
     estimator = GAE(level="turn", gamma=gamma, lam=lam)
-    before = assign(estimator, episodes)
+    before = estimate(estimator, episodes)
     for play in episodes:
         for step in play.steps:
             for token in step.tokens[1:]:
                 token.value += 1e6
-    after = assign(estimator, episodes)
+    after = estimate(estimator, episodes)
     assert torch.equal(before.advantages_N, after.advantages_N)
     assert before.value_targets_N is not None
     assert after.value_targets_N is not None
     assert torch.equal(before.value_targets_N, after.value_targets_N)
 
 
-@some
+@few_examples
 @given(plays(min_size=1), st.sampled_from(["token", "turn"]))
-def test_with_lambda_1_and_no_discount_the_target_is_the_return(
-    episodes: list[Play], level: Literal["token", "turn"]
-) -> None:
+def test_undiscounted_target_with_lambda_1_is_the_return(episodes: list[Play], level: Literal["token", "turn"]) -> None:
     experience = experience_of(episodes)
-    assigned = GAE(level=level, whiten=False).estimate(experience, None, alone)
-    assert assigned.value_targets_N is not None
+    result = GAE(level=level, whiten=False).estimate(experience, None, alone)
+    assert result.value_targets_N is not None
     reward_N = token_rewards(experience)
     for e in experience.episode_N.unique().tolist():
-        own = experience.episode_N == e
-        assert assigned.value_targets_N[own][0].item() == pytest.approx(reward_N[own].sum().item() + episodes[e].beyond)
+        in_episode = experience.episode_N == e
+        assert result.value_targets_N[in_episode][0].item() == pytest.approx(
+            reward_N[in_episode].sum().item() + episodes[e].beyond
+        )
 
 
-def test_two_turns_by_hand() -> None:
-    """Two tokens, an observation of any length, one token; paid 1 at the end."""
+def test_gae_of_two_turns_by_hand() -> None:
+    """Two tokens, an observation, one token; a reward of 1 at the end."""
     play = Play(0, [Step(0.0, [Token(0.1), Token(0.2)]), Step(1.0, [Token(0.5)])])
     by_token = GAE(gamma=1.0, lam=0.5, whiten=False).estimate(experience_of([play]), None, alone)
-    # Errors: 0.2 - 0.1, 0.5 - 0.2, 1 - 0.5.
+    # TD errors: 0.2 - 0.1, 0.5 - 0.2, 1 - 0.5.
     assert by_token.advantages_N.tolist() == pytest.approx([0.1 + 0.5 * 0.55, 0.3 + 0.5 * 0.5, 0.5])
     by_turn = GAE(level="turn", gamma=0.5, lam=1.0, whiten=False).estimate(experience_of([play]), None, alone)
     assert by_turn.advantages_N.tolist() == pytest.approx([0.5 - 0.1, 0.5 - 0.1, 1 - 0.5])
@@ -192,52 +198,58 @@ def test_two_turns_by_hand() -> None:
     assert by_turn.value_mask_N.tolist() == [True, False, True]
 
 
-def test_a_truncated_episode_goes_on_with_what_the_critic_expects() -> None:
-    """The same turns, with 0.8 expected behind the last; and nothing is where no critic was asked."""
+def test_gae_bootstraps_truncated_episodes() -> None:
+    """The critic value after the last turn is 0.8; without `bootstrap_E` it is 0."""
     play = Play(0, [Step(0.0, [Token(0.1)]), Step(0.25, [Token(0.5)])], beyond=0.8)
-    found = GAE(gamma=0.5, lam=0.5, whiten=False).estimate(experience_of([play]), None, alone)
-    last = 0.25 + 0.5 * 0.8 - 0.5
-    assert found.advantages_N.tolist() == pytest.approx([0.5 * 0.5 - 0.1 + 0.25 * last, last])
-    assert found.value_targets_N is not None
-    assert found.value_targets_N.tolist() == pytest.approx([found.advantages_N[0].item() + 0.1, 0.25 + 0.5 * 0.8])
-    ended = replace(experience_of([play]), bootstrap_E=None)
-    assert GAE(gamma=0.5, lam=0.5, whiten=False).estimate(ended, None, alone).advantages_N[1].item() == -0.25
+    result = GAE(gamma=0.5, lam=0.5, whiten=False).estimate(experience_of([play]), None, alone)
+    last_advantage = 0.25 + 0.5 * 0.8 - 0.5
+    assert result.advantages_N.tolist() == pytest.approx([0.5 * 0.5 - 0.1 + 0.25 * last_advantage, last_advantage])
+    assert result.value_targets_N is not None
+    assert result.value_targets_N.tolist() == pytest.approx([result.advantages_N[0].item() + 0.1, 0.25 + 0.5 * 0.8])
+    without_bootstrap = replace(experience_of([play]), bootstrap_E=None)
+    assert (
+        GAE(gamma=0.5, lam=0.5, whiten=False).estimate(without_bootstrap, None, alone).advantages_N[1].item() == -0.25
+    )
 
 
-def test_kl_and_reward_reach_reinforce_pp_as_in_the_paper() -> None:
-    """Advantage of a token: the reward minus the penalties from it on."""
+def test_reinforce_pp_combines_kl_and_reward_as_in_the_paper() -> None:
+    """A token's return is the reward minus the penalties of this and all later tokens."""
     play = Play(0, [Step(1.0, [Token(penalty=0.25), Token(penalty=0.5)])])
     other = Play(0, [Step(0.0, [Token(), Token()])])
-    raw = [0.25, 0.5, 0.0, 0.0]
-    found = assign(TokenReturns(), [play, other]).advantages_N
-    assert found.tolist() == pytest.approx([(x - 0.1875) / statistics.pstdev(raw) for x in raw])
+    token_returns = [0.25, 0.5, 0.0, 0.0]
+    advantages = estimate(TokenReturns(), [play, other]).advantages_N
+    assert advantages.tolist() == pytest.approx(
+        [(x - 0.1875) / statistics.pstdev(token_returns) for x in token_returns]
+    )
 
 
-def test_a_batch_in_which_all_is_the_same_teaches_nothing() -> None:
+def test_uniform_batch_has_zero_advantages() -> None:
     episodes = [Play(0, [Step(1.0, [Token(0.3)] * size)]) for size in (1, 2, 3)]
     for estimator in (TokenReturns(), TokenReturns(baseline=True)):
-        assert not assign(estimator, episodes).advantages_N.any()
+        assert not estimate(estimator, episodes).advantages_N.any()
 
 
 @pytest.mark.parametrize("gamma", [-0.1, 1.5, math.nan])
 @pytest.mark.parametrize("estimator", [GAE, GroupRelative, StepGroups, TokenReturns])
-def test_discounts_are_from_0_to_1(estimator: Callable[..., Any], gamma: float) -> None:
+def test_discounts_outside_0_to_1_are_rejected(estimator: Callable[..., Any], gamma: float) -> None:
     with pytest.raises(ValueError, match=r"advantages.gamma is .*; it must be from 0 to 1"):
         estimator(gamma=gamma)
     with pytest.raises(ValueError, match=r"advantages.lam is"):
         GAE(lam=gamma)
 
 
-def test_gae_without_a_critic_says_what_to_do() -> None:
+def test_gae_without_critic_raises_a_helpful_error() -> None:
     experience = experience_of([Play(0, [Step()])])
-    without = TokenBatch(**{name: getattr(experience, name) for name in TokenBatch.__slots__ if name != "values_N"})
+    without_values = TokenBatch(
+        **{name: getattr(experience, name) for name in TokenBatch.__slots__ if name != "values_N"}
+    )
     with pytest.raises(ValueError, match="choose a critic"):
-        GAE().estimate(without, None, alone)
+        GAE().estimate(without_values, None, alone)
 
 
-def test_episodes_that_overlap_in_nothing_but_their_turn_numbers_stay_apart() -> None:
-    """The last turn of one and the first of the next have the same number."""
+def test_equal_turn_indices_do_not_merge_adjacent_episodes() -> None:
+    """The last turn of one episode and the first turn of the next one have the same index."""
     episodes = [Play(0, [Step(1.0, [Token(0.0)])]), Play(0, [Step(0.0, [Token(0.0)])])]
-    assert [len(list(same)) for _, same in groupby(experience_of(episodes).turn_N.tolist())] == [2]
-    assigned = GAE(level="turn", whiten=False).estimate(experience_of(episodes), None, alone)
-    assert assigned.advantages_N.tolist() == [1.0, 0.0]
+    assert [len(list(run)) for _, run in groupby(experience_of(episodes).turn_N.tolist())] == [2]
+    result = GAE(level="turn", whiten=False).estimate(experience_of(episodes), None, alone)
+    assert result.advantages_N.tolist() == [1.0, 0.0]

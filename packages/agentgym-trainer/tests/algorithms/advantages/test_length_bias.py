@@ -1,5 +1,5 @@
-"""Where the weighted sum of advantages is zero: the table of docs/training.md, on ragged groups and any number of
-processes; and where it is below zero, as under GRPO's credit and a mean over tokens."""
+"""Tests of the length bias: which combinations have a weighted sum of advantages of zero (the table in
+docs/training.md), and that it is negative for GRPO's advantages with a mean over tokens."""
 
 from __future__ import annotations
 
@@ -64,14 +64,15 @@ in_the_batch = st.one_of(
 """Combinations whose weighted sum is zero over all groups together."""
 
 
-def credited(
+def token_advantages(
     episodes: list[Play], advantages: AdvantageEstimator, kind: Kind, processes: int = 1
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Advantage and weight of each token, float64, and the number of its group; each process has whole groups."""
+    """Return the advantage and weight of each token, float64, and the index of its group. Groups aren't split between
+    processes."""
     algorithm = Algorithm(advantages=advantages, aggregation=Aggregation(kind, length=7), kl=KL("reward", "k2", 0.5))
     shares = [[play for play in episodes if play.group % processes == rank] for rank in range(processes)]
 
-    def share(rank: int, total: Any) -> tuple[Tensor, Tensor, Tensor]:
+    def compute(rank: int, total: Any) -> tuple[Tensor, Tensor, Tensor]:
         experience = experience_of(shares[rank])
         reference_N = torch.tensor([token.penalty for play in shares[rank] for token in play.said])
         experience = experience.with_logprobs(ref_logprobs_N=reference_N)
@@ -79,13 +80,13 @@ def credited(
         weight_N = algorithm.weights(experience, torch.ones_like(advantage_N, dtype=torch.bool), total)
         return advantage_N.double(), weight_N.double(), experience.group_E[experience.episode_N]
 
-    found = at_once(share, processes) if processes > 1 else [share(0, alone)]
-    advantage_N, weight_N, group_N = (torch.cat(parts) for parts in zip(*found, strict=True))
+    results = at_once(compute, processes) if processes > 1 else [compute(0, alone)]
+    advantage_N, weight_N, group_N = (torch.cat(parts) for parts in zip(*results, strict=True))
     return advantage_N, weight_N, group_N
 
 
 def assert_sums_to_zero(weighted_N: Tensor) -> None:
-    """Up to the rounding of float32, in which advantages and weights are kept: 2^-22 of the sum of magnitudes."""
+    """Check the sum up to float32 rounding of advantages and weights: 2^-22 of the sum of magnitudes."""
     assert abs(weighted_N.sum().item()) <= 2**-22 * weighted_N.abs().sum().item() + 1e-9
 
 
@@ -94,36 +95,36 @@ ragged = plays(min_size=1, max_size=9, tokens=9, least=1)
 
 @settings(max_examples=60)
 @given(ragged, within_groups, st.integers(1, 3))
-def test_the_weighted_sum_is_zero_within_each_group(
+def test_weighted_sum_is_zero_within_each_group(
     episodes: list[Play], combination: tuple[Any, Kind], processes: int
 ) -> None:
-    advantage_N, weight_N, group_N = credited(episodes, *combination, processes)
+    advantage_N, weight_N, group_N = token_advantages(episodes, *combination, processes)
     for group in group_N.unique():
         assert_sums_to_zero((weight_N * advantage_N)[group_N == group])
 
 
 @settings(max_examples=60)
 @given(ragged, in_the_batch, st.integers(1, 3))
-def test_the_weighted_sum_is_zero_over_the_batch(
+def test_weighted_sum_is_zero_over_the_batch(
     episodes: list[Play], combination: tuple[Any, Kind], processes: int
 ) -> None:
-    advantage_N, weight_N, _ = credited(episodes, *combination, processes)
+    advantage_N, weight_N, _ = token_advantages(episodes, *combination, processes)
     assert_sums_to_zero(weight_N * advantage_N)
 
 
 @settings(max_examples=20)
 @given(plays(min_size=1, max_size=9, tokens=9), within_groups)
-def test_episodes_and_turns_without_tokens_break_only_means_over_episodes(
+def test_turns_without_tokens_keep_a_token_weighted_sum_of_zero(
     episodes: list[Play], combination: tuple[Any, Kind]
 ) -> None:
     advantages, kind = combination
     if kind != "sequence":
-        advantage_N, weight_N, _ = credited(episodes, advantages, kind)
+        advantage_N, weight_N, _ = token_advantages(episodes, advantages, kind)
         assert_sums_to_zero(weight_N * advantage_N)
 
 
 def long_failures(group: int = 0) -> list[Play]:
-    """Two successes of 2 tokens, two failures of 6."""
+    """Return two successes of 2 tokens and two failures of 6 tokens."""
     return [
         Play(group, [Step(0.0, [Token()] * half, 0), Step(reward, [Token()] * half, 1)])
         for reward, half in ((1.0, 1), (1.0, 1), (0.0, 3), (0.0, 3))
@@ -131,15 +132,15 @@ def long_failures(group: int = 0) -> list[Play]:
 
 
 def mean_token(algorithm: Algorithm) -> float:
-    """The metric of that name, for the update on two groups of `long_failures`."""
-    advantage_N, weight_N, _ = credited(
+    """Return the metric advantage/mean_token of an update on two groups of `long_failures`."""
+    advantage_N, weight_N, _ = token_advantages(
         [*long_failures(0), *long_failures(1)], algorithm.advantages, algorithm.aggregation.kind
     )
     return ((weight_N * advantage_N).sum() / weight_N.sum()).item()
 
 
-def test_what_the_length_bias_is_and_which_knobs_remove_it() -> None:
-    """Advantages of +-0.866; a quarter of the tokens succeed."""
+def test_length_bias_of_grpo_and_settings_that_remove_it() -> None:
+    """The advantages are +-0.866, and a quarter of the tokens belong to successes."""
     grpo: Any = GRPO.advantages
     assert mean_token(GRPO) == pytest.approx(0.866 * (1 / 4 - 3 / 4), abs=1e-3)
     assert mean_token(replace(GRPO, aggregation=Aggregation("sequence"))) == pytest.approx(0, abs=1e-6)
@@ -150,17 +151,17 @@ def test_what_the_length_bias_is_and_which_knobs_remove_it() -> None:
     assert mean_token(replace(GiGPO, advantages=replace(gigpo, baseline="length"))) == pytest.approx(0, abs=1e-6)
 
 
-def test_opo_weighs_returns_by_completion_tokens() -> None:
+def test_opo_baseline_weights_returns_by_completion_tokens() -> None:
     """The baseline is (2 * 2 * 1 + 2 * 6 * 0) / 16."""
-    advantage_N, _, _ = credited(long_failures(), GroupRelative(baseline="length", scale="none"), "token")
+    advantage_N, _, _ = token_advantages(long_failures(), GroupRelative(baseline="length", scale="none"), "token")
     assert advantage_N.tolist() == pytest.approx([0.75] * 4 + [-0.25] * 12)
 
 
 @pytest.mark.parametrize("name", ["grpo", "dr-grpo", "dapo", "rloo", "cispo", "gigpo"])
-def test_these_presets_have_the_bias(name: str) -> None:
+def test_presets_with_length_bias(name: str) -> None:
     assert mean_token(replace(PRESETS[name], kl=KL())) < -0.05
 
 
 @pytest.mark.parametrize("name", ["gspo", "ppo", "reinforce++", "reinforce++-baseline"])
-def test_these_presets_do_not(name: str) -> None:
+def test_presets_without_length_bias(name: str) -> None:
     assert mean_token(PRESETS[name]) == pytest.approx(0, abs=1e-6)

@@ -1,4 +1,4 @@
-"""What each said token counts in the loss: the three means, over everything and over two processes."""
+"""Tests of the weight of each completion token in the loss, for the three aggregations, in one process and in two."""
 
 from __future__ import annotations
 
@@ -24,64 +24,66 @@ aggregations = st.builds(
 )
 
 
-def slow_weights(tokens: list[Said], chosen: list[bool], knobs: Aggregation) -> list[float]:
-    spoken = Counter(token.episode for token, counts in zip(tokens, chosen, strict=True) if counts)
-    each = {
-        "token": lambda token: 1 / sum(spoken.values()),
-        "sequence": lambda token: 1 / len(spoken) / spoken[token.episode],
-        "fixed": lambda token: 1 / len(spoken) / knobs.length,
-    }[knobs.kind]
-    return [each(token) if counts else 0.0 for token, counts in zip(tokens, chosen, strict=True)]
+def slow_weights(tokens: list[Said], chosen: list[bool], aggregation: Aggregation) -> list[float]:
+    token_counts = Counter(token.episode for token, is_chosen in zip(tokens, chosen, strict=True) if is_chosen)
+    weight = {
+        "token": lambda token: 1 / sum(token_counts.values()),
+        "sequence": lambda token: 1 / len(token_counts) / token_counts[token.episode],
+        "fixed": lambda token: 1 / len(token_counts) / aggregation.length,
+    }[aggregation.kind]
+    return [weight(token) if is_chosen else 0.0 for token, is_chosen in zip(tokens, chosen, strict=True)]
 
 
 @settings(max_examples=30)
 @given(saids(min_size=0), aggregations, st.data())
-def test_weights_are_the_slow_twins(tokens: list[Said], knobs: Aggregation, data: st.DataObject) -> None:
+def test_weights_match_the_slow_reference(tokens: list[Said], aggregation: Aggregation, data: st.DataObject) -> None:
     chosen = [data.draw(st.booleans()) for _ in tokens]
-    weight_N = Algorithm(aggregation=knobs).weights(seen_of(tokens), torch.tensor(chosen, dtype=torch.bool), alone)
+    weight_N = Algorithm(aggregation=aggregation).weights(
+        seen_of(tokens), torch.tensor(chosen, dtype=torch.bool), alone
+    )
     assert weight_N.dtype == torch.float32
-    assert weight_N.tolist() == pytest.approx(slow_weights(tokens, chosen, knobs))
-    if any(chosen) and knobs.kind != "fixed":
+    assert weight_N.tolist() == pytest.approx(slow_weights(tokens, chosen, aggregation))
+    if any(chosen) and aggregation.kind != "fixed":
         assert weight_N.sum().item() == pytest.approx(1)
 
 
 @settings(max_examples=15)
 @given(saids(min_size=0), aggregations)
-def test_two_processes_weigh_like_one(tokens: list[Said], knobs: Aggregation) -> None:
+def test_two_processes_have_the_same_weights_as_one(tokens: list[Said], aggregation: Aggregation) -> None:
     shares = [[t for t in tokens if t.episode != 1], [t for t in tokens if t.episode == 1]]
 
     def weights(tokens: list[Said], total: Total = alone) -> list[float]:
-        return knobs.weights(seen_of(tokens), torch.ones(len(tokens), dtype=torch.bool), total).tolist()
+        return aggregation.weights(seen_of(tokens), torch.ones(len(tokens), dtype=torch.bool), total).tolist()
 
-    whole = weights(tokens)
+    expected = weights(tokens)
     first, second = at_once(lambda rank, total: weights(shares[rank], total))
-    assert first == pytest.approx([w for w, t in zip(whole, tokens, strict=True) if t.episode != 1])
-    assert second == pytest.approx([w for w, t in zip(whole, tokens, strict=True) if t.episode == 1])
+    assert first == pytest.approx([w for w, t in zip(expected, tokens, strict=True) if t.episode != 1])
+    assert second == pytest.approx([w for w, t in zip(expected, tokens, strict=True) if t.episode == 1])
 
 
 @settings(max_examples=15)
 @given(saids(min_size=0), st.data())
-def test_the_critic_counts_where_it_is_trained_and_chosen(tokens: list[Said], data: st.DataObject) -> None:
+def test_critic_weights_of_chosen_and_trained_tokens(tokens: list[Said], data: st.DataObject) -> None:
     chosen_N = torch.tensor([data.draw(st.booleans()) for _ in tokens], dtype=torch.bool)
-    credit = AdvantageOutput(column(tokens, "advantage"), {}, column(tokens, "target"), column(tokens, "valued"))
-    weight_N = PPO.critic_weights(credit, chosen_N, alone)
+    advantages = AdvantageOutput(column(tokens, "advantage"), {}, column(tokens, "target"), column(tokens, "valued"))
+    weight_N = PPO.critic_weights(advantages, chosen_N, alone)
     assert weight_N is not None
-    counted = [bool(chosen) and token.valued for chosen, token in zip(chosen_N, tokens, strict=True)]
-    assert weight_N.tolist() == pytest.approx([counts / max(1, sum(counted)) for counts in counted])
-    assert PPO.critic_weights(replace(credit, value_mask_N=None), chosen_N, alone) is None
+    trained = [bool(chosen) and token.valued for chosen, token in zip(chosen_N, tokens, strict=True)]
+    assert weight_N.tolist() == pytest.approx([is_trained / max(1, sum(trained)) for is_trained in trained])
+    assert PPO.critic_weights(replace(advantages, value_mask_N=None), chosen_N, alone) is None
 
 
 @settings(max_examples=10)
 @given(saids(min_size=0))
-def test_imitation_credits_and_weighs_every_token_alike(tokens: list[Said]) -> None:
+def test_imitation_has_equal_advantages_and_weights(tokens: list[Said]) -> None:
     experience = seen_of(tokens)
-    credit = Imitation().compute_advantages(experience, alone)
-    assert credit.advantages_N.tolist() == [1.0] * len(tokens)
-    assert (credit.value_targets_N, credit.value_mask_N, credit.metrics) == (None, None, {})
+    advantages = Imitation().compute_advantages(experience, alone)
+    assert advantages.advantages_N.tolist() == [1.0] * len(tokens)
+    assert (advantages.value_targets_N, advantages.value_mask_N, advantages.metrics) == (None, None, {})
     weight_N = Imitation().weights(experience, torch.ones(len(tokens), dtype=torch.bool), alone)
     assert weight_N.tolist() == pytest.approx([1 / len(tokens) for _ in tokens])
 
 
-def test_knobs_that_mean_nothing_are_refused() -> None:
+def test_invalid_length_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"at least 1 completion token"):
         Aggregation("fixed", 0)

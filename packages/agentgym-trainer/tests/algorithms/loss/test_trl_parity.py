@@ -1,4 +1,4 @@
-"""Our losses and those of TRL's GRPOTrainer on the same numbers: ragged episodes of several turns."""
+"""Tests that our losses equal those of TRL's GRPOTrainer on ragged multi-turn episodes."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ CASES: list[tuple[dict[str, Any], Algorithm]] = [
     ({"loss_type": "dapo", "corrected": "token"}, Algorithm(correction=Correction("token", "truncate", 1.1))),
     ({"loss_type": "dapo", "corrected": "sequence"}, Algorithm(correction=Correction("sequence", "truncate", 1.1))),
 ]
-"""TRL's arguments, and ours. In CISPO theirs is the bound itself and ours its distance from 1. `corrected` is ours, for
-the level of vllm_importance_sampling_mode. The entropy bonus is theirs where the loss is a mean over tokens: TRL always
-adds that mean of it, and we add the mean that the loss is."""
+"""TRL's arguments and our algorithm. In CISPO, TRL's epsilon is the bound itself and ours its distance from 1.
+`corrected` is the level of TRL's vllm_importance_sampling_mode. The entropy bonuses are equal only if the loss is a
+mean over tokens: TRL always adds the token mean of the entropy, we aggregate it like the loss."""
 
 DEFAULTS: dict[str, Any] = {
     "beta": 0.0,
@@ -50,73 +50,83 @@ DEFAULTS: dict[str, Any] = {
         num_processes=1, sync_gradients=True, gather=lambda value: value, reduce=lambda value, reduction: value
     ),
 }
-"""What a trainer of TRL's knows of itself when it computes a loss."""
+"""Attributes of a TRL trainer that its loss reads."""
 
-SAID_BT = torch.tensor([[1, 1, 0, 0, 1, 1, 1, 0, 1], [1, 0, 1, 0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 0, 1, 1, 0]]).bool()
-"""Turns of the agent's, observations between them, padding behind them."""
+COMPLETION_BT = torch.tensor(
+    [[1, 1, 0, 0, 1, 1, 1, 0, 1], [1, 0, 1, 0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 0, 1, 1, 0]]
+).bool()
+"""True for completion tokens; False for the observations between turns and the padding after them."""
 
 
-def numbers() -> dict[str, Tensor]:
-    drawn = torch.Generator().manual_seed(11)
-    drawing = {"old": (-2, 0.5), "logp": (0, 0.6), "sampled": (-0.1, 0.2), "reference": (-2, 0.5), "entropy": (2, 0.1)}
-    made = {
-        name: middle + width * torch.randn(SAID_BT.shape, generator=drawn, dtype=torch.float64)
-        for name, (middle, width) in drawing.items()
+def random_inputs() -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(11)
+    distributions = {
+        "old": (-2, 0.5),
+        "logp": (0, 0.6),
+        "sampled": (-0.1, 0.2),
+        "reference": (-2, 0.5),
+        "entropy": (2, 0.1),
+    }
+    inputs = {
+        name: mean + std * torch.randn(COMPLETION_BT.shape, generator=generator, dtype=torch.float64)
+        for name, (mean, std) in distributions.items()
     }
     for name in ("logp", "sampled"):
-        made[name] = made["old"] + made[name]
-    return {**made, "advantage": torch.tensor([1.25, -0.75, -0.5], dtype=torch.float64)}
+        inputs[name] = inputs["old"] + inputs[name]
+    return {**inputs, "advantage": torch.tensor([1.25, -0.75, -0.5], dtype=torch.float64)}
 
 
-def of_trl(given: dict[str, Tensor], arguments: dict[str, Any]) -> tuple[Tensor, Tensor]:
-    """Loss and gradient of log-probabilities; what the trainer would ask of a model and of other processes is given."""
+def trl_loss(values: dict[str, Tensor], arguments: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """Return TRL's loss and its gradient by the log-probabilities, without a model or other processes."""
     from trl.trainer.grpo_trainer import GRPOTrainer
 
-    logp_BT = given["logp"].clone().requires_grad_()
+    logp_BT = values["logp"].clone().requires_grad_()
     trainer = SimpleNamespace(**DEFAULTS | arguments)
-    trainer._get_per_token_logps_and_entropies = lambda *_, **__: (logp_BT, given["entropy"], None)
+    trainer._get_per_token_logps_and_entropies = lambda *_, **__: (logp_BT, values["entropy"], None)
     trainer._metrics = defaultdict(lambda: defaultdict(list))
     trainer._entropy_bonus_enabled = "entropy_coef" in arguments
     trainer.use_vllm = "corrected" in arguments
     trainer.args = SimpleNamespace(
         **{"delta": None, "use_bias_correction_kl": False, "steps_per_generation": 1} | arguments
     )
-    gap_BT = (given["old"] - given["sampled"]) * SAID_BT
+    gap_BT = (values["old"] - values["sampled"]) * COMPLETION_BT
     gap = gap_BT.sum(1, keepdim=True) if arguments.get("corrected") == "sequence" else gap_BT
-    ids_BT = torch.zeros_like(SAID_BT, dtype=torch.long)
+    ids_BT = torch.zeros_like(COMPLETION_BT, dtype=torch.long)
     inputs = {
         "prompt_ids": ids_BT,
         "prompt_mask": ids_BT,
         "completion_ids": ids_BT,
         "completion_mask": torch.ones_like(ids_BT),
-        "tool_mask": SAID_BT.long(),
-        "advantages": given["advantage"],
-        "old_per_token_logps": given["old"],
-        "ref_per_token_logps": given["reference"],
-        "num_items_in_batch": SAID_BT.sum(),
+        "tool_mask": COMPLETION_BT.long(),
+        "advantages": values["advantage"],
+        "old_per_token_logps": values["old"],
+        "ref_per_token_logps": values["reference"],
+        "num_items_in_batch": COMPLETION_BT.sum(),
         "importance_sampling_ratio": gap.exp().clamp(max=1.1),
     }
     loss = GRPOTrainer._compute_loss(trainer, None, inputs)
     (gradient_BT,) = torch.autograd.grad(loss, logp_BT)
-    return loss, gradient_BT[SAID_BT]
+    return loss, gradient_BT[COMPLETION_BT]
 
 
 @pytest.fixture(autouse=True)
 def no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """TRL imports vLLM where there is one, which takes long and warns of much, and isn't used here."""
+    """Hide vLLM from TRL, which would import it: that is slow, prints many warnings and isn't needed here."""
     monkeypatch.setattr(import_module("trl.import_utils"), "is_vllm_available", lambda min_version=None: False)
 
 
 @pytest.mark.parametrize(("arguments", "algorithm"), CASES)
-def test_losses_and_gradients_are_trls(arguments: dict[str, Any], algorithm: Algorithm) -> None:
-    given = numbers()
-    turn_BT = (SAID_BT & ~SAID_BT.roll(1, 1)).cumsum(1)
+def test_losses_and_gradients_equal_those_of_trl(arguments: dict[str, Any], algorithm: Algorithm) -> None:
+    values = random_inputs()
+    turn_BT = (COMPLETION_BT & ~COMPLETION_BT.roll(1, 1)).cumsum(1)
     names = ("logp", "old", "sampled", "reference", "entropy")
     tokens = [
-        Said(e, int(turn_BT[e, t]), advantage=given["advantage"][e].item(), **{n: given[n][e, t].item() for n in names})
-        for e, t in SAID_BT.nonzero().tolist()
+        Said(
+            e, int(turn_BT[e, t]), advantage=values["advantage"][e].item(), **{n: values[n][e, t].item() for n in names}
+        )
+        for e, t in COMPLETION_BT.nonzero().tolist()
     ]
     found = loss_of(tokens, algorithm)
-    loss, gradient_N = of_trl(given, arguments)
+    loss, gradient_N = trl_loss(values, arguments)
     assert found.loss.item() == pytest.approx(loss.item(), rel=1e-6, abs=1e-6)
     assert found.gradients[0] == pytest.approx(gradient_N.tolist(), rel=1e-6, abs=1e-6)

@@ -11,37 +11,37 @@ from hypothesis import strategies as st
 pytestmark = pytest.mark.quick
 
 TOKENS = st.tuples(st.lists(st.integers(0, 1), max_size=3), st.integers(0, 70)).map(
-    lambda drawn: (drawn[0] * drawn[1] + [0] * drawn[1])[: drawn[1]]
+    lambda parts: (parts[0] * parts[1] + [0] * parts[1])[: parts[1]]
 )
 
 
-def _common(some: Sequence[int], others: Sequence[int]) -> int:
-    same = [a == b for a, b in zip(some, others, strict=False)]
-    return same.index(False) if False in same else len(same)
+def _common_length(one: Sequence[int], other: Sequence[int]) -> int:
+    equal = [a == b for a, b in zip(one, other, strict=False)]
+    return equal.index(False) if False in equal else len(equal)
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), TOKENS | st.none()), max_size=12), TOKENS)
-def test_it_finds_what_a_search_through_everything_finds(
-    notes: list[tuple[int, list[int] | None]], wanted: list[int]
+def test_find_agrees_with_an_exhaustive_search(
+    operations: list[tuple[int, list[int] | None]], query: list[int]
 ) -> None:
-    prefixes, held = Prefixes(), dict[int, list[int]]()
-    for holder, tokens in notes:
+    prefixes, sequences = Prefixes(), dict[int, list[int]]()
+    for holder, tokens in operations:
         if tokens is not None:
             prefixes.hold(holder, packed(tokens))
-            held[holder] = tokens
-        elif holder in held:
+            sequences[holder] = tokens
+        elif holder in sequences:
             prefixes.drop(holder)
-            del held[holder]
-    alike, within = prefixes.find(packed(wanted))
-    matches = [Match(holder, _common(tokens, wanted)) for holder, tokens in held.items()]
-    assert alike in matches if matches else alike is None
-    assert alike is None or alike.common == max(match.common for match in matches)
-    whole = [match for match in matches if match.common == len(held[match.holder])]
-    assert sorted(within) == sorted(match.holder for match in whole)
-    assert [len(held[holder]) for holder in within] == sorted((m.common for m in whole), reverse=True)
+            del sequences[holder]
+    best, within = prefixes.find(packed(query))
+    matches = [Match(holder, _common_length(tokens, query)) for holder, tokens in sequences.items()]
+    assert best in matches if matches else best is None
+    assert best is None or best.common == max(match.common for match in matches)
+    full_matches = [match for match in matches if match.common == len(sequences[match.holder])]
+    assert sorted(within) == sorted(match.holder for match in full_matches)
+    assert [len(sequences[holder]) for holder in within] == sorted((m.common for m in full_matches), reverse=True)
 
 
-def test_nothing_is_left_of_what_was_dropped() -> None:
+def test_drop_leaves_no_entries() -> None:
     prefixes = Prefixes()
     for holder in range(4):
         for content in (range(40), range(60), [1] * 33):
@@ -52,7 +52,7 @@ def test_nothing_is_left_of_what_was_dropped() -> None:
     assert (prefixes._held, prefixes._keys, prefixes._holders, prefixes._whole) == ({}, {}, {}, {})
 
 
-def test_of_very_many_the_latest_are_looked_at() -> None:
+def test_only_the_latest_of_many_candidates_are_compared() -> None:
     prefixes = Prefixes()
     for holder in range(100):
         prefixes.hold(holder, packed([*range(20), holder, 7]))
@@ -60,7 +60,7 @@ def test_of_very_many_the_latest_are_looked_at() -> None:
     assert prefixes.find(packed([*range(20), 3, 7, 7]))[1] == [3]
 
 
-def test_equal_hashes_of_unequal_blocks_do_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hash_collisions_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "hash", lambda pair: pair[0] + 1, raising=False)
     prefixes = Prefixes()
     prefixes.hold(0, packed([*range(20), *range(60, 80)]))

@@ -1,4 +1,4 @@
-"""What the engine vllm-server asks of a server, and what it gives it. The real one has tests of its own."""
+"""Tests of the engine vllm-server against a fake server; `test_server.py` has tests with a real one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fake_vllm import ONE, TENSORS, FakeServer, engine, play, weights
 from patience import eventually_async
 
 
-def test_ids_go_in_and_ids_come_out() -> None:
+def test_generate_takes_and_returns_token_ids() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         assert await sampler.generate([5, 6, 7], ONE) == Completion((3, 11), (-0.5, -1.0), "stop", 0)
         greedy = replace(ONE, temperature=0.0, max_tokens=9)
@@ -34,7 +34,7 @@ def test_ids_go_in_and_ids_come_out() -> None:
     play(scene)
 
 
-def test_requests_that_cant_be_met_are_refused() -> None:
+def test_invalid_requests_are_rejected() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         with pytest.raises(ValueError, match="60 tokens and a reply of up to 5 are more than the 64"):
             await sampler.generate([5] * 60, SamplingParams(max_tokens=5))
@@ -49,15 +49,15 @@ def test_requests_that_cant_be_met_are_refused() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_weights_arrive_as_they_are_while_nothing_is_sampled(dtype: torch.dtype) -> None:
+def test_load_transfers_exact_weights_while_sampling_is_paused(dtype: torch.dtype) -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         server.worker.vllm_config.model_config.dtype = dtype
         await sampler.load(weights(4))
-        (got,) = server.worker.loaded
+        (received,) = server.worker.loaded
         for name, tensor in TENSORS.items():
-            assert torch.equal(got[name], tensor.to(dtype) if tensor.is_floating_point() else tensor)
-        pushed = server.paths[server.paths.index("/pause") :]
-        assert pushed == [
+            assert torch.equal(received[name], tensor.to(dtype) if tensor.is_floating_point() else tensor)
+        requests = server.paths[server.paths.index("/pause") :]
+        assert requests == [
             "/pause", "/update_weight_version", "/collective_rpc", "/reset_prefix_cache", "/update_weight_version",
             "/resume",
         ]  # fmt: skip
@@ -66,7 +66,7 @@ def test_weights_arrive_as_they_are_while_nothing_is_sampled(dtype: torch.dtype)
     play(scene)
 
 
-def test_a_tied_head_is_sent_once_with_or_without_its_name() -> None:
+def test_tied_head_is_loaded_with_or_without_its_name() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         server.worker.vllm_config.model_config.hf_text_config.tie_word_embeddings = True
         tied = {"model.embed_tokens.weight": torch.ones(2, 2), "lm_head.weight": torch.ones(2, 2)}
@@ -77,7 +77,7 @@ def test_a_tied_head_is_sent_once_with_or_without_its_name() -> None:
     play(scene)
 
 
-def test_adapters_are_adapters_and_named_once() -> None:
+def test_adapter_is_registered_once_and_again_after_a_restart() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         for version in (2, 3):
             await sampler.load(weights(version, adapter={"r": 4, "target_modules": {"b", "a"}}))
@@ -94,7 +94,7 @@ def test_adapters_are_adapters_and_named_once() -> None:
     play(scene)
 
 
-def test_a_load_holds_replies_up_that_then_go_on_with_the_new_weights() -> None:
+def test_paused_replies_continue_with_the_new_weights() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         await sampler.load(weights(1))
         server.answering.clear()
@@ -104,7 +104,7 @@ def test_a_load_holds_replies_up_that_then_go_on_with_the_new_weights() -> None:
         loading = asyncio.create_task(sampler.load(weights(2)))
         await eventually_async(lambda: "/pause" in server.paths)
         after = [asyncio.create_task(sampler.generate([5], ONE)) for _ in range(5)]
-        # Although no reply has ended.
+        # The load doesn't wait for running replies.
         await loading
         server.answering.set()
         assert {(reply.version, reply.versions) for reply in await asyncio.gather(*before)} == {(1, (1, 2))}
@@ -113,21 +113,21 @@ def test_a_load_holds_replies_up_that_then_go_on_with_the_new_weights() -> None:
     play(scene)
 
 
-def test_a_request_given_up_is_no_longer_sampled() -> None:
+def test_cancelled_request_is_aborted_on_the_server() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         server.answering.clear()
-        asking = asyncio.create_task(sampler.generate([5], ONE))
+        request = asyncio.create_task(sampler.generate([5], ONE))
         await eventually_async(lambda: server.sampling)
-        asking.cancel()
+        request.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asking
-        # This one, and the server's, which waits for questions on a connection that stays open or is on its way out.
+            await request
+        # What remains is this task, and the server's on a connection that stays open or is being closed.
         await eventually_async(lambda: not server.sampling and len(asyncio.all_tasks()) <= 2)
 
     play(scene)
 
 
-def test_of_processes_that_share_a_server_one_pushes_and_the_others_wait() -> None:
+def test_only_one_process_pushes_weights_to_a_shared_server() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         other = engine(server, pushes=False)
         waiting = asyncio.create_task(other.load(weights(1)))
@@ -142,7 +142,7 @@ def test_of_processes_that_share_a_server_one_pushes_and_the_others_wait() -> No
     play(scene)
 
 
-def test_weights_are_only_for_those_who_know_the_secret() -> None:
+def test_fetching_weights_requires_the_secret() -> None:
     async def scene() -> None:
         async with offered(lambda: iter(TENSORS.items()), host="127.0.0.1") as offer:
             with pytest.raises(ConnectionError, match="hung up"):

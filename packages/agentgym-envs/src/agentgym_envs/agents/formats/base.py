@@ -55,7 +55,7 @@ class ReplyWrapper(gymnasium.Wrapper[str, str, str, str], ABC):
         """The reply format and scaffold, as `Agent.parse` takes them."""
         return f"{self.reply_format}{self.scaffold}"
 
-    def turns_told(self, horizon: int | None = None) -> int | None:
+    def turn_limit(self, horizon: int | None = None) -> int | None:
         """Return the number of actions per attempt that an agent with the habit `turns_left` counts down from.
 
         This is the lower one of `horizon` and the environment's own limit, and None for agents without the habit.
@@ -94,9 +94,9 @@ class ReplyWrapper(gymnasium.Wrapper[str, str, str, str], ABC):
     @property
     def instructions(self) -> str:
         """The environment's instructions and the description of the reply format."""
-        return self.told(self.env.get_wrapper_attr("instructions"))
+        return self.full_instructions(self.env.get_wrapper_attr("instructions"))
 
-    def told(self, instructions: str) -> str:
+    def full_instructions(self, instructions: str) -> str:
         """Return the complete text for an agent: the environment's `instructions` and the reply format's."""
         return f"{instructions}\n\n{self.format_instructions}" if self._instructions is None else self._instructions
 

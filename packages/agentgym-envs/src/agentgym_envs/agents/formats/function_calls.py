@@ -72,10 +72,12 @@ class CodeAct(CallingWrapper):
         "what you think\n```python\nfunction(parameter='value')\n```"
     )
 
-    def told(self, instructions: str) -> str:
-        """Return the complete text for an agent, with the signatures of the functions; see `ReplyWrapper.told`."""
+    def full_instructions(self, instructions: str) -> str:
+        """Return the complete text for an agent, with the signatures of the functions."""
         signatures = "\n".join(map(_signature, self.functions))
-        return super().told(f"{instructions}\n\nYour functions, which stand for the actions above:\n{signatures}")
+        return super().full_instructions(
+            f"{instructions}\n\nYour functions, which stand for the actions above:\n{signatures}"
+        )
 
     def find(self, reply: str) -> Call:
         """Return the only Python call."""

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from agentgym_envs.worlds.babyai.actions import Plan, opens
-from agentgym_envs.worlds.babyai.path_finding import Colors, Ways, around
+from agentgym_envs.worlds.babyai.path_finding import Colors, Paths, around
 from agentgym_envs.worlds.babyai.reasons import Words, described, subgoal
 from agentgym_envs.worlds.babyai.simulator import (
     AHEAD,
@@ -59,7 +59,7 @@ class Expert:
         self._words = Words(simulator, view)
         self._names = self._words.names
         self._carrying = simulator.carrying
-        self._ways = Ways(simulator, seen)
+        self._ways = Paths(simulator, seen)
         self._kept: set[Cell] = set()
         """Cells of all paths considered so far: an object put down there would be an obstacle again."""
 

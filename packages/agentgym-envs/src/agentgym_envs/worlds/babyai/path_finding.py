@@ -17,7 +17,7 @@ _STEP, _DOOR, _THING, _LOCKED = 1, 3, 20, 40
 _RING: tuple[Cell, ...] = ((1, 0), (1, 1), (0, 1), (-1, 1), (-1, 0), (-1, -1), (0, -1), (1, -1))
 
 
-class Ways:
+class Paths:
     """The seen part of the grid and the paths from the agent's position."""
 
     def __init__(self, simulator: Simulator, seen: Collection[Cell]) -> None:

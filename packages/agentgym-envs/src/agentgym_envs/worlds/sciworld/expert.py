@@ -43,7 +43,7 @@ def worded(action: str) -> str:
 
 
 def _make(simulator: Simulator, setup: Setup) -> list[str]:
-    with closing(simulator.beside()) as sibling:
+    with closing(simulator.create_sibling()) as sibling:
         path = sibling.gold_path(setup)
         for attempt in (shortened(path), path):
             understood = _played(sibling, setup, attempt)

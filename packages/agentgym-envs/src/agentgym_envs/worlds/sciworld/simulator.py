@@ -96,7 +96,7 @@ class Simulator:
         """
         return cls(jvm_pool.enter(JvmSpec(find_jar(), patience, shared), jvms))
 
-    def beside(self) -> Simulator:
+    def create_sibling(self) -> Simulator:
         """Create another game in the same JVM, or in a JVM of its own if this game's JVM isn't shared."""
         return Simulator(jvm_pool.join(self._jvm) if self.shared else jvm_pool.enter(self._jvm.spec, 1))
 

@@ -1,4 +1,4 @@
-"""The corpus: how much of it there is, how it reads, and that it is the same to the byte everywhere."""
+"""Tests of the almanac's corpus: its size, its text quality, and its checksum."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from agentgym_envs.retrieval import Passage
 from agentgym_envs.worlds.searchqa.almanac import passages
 
-# Another sum is another corpus: say so in the changelog.
+# A different checksum means a different corpus; mention it in the changelog.
 SHA256 = "efa8f003e03874f8a41b36d3ea277f2872b331a978f743e4c74267e9cecd8400"
 
 
@@ -28,11 +28,11 @@ def kind(passage: Passage) -> str:
     return f"{first}/{rest[1]}" if first == "country" and len(rest) == 2 else first
 
 
-def test_the_corpus_is_the_same_to_the_byte() -> None:
+def test_corpus_matches_its_checksum() -> None:
     assert digest([p.id, p.title, p.text] for p in passages()) == SHA256
 
 
-def test_there_are_at_least_40_000_passages_of_many_kinds() -> None:
+def test_corpus_has_40_000_passages_of_many_kinds() -> None:
     kinds = Counter(map(kind, passages()))
     assert sum(kinds.values()) >= 40_000
     assert kinds["city"] > 30_000
@@ -43,12 +43,12 @@ def test_there_are_at_least_40_000_passages_of_many_kinds() -> None:
     assert set(kinds) >= {"country", "country/borders", "country/places", "currency", "element", "script", "zone"}
 
 
-def test_ids_and_titles_are_of_one_passage_each() -> None:
+def test_ids_and_titles_are_unique() -> None:
     assert len({p.id for p in passages()}) == len(passages())
     assert len({p.title for p in passages()}) == len(passages())
 
 
-def test_passages_are_as_long_as_those_of_an_encyclopedia_cut_into_pieces() -> None:
+def test_passages_have_the_length_of_encyclopedia_chunks() -> None:
     words = [len(p.text.split()) for p in passages()]
     assert min(words) >= 15
     assert max(words) <= 120
@@ -58,11 +58,11 @@ def test_passages_are_as_long_as_those_of_an_encyclopedia_cut_into_pieces() -> N
 
 
 @pytest.mark.long
-def test_sentences_are_clean() -> None:
+def test_sentences_are_well_formed() -> None:
     for passage in passages():
-        both = f"{passage.title}. {passage.text}"
+        text = f"{passage.title}. {passage.text}"
         assert not re.search(r"\b(the the|a a|an an|a [aeio]|None(?! of))\b", passage.text), passage
-        assert not re.search(r"  |[{}\[\]†]|\.\.|,,| ,| \.(?![a-z]{2})", both), passage
+        assert not re.search(r"  |[{}\[\]†]|\.\.|,,| ,| \.(?![a-z]{2})", text), passage
         assert passage.text.endswith("."), passage
         assert passage.text[0] == passage.text[0].upper(), passage
         assert not re.search(
@@ -74,13 +74,13 @@ def test_sentences_are_clean() -> None:
 
 
 @pytest.mark.long
-def test_the_same_fact_is_told_in_several_wordings_and_orders() -> None:
+def test_facts_vary_in_wording_and_order() -> None:
     shapes = defaultdict[str, Counter[str]](Counter)
     for passage in passages():
         names = re.escape(passage.title.split(",")[0].split(" (")[0])
         shapes[kind(passage)][re.sub(rf"{names}|[\d,.]*\d", "#", passage.text)[:40]] += 1
     for name in ("city", "county", "subdivision", "element", "language", "country"):
-        (_, most), *_ = shapes[name].most_common(1)
-        assert most < 0.6 * sum(shapes[name].values()), name
+        (_, count), *_ = shapes[name].most_common(1)
+        assert count < 0.6 * sum(shapes[name].values()), name
     cities = [re.findall(r"(?:^|\. )(\w+ \w+)", p.text) for p in passages() if kind(p) == "city"]
     assert len({tuple(starts[1:]) for starts in cities}) > 1000

@@ -1,4 +1,4 @@
-"""The questions: how many of which kind, that one part has nothing to do with the other, and that they are fair."""
+"""Tests of the almanac's questions: their numbers, disjoint splits, answerability, and that guessing fails."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ def row(q: Question) -> list[Any]:
     return [q.id, q.split, q.category, q.hops, q.text, q.answers, q.queries, q.support]
 
 
-def both() -> list[Question]:
+def all_questions() -> list[Question]:
     return [*questions("train"), *questions("test")]
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_the_questions_are_the_same_to_the_byte(split: Any) -> None:
+def test_questions_match_their_checksum(split: Any) -> None:
     sha = hashlib.sha256()
     for question in questions(split):
         sha.update(json.dumps(row(question), ensure_ascii=True).encode() + b"\n")
     assert sha.hexdigest() == SHA256[split]
 
 
-def test_there_are_20_000_to_train_and_2_000_to_test_of_every_hop_count() -> None:
-    for split, least in (("train", 20_000), ("test", 2_000)):
+def test_splits_have_enough_questions_of_every_hop_count() -> None:
+    for split, minimum in (("train", 20_000), ("test", 2_000)):
         categories = Counter(q.category for q in questions(split))
-        assert sum(categories.values()) >= least
+        assert sum(categories.values()) >= minimum
         assert {c.split()[0] for c in categories} == set(PLAIN)
         assert set(categories) - set(PLAIN) == {f"{n}-hop count" for n in (1, 2, 3)} | {
             f"{n}-hop comparison" for n in (2, 3)
@@ -48,16 +48,16 @@ def test_there_are_20_000_to_train_and_2_000_to_test_of_every_hop_count() -> Non
         assert all(categories[hops] >= 0.2 * sum(categories.values()) for hops in PLAIN)
 
 
-def test_no_passage_supports_both_a_training_and_a_test_question() -> None:
+def test_train_and_test_questions_share_no_passages() -> None:
     used = [{passage for q in questions(split) for passage in q.support} for split in ("train", "test")]
     assert not used[0] & used[1]
-    entities = [{"/".join(p.split("/")[:2]) if p.startswith("country") else p for p in part} for part in used]
+    entities = [{"/".join(p.split("/")[:2]) if p.startswith("country") else p for p in support} for support in used]
     assert not entities[0] & entities[1]
 
 
-def test_ids_are_readable_and_unique_and_say_split_and_hops() -> None:
-    assert len({q.id for q in both()}) == len(both())
-    for q in both():
+def test_ids_are_unique_and_contain_split_and_hops() -> None:
+    assert len({q.id for q in all_questions()}) == len(all_questions())
+    for q in all_questions():
         match = re.fullmatch(r"almanac/(train|test)/([123])hop-[a-z0-9-]+/\d{4}", q.id)
         assert match, q.id
         assert match[1] == q.split
@@ -65,24 +65,24 @@ def test_ids_are_readable_and_unique_and_say_split_and_hops() -> None:
         assert q.category.startswith(f"{q.hops}-hop")
 
 
-def test_each_hop_has_a_query_and_a_passage_of_its_own() -> None:
-    for q in both():
+def test_each_hop_has_its_own_query_and_passage() -> None:
+    for q in all_questions():
         assert q.hops == len(q.queries) == len(q.support) == len(set(q.support)), q
         assert all(passage in TEXTS for passage in q.support), q
         assert all(re.search(r"\w", query) and "{" not in query for query in q.queries), q
 
 
 @pytest.mark.long
-def test_the_last_passage_states_the_answer_and_each_leads_to_the_next() -> None:
-    for q in both():
+def test_passages_form_a_chain_that_ends_with_the_answer() -> None:
+    for q in all_questions():
         if q.category.endswith("comparison"):
             assert any(exact_match(name, q.answers) for name in map(_plain_title, q.support)), q
             continue
         last = TEXTS[q.support[-1]]
-        said = f" {normalise(last.text)} {normalise(last.title)} "
-        assert any(f" {normalise(a)} " in said for a in q.answers), (q, last.text)
-        for here, following in zip(q.support, q.support[1:], strict=False):
-            assert normalise(_plain_title(following)) in normalise(f"{TEXTS[here].title} {TEXTS[here].text}"), q
+        text = f" {normalise(last.text)} {normalise(last.title)} "
+        assert any(f" {normalise(a)} " in text for a in q.answers), (q, last.text)
+        for current, following in zip(q.support, q.support[1:], strict=False):
+            assert normalise(_plain_title(following)) in normalise(f"{TEXTS[current].title} {TEXTS[current].text}"), q
 
 
 def _plain_title(passage_id: str) -> str:
@@ -93,23 +93,27 @@ def _plain_title(passage_id: str) -> str:
     return title.split(", ")[0] if passage_id.startswith("county/") else title.removesuffix(" language")
 
 
-def test_no_question_gives_its_answer_away() -> None:
-    for q in both():
+def test_questions_do_not_contain_their_answers() -> None:
+    for q in all_questions():
         if not q.category.endswith("comparison"):
             assert all(map(normalise, q.answers)), q
-            asked = f" {normalise(q.text)} "
-            assert not any(f" {normalise(a)} " in asked for a in q.answers), q
+            text = f" {normalise(q.text)} "
+            assert not any(f" {normalise(a)} " in text for a in q.answers), q
 
 
-def test_an_answer_given_to_all_questions_is_hardly_ever_right() -> None:
+def test_constant_answers_are_rarely_correct() -> None:
     for split in SPLITS:
         for category in {q.category for q in questions(split)}:
-            some = [q for q in questions(split) if q.category == category]
-            often = Counter(answer for q in some for answer in {normalise(a) for a in q.answers})
-            assert often.most_common(1)[0][1] <= max(0.03 * len(some), 2), (split, category, often.most_common(3))
+            of_category = [q for q in questions(split) if q.category == category]
+            counts = Counter(answer for q in of_category for answer in {normalise(a) for a in q.answers})
+            assert counts.most_common(1)[0][1] <= max(0.03 * len(of_category), 2), (
+                split,
+                category,
+                counts.most_common(3),
+            )
 
 
-def test_comparisons_are_few_and_name_the_answer_once() -> None:
+def test_comparisons_are_few_and_have_one_answer() -> None:
     for split in SPLITS:
         compared = [q for q in questions(split) if q.category.endswith("comparison")]
         assert 0.03 * len(questions(split)) < len(compared) < 0.1 * len(questions(split))
@@ -117,9 +121,9 @@ def test_comparisons_are_few_and_name_the_answer_once() -> None:
             assert sum(exact_match(_plain_title(s), q.answers) for s in q.support) == 1, q
 
 
-def test_texts_are_questions_and_none_is_asked_twice() -> None:
-    assert len({q.text for q in both()}) == len(both())
-    for q in both():
+def test_texts_are_unique_well_formed_questions() -> None:
+    assert len({q.text for q in all_questions()}) == len(all_questions())
+    for q in all_questions():
         assert q.text.endswith("?"), q
         assert q.text[0].isupper(), q
         assert not re.search(r"\b(the the|of of|in in|None)\b|  |[{}]", q.text), q
@@ -127,26 +131,26 @@ def test_texts_are_questions_and_none_is_asked_twice() -> None:
 
 
 def test_answers_are_distinct_aliases() -> None:
-    for q in both():
+    for q in all_questions():
         assert q.answers
         assert len(set(q.answers)) == len(q.answers), q
         assert all(answer.strip() == answer and answer for answer in q.answers), q
 
 
-def test_numbers_count_with_and_without_separators() -> None:
-    grouped = [q for q in both() if re.fullmatch(r"\d{1,3}(,\d{3})+", q.answers[0])]
+def test_numbers_match_with_and_without_separators() -> None:
+    grouped = [q for q in all_questions() if re.fullmatch(r"\d{1,3}(,\d{3})+", q.answers[0])]
     assert len(grouped) > 1000
     for q in grouped:
         assert exact_match(q.answers[0].replace(",", ""), q.answers)
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_the_first_questions_are_a_fair_sample(split: Any) -> None:
-    every, some = Counter(q.category for q in questions(split)), Counter(q.category for q in questions(split)[:500])
-    for category, number in every.items():
-        assert abs(some[category] / 500 - number / len(questions(split))) < 0.06
+def test_first_questions_are_a_representative_sample(split: Any) -> None:
+    total, first = Counter(q.category for q in questions(split)), Counter(q.category for q in questions(split)[:500])
+    for category, number in total.items():
+        assert abs(first[category] / 500 - number / len(questions(split))) < 0.06
 
 
-def test_another_split_is_refused() -> None:
+def test_unknown_split_is_rejected() -> None:
     with pytest.raises(ValueError, match="has no split 'dev'; it has train and test"):
         questions("dev")  # pyright: ignore[reportArgumentType]

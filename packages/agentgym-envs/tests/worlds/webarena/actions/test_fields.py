@@ -1,11 +1,11 @@
-"""What fields and lists hold after they were typed into or chosen from, and what the agent hears when they can't be."""
+"""Tests of the actions `type` and `select_option`, and of their error messages."""
 
 from __future__ import annotations
 
 import pytest
 from page_agent import LOG, PageAgent
 
-# Type.
+# The action `type`.
 
 FIELDS = {
     "text": "<input aria-label=It value=old>",
@@ -16,22 +16,22 @@ FIELDS = {
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_type_replaces_what_stood_there(agent: PageAgent, field: str) -> None:
+def test_type_replaces_the_previous_value(agent: PageAgent, field: str) -> None:
     agent.open(FIELDS[field])
     role = "searchbox" if field == "search" else "textbox"
     assert agent.do("type [#] [new [words]] [0]", role) is None
-    assert agent.one(role).property("value") == "new [words]"
+    assert agent.find_one(role).property("value") == "new [words]"
     assert agent.do("type [#] [] [0]", role) is None
-    assert agent.one(role).property("value") is None
+    assert agent.find_one(role).property("value") is None
 
 
-def test_type_fires_the_events_of_real_keys(agent: PageAgent) -> None:
+def test_type_fires_keyboard_and_input_events(agent: PageAgent) -> None:
     agent.open(LOG + "<input aria-label=It onkeydown=say(event.key) oninput=say(this.value) onchange=say('change')>")
     assert agent.do("type [#] [ab]", "textbox") is None
     assert agent.log == ["a", "a", "b", "ab", "Enter", "change"]
 
 
-def test_enter_sends_a_form_unless_it_is_not_wanted(agent: PageAgent) -> None:
+def test_type_submits_the_form_unless_enter_is_disabled(agent: PageAgent) -> None:
     agent.server.pages["/find"] = "<title>Found</title>"
     agent.open("<form action=/find><input name=q aria-label=It></form>")
     assert agent.do("type [#] [a b] [0]", "textbox") is None
@@ -40,7 +40,7 @@ def test_enter_sends_a_form_unless_it_is_not_wanted(agent: PageAgent) -> None:
     assert agent.session.tab.url == "http://shop.example/find?q=a+b"
 
 
-def test_long_text_and_lines(agent: PageAgent) -> None:
+def test_type_enters_long_and_multiline_text(agent: PageAgent) -> None:
     agent.open("<textarea aria-label=Area></textarea><input aria-label=Line>")
     long = "word " * 200
     assert agent.do(f"type [#] [one\ntwo\n{long}] [0]", "textbox", "Area") is None
@@ -49,14 +49,14 @@ def test_long_text_and_lines(agent: PageAgent) -> None:
     assert agent.js("document.querySelector('input').value") == "one two"
 
 
-def test_text_that_can_be_edited_in_place(agent: PageAgent) -> None:
+def test_type_replaces_contenteditable_text(agent: PageAgent) -> None:
     agent.open("<div contenteditable aria-label=Edit>old <b>bold</b> text</div>")
     assert agent.do("type [#] [new] [0]", None, "Edit") is None
     assert agent.js("document.querySelector('div').innerText").strip() == "new"
 
 
 @pytest.mark.parametrize(
-    ("kind", "role", "written", "value"),
+    ("kind", "role", "text", "value"),
     [
         ("number", "spinbutton", "12", "12"),
         ("date", "Date", "2024-03-17", "2024-03-17"),
@@ -66,15 +66,17 @@ def test_text_that_can_be_edited_in_place(agent: PageAgent) -> None:
         ("color", "ColorWell", "#ff0000", "#ff0000"),
     ],
 )
-def test_fields_with_a_form_of_their_own(agent: PageAgent, kind: str, role: str, written: str, value: str) -> None:
+def test_type_into_number_date_time_range_and_color_fields(
+    agent: PageAgent, kind: str, role: str, text: str, value: str
+) -> None:
     agent.open(f"{LOG}<input type={kind} aria-label=It oninput=say('input') onchange=say('change')>")
-    assert agent.do(f"type [#] [{written}] [0]", role) is None
+    assert agent.do(f"type [#] [{text}] [0]", role) is None
     agent.js("document.activeElement.blur()")
     assert agent.js("document.querySelector('input').value") == value
     assert {"input", "change"} <= set(agent.log)
 
 
-def test_what_takes_no_text_says_so(agent: PageAgent) -> None:
+def test_type_into_unsuitable_elements_is_refused(agent: PageAgent) -> None:
     agent.open(
         "<a href=/x>Link</a><input readonly aria-label=Fixed value=v><input disabled aria-label=Off><p>Words</p>"
         "<input type=date aria-label=Day value=2024-01-01>"
@@ -84,10 +86,10 @@ def test_what_takes_no_text_says_so(agent: PageAgent) -> None:
     assert "is disabled" in str(agent.do("type [#] [x]", "textbox", "Off"))
     assert "takes no text" in str(agent.do("type [#] [x]", "StaticText", "Words"))
     assert "a date written like 2024-03-17, not 'soon'" in str(agent.do("type [#] [soon]", "Date"))
-    assert agent.one("Date").property("value") == "2024-01-01"
+    assert agent.find_one("Date").property("value") == "2024-01-01"
 
 
-def test_a_field_behind_a_click_is_typed_into(agent: PageAgent) -> None:
+def test_type_into_a_field_that_a_click_focuses(agent: PageAgent) -> None:
     agent.open("<div role=combobox tabindex=0 onclick=\"document.querySelector('input').focus()\">Pick</div><input>")
     assert agent.do("type [#] [abc] [0]", "combobox") is None
     assert agent.js("document.querySelector('input').value") == "abc"
@@ -107,12 +109,12 @@ def test_select_option_by_label_or_value(agent: PageAgent, option: str) -> None:
     agent.open(LIST)
     assert agent.do(f"select_option [#] [{option}]", "combobox") is None
     assert agent.log == ["input", "l"]
-    assert agent.one("option", "Large one").property("selected") is True
+    assert agent.find_one("option", "Large one").property("selected") is True
 
 
-def test_an_option_is_chosen_by_a_click_or_by_typing(agent: PageAgent) -> None:
+def test_options_can_be_chosen_by_click_or_type(agent: PageAgent) -> None:
     agent.open(LIST)
-    assert agent.one("option", "Medium").visible
+    assert agent.find_one("option", "Medium").visible
     assert agent.do("click [#]", "combobox") is None
     assert agent.do("click [#]", "option", "Medium") is None
     assert agent.do("type [#] [Large one] [0]", "combobox") is None
@@ -120,27 +122,27 @@ def test_an_option_is_chosen_by_a_click_or_by_typing(agent: PageAgent) -> None:
     assert agent.log == ["input", "m", "input", "l", "input", "s"]
 
 
-def test_options_that_are_not_to_be_had(agent: PageAgent) -> None:
+def test_missing_and_disabled_options_are_refused(agent: PageAgent) -> None:
     agent.open(LIST + "<button>B</button>")
-    said = agent.do("select_option [#] [Tiny]", "combobox")
-    assert said == "[2] combobox 'Size' has no option 'Tiny'; it has 'Small', 'Medium', 'Large one', 'Huge'."
+    message = agent.do("select_option [#] [Tiny]", "combobox")
+    assert message == "[2] combobox 'Size' has no option 'Tiny'; it has 'Small', 'Medium', 'Large one', 'Huge'."
     assert "disabled" in str(agent.do("select_option [#] [Huge]", "combobox"))
     assert "disabled" in str(agent.do("click [#]", "option", "Huge"))
     assert "is no drop-down list" in str(agent.do("select_option [#] [x]", "button"))
     assert agent.log == []
 
 
-def test_a_list_that_takes_several(agent: PageAgent) -> None:
+def test_multiple_select_toggles_options(agent: PageAgent) -> None:
     agent.open("<select multiple aria-label=Many><option>a<option>b<option>c</select>")
-    chosen = "[...document.querySelectorAll('option')].filter(o => o.selected).map(o => o.value)"
+    selected = "[...document.querySelectorAll('option')].filter(o => o.selected).map(o => o.value)"
     agent.do("click [#]", "option", "a")
     agent.do("select_option [#] [c]", "listbox")
-    assert agent.js(chosen) == ["a", "c"]
+    assert agent.js(selected) == ["a", "c"]
     agent.do("click [#]", "option", "a")
-    assert agent.js(chosen) == ["c"]
+    assert agent.js(selected) == ["c"]
 
 
-def test_a_page_whose_script_gets_in_the_way_is_the_pages_fault(agent: PageAgent) -> None:
+def test_page_that_breaks_scripting_is_reported(agent: PageAgent) -> None:
     agent.open(LIST + "<script>HTMLElement.prototype.focus = () => { throw 1 }; Array.prototype.some = null</script>")
     assert "gets in the way" in str(agent.do("select_option [#] [Medium]", "combobox"))
     assert "gets in the way" in str(agent.do("scroll [down]"))

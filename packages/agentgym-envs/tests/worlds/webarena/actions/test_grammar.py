@@ -1,4 +1,4 @@
-"""WebArena's action grammar: what is read, what is put right, and what the agent is told otherwise."""
+"""Tests of WebArena's action grammar: parsing, corrections, and messages about invalid actions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ pytestmark = pytest.mark.quick
         ("stop", Stop("")),
     ],
 )
-def test_each_action_is_read(text: str, action: Action) -> None:
+def test_canonical_actions_are_parsed(text: str, action: Action) -> None:
     assert parse(text) == action
 
 
@@ -77,7 +77,7 @@ def test_each_action_is_read(text: str, action: Action) -> None:
         ("goto [about:blank]", Goto("about:blank")),
     ],
 )
-def test_what_is_meant_beyond_doubt_is_read_too(text: str, action: Action) -> None:
+def test_unambiguous_variants_are_parsed(text: str, action: Action) -> None:
     assert parse(text) == action
 
 
@@ -97,12 +97,12 @@ def test_what_is_meant_beyond_doubt_is_read_too(text: str, action: Action) -> No
         ("stop [N/A]", Stop("N/A")),
     ],
 )
-def test_brackets_and_lines_inside(text: str, action: Action) -> None:
+def test_brackets_and_newlines_in_arguments_are_kept(text: str, action: Action) -> None:
     assert parse(text) == action
 
 
 @pytest.mark.parametrize(
-    ("written", "keys"),
+    ("spelling", "keys"),
     [
         ("Ctrl+v", "Control+v"),
         ("ctrl + Shift + ArrowDown", "Control+Shift+ArrowDown"),
@@ -123,8 +123,8 @@ def test_brackets_and_lines_inside(text: str, action: Action) -> None:
         ("]", "]"),
     ],
 )
-def test_keys_by_their_many_names(written: str, keys: str) -> None:
-    assert parse(f"press [{written}]") == Press(keys)
+def test_key_names_are_normalized(spelling: str, keys: str) -> None:
+    assert parse(f"press [{spelling}]") == Press(keys)
 
 
 @pytest.mark.parametrize(
@@ -152,33 +152,33 @@ def test_keys_by_their_many_names(written: str, keys: str) -> None:
         ("```click [3]``` or ```click [4]```", ["has something left over"]),
     ],
 )
-def test_what_is_not_understood_gets_the_nearest_line_of_the_grammar(text: str, hints: list[str]) -> None:
-    said = parse(text)
-    assert isinstance(said, str)
-    assert [hint for hint in hints if hint not in said] == []
+def test_invalid_actions_get_a_helpful_message(text: str, hints: list[str]) -> None:
+    message = parse(text)
+    assert isinstance(message, str)
+    assert [hint for hint in hints if hint not in message] == []
 
 
-def test_every_line_of_the_grammar_is_an_action_or_asks_for_its_blanks() -> None:
+def test_bare_verbs_parse_or_report_missing_arguments() -> None:
     verbs = [line.split()[0] for line in GRAMMAR.splitlines()]
     assert len(verbs) == 13
     for verb in verbs:
-        said = parse(verb)
-        assert not isinstance(said, str) or f"write {verb} [" in said
+        parsed = parse(verb)
+        assert not isinstance(parsed, str) or f"write {verb} [" in parsed
 
 
 @given(st.text(max_size=200))
-def test_any_text_is_an_action_or_a_hint_on_one_line(text: str) -> None:
-    said = parse(text)
-    assert isinstance(said, Action) or (said.isprintable() and said)
+def test_any_text_gives_an_action_or_a_one_line_message(text: str) -> None:
+    parsed = parse(text)
+    assert isinstance(parsed, Action) or (parsed.isprintable() and parsed)
 
 
 @given(
     st.sampled_from([line.split()[0] for line in GRAMMAR.splitlines()]),
     st.text(alphabet="[]()|`=+-_0123456789 \n\tabcABC²③\ud800'\"\\", max_size=40),
 )
-def test_a_verb_with_anything_behind_it_is_an_action_or_a_hint(verb: str, rest: str) -> None:
-    said = parse(f"{verb} {rest}")
-    assert isinstance(said, Action) or (said.isprintable() and said)
+def test_verb_with_any_arguments_gives_an_action_or_a_message(verb: str, rest: str) -> None:
+    parsed = parse(f"{verb} {rest}")
+    assert isinstance(parsed, Action) or (parsed.isprintable() and parsed)
 
 
 @given(st.integers(0, 10**6), st.text(), st.booleans())

@@ -1,4 +1,4 @@
-"""Actions on pages: what a click reaches, what a field holds afterwards, and what the agent hears when it can't be."""
+"""Tests of actions on pages: clicks, keys, scrolling, tabs and the clipboard, and their error messages."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ def test_click_presses_a_button_and_follows_a_link(agent: PageAgent) -> None:
     assert agent.session.tab.title == "Next page"
 
 
-def test_a_click_on_text_reaches_what_it_stands_in(agent: PageAgent) -> None:
+def test_click_on_text_reaches_its_container(agent: PageAgent) -> None:
     agent.open(LOG + "<div onclick=say('div')><span>words in a box</span></div>")
     assert agent.do("click [#]", "StaticText", "words in a box") is None
     assert agent.log == ["div"]
 
 
-def test_what_is_out_of_sight_is_scrolled_into_view(agent: PageAgent) -> None:
+def test_click_scrolls_the_element_into_view(agent: PageAgent) -> None:
     agent.open(
         LOG
         + "<div style='height:3000px'></div><div style='height:80px;overflow:auto'><p style='height:900px'></p>"
         + "<button onclick=say('deep')>Deep</button></div>"
     )
-    assert agent.one("button").place == "below"
+    assert agent.find_one("button").place == "below"
     assert agent.do("click [#]", "button") is None
     assert agent.log == ["deep"]
-    assert agent.one("button").visible
+    assert agent.find_one("button").visible
 
 
-def test_a_page_that_moved_since_it_was_read_is_clicked_where_the_element_is_now(agent: PageAgent) -> None:
+def test_click_uses_the_elements_current_position(agent: PageAgent) -> None:
     agent.open(LOG + "<p id=p></p><button onclick=say('it')>It</button><button onclick=say('other')>Other</button>")
     for move in ("document.getElementById('p').style.height = '200px'", "document.body.style.height = '5000px'"):
         agent.js(move)
@@ -52,7 +52,7 @@ def test_a_page_that_moved_since_it_was_read_is_clicked_where_the_element_is_now
     assert agent.log == ["it", "it"]
 
 
-def test_a_link_that_wraps_is_clicked_on_one_of_its_lines(agent: PageAgent) -> None:
+def test_click_on_a_wrapped_link_hits_one_of_its_lines(agent: PageAgent) -> None:
     agent.open(
         LOG
         + "<p style='width:200px;font:20px monospace'>aaaa bbbb cccc <a href='#' onclick=say('link')>dd eeee</a></p>"
@@ -61,24 +61,24 @@ def test_a_link_that_wraps_is_clicked_on_one_of_its_lines(agent: PageAgent) -> N
     assert agent.log == ["link"]
 
 
-def test_frames_within_frames_are_clicked_where_they_are(agent: PageAgent) -> None:
+def test_click_works_in_nested_frames(agent: PageAgent) -> None:
     agent.server.pages["/inner"] = "<div style='height:400px'></div><button onclick=top.say('inner')>Inner</button>"
     agent.server.pages["/outer"] = "<p>outer</p><iframe src=/inner width=200 height=100></iframe>"
     agent.open(LOG + "<p style='height:50px'></p><iframe src=/outer style='border:9px solid;padding:11px'></iframe>")
-    assert not agent.one("button", "Inner").visible
+    assert not agent.find_one("button", "Inner").visible
     assert agent.do("click [#]", "button", "Inner") is None
-    assert agent.one("button", "Inner").visible
+    assert agent.find_one("button", "Inner").visible
     assert agent.do("click [#]", "button", "Inner") is None
     assert agent.log == ["inner", "inner"]
 
 
-def test_what_is_covered_is_not_clicked_and_the_agent_hears_by_what(agent: PageAgent) -> None:
+def test_click_on_a_covered_element_names_the_cover(agent: PageAgent) -> None:
     agent.open(
         LOG + "<button onclick=say('below')>Below</button>"
         "<div role=dialog aria-label=Cookies style='position:fixed;inset:0;background:white'><button>Yes</button></div>"
     )
-    said = agent.do("click [#]", "button", "Below")
-    assert said == "[2] button 'Below' can't be reached: [3] dialog 'Cookies' is in front of it."
+    message = agent.do("click [#]", "button", "Below")
+    assert message == "[2] button 'Below' can't be reached: [3] dialog 'Cookies' is in front of it."
     assert agent.log == []
 
 
@@ -91,22 +91,22 @@ def test_what_is_covered_is_not_clicked_and_the_agent_hears_by_what(agent: PageA
         "<label>Drawn <input type=checkbox></label>",
     ],
 )
-def test_a_checkbox_behind_a_drawing_of_it_is_ticked(agent: PageAgent, html: str) -> None:
+def test_click_checks_a_checkbox_with_a_custom_drawing(agent: PageAgent, html: str) -> None:
     agent.open(html)
     assert agent.do("click [#]", "checkbox") is None
-    assert agent.one("checkbox").property("checked") is True
+    assert agent.find_one("checkbox").property("checked") is True
 
 
-def test_hover_opens_what_opens_under_the_mouse(agent: PageAgent) -> None:
+def test_hover_opens_a_menu(agent: PageAgent) -> None:
     agent.open(
         "<style>ul { display: none } div:hover ul { display: block }</style><div>Menu<ul><li>Item</li></ul></div>"
     )
     assert agent.page.find("StaticText", "Item") == []
     assert agent.do("hover [#]", "StaticText", "Menu") is None
-    assert agent.one("StaticText", "Item").visible
+    assert agent.find_one("StaticText", "Item").visible
 
 
-def test_what_cannot_be_clicked_is_said(agent: PageAgent) -> None:
+def test_click_on_unclickable_elements_is_refused(agent: PageAgent) -> None:
     agent.open("<title>T</title><button disabled>Off</button><input type=file aria-label=File><button>Gone</button>")
     count = len(agent.page.nodes)
     assert agent.do("click [99]") == f"There is no element [99]; the ids of this page go from 1 to {count}."
@@ -117,18 +117,19 @@ def test_what_cannot_be_clicked_is_said(agent: PageAgent) -> None:
     assert "is not displayed now" in str(agent.do("click [4]"))
 
 
-def test_an_element_that_went_away_is_said(agent: PageAgent) -> None:
+def test_click_on_a_removed_element_is_refused(agent: PageAgent) -> None:
     agent.open("<button>Gone</button>")
     agent.js("document.querySelector('button').replaceWith('x')")
     assert "no longer there" in str(agent.do("click [2]"))
     agent.open("<button>Here</button>", "/one")
     page = agent.page
     agent.open("<button>Elsewhere</button>", "/two")
-    said = agent.run(perform(agent.session, page, grammar.Click(2)))
-    assert "no longer there" in said or "not displayed" in said  # as Chromium keeps the page for going back, or not
+    message = agent.run(perform(agent.session, page, grammar.Click(2)))
+    # Which of them depends on whether Chromium keeps the page for going back.
+    assert "no longer there" in message or "not displayed" in message
 
 
-def test_a_click_that_closes_the_tab_has_done_what_it_does(agent: PageAgent) -> None:
+def test_click_may_close_the_tab(agent: PageAgent) -> None:
     agent.server.pages["/popup"] = "<button onmousedown=window.close()>Close me</button>"
     agent.open("<a href=/popup target=_blank>Open</a>")
     assert agent.do("click [#]", "link") is None
@@ -140,17 +141,17 @@ def test_a_click_that_closes_the_tab_has_done_what_it_does(agent: PageAgent) -> 
 # Keys, scrolling, tabs.
 
 
-def test_press_sends_keys_to_where_the_cursor_is(agent: PageAgent) -> None:
+def test_press_sends_keys_to_the_focused_element(agent: PageAgent) -> None:
     agent.open("<input aria-label=It value=abc>")
     agent.do("click [#]", "textbox")
     for keys in ("Ctrl+a", "Delete", "x", "Shift+y", "+", "Ctrl+a", "Ctrl+c", "End", "Ctrl+v"):
         assert agent.do(f"press [{keys}]") is None
-    assert agent.one("textbox").property("value") == "xY+xY+"
+    assert agent.find_one("textbox").property("value") == "xY+xY+"
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("modifier", ["", "Ctrl+Alt+", "Shift+"])
-def test_every_key_there_is_can_be_pressed(agent: PageAgent, modifier: str) -> None:
+def test_every_known_key_can_be_pressed(agent: PageAgent, modifier: str) -> None:
     agent.open("<input>")
     named = [name.strip() for name in KNOWN.split(", single")[0].split(",")]
     assert len(named) == 28
@@ -160,24 +161,24 @@ def test_every_key_there_is_can_be_pressed(agent: PageAgent, modifier: str) -> N
         assert agent.run(perform(agent.session, agent.page, action)) is None
 
 
-def test_text_from_a_style_sheet_is_clicked(agent: PageAgent) -> None:
+def test_click_reaches_text_from_a_style_sheet(agent: PageAgent) -> None:
     agent.open(LOG + "<style>p::before { content: 'made up' }</style><p onclick=say('p')> text</p>")
     assert agent.do("click [#]", "StaticText", "made up") is None
     assert agent.log == ["p"]
 
 
-def test_scroll_moves_by_a_screenful_and_says_where_it_ends(agent: PageAgent) -> None:
+def test_scroll_moves_by_a_screenful_and_reports_the_end(agent: PageAgent) -> None:
     agent.open("<style>html { scroll-behavior: smooth }</style><p style='height:1500px'>top</p><p>bottom</p>")
     assert agent.do("scroll [down]") is None
     assert agent.js("scrollY") == 720
-    assert agent.one("StaticText", "top").place == "above"
+    assert agent.find_one("StaticText", "top").place == "above"
     assert agent.do("scroll [down]") is None
     assert agent.do("scroll [down]") == "The page can't be scrolled further down."
-    assert agent.one("StaticText", "bottom").visible
+    assert agent.find_one("StaticText", "bottom").visible
     assert agent.do("scroll [up]") is None
 
 
-def test_scroll_moves_the_part_that_scrolls(agent: PageAgent) -> None:
+def test_scroll_moves_the_largest_scrollable_element(agent: PageAgent) -> None:
     agent.open(
         "<div style='height:50px;overflow:auto'><p style='height:99px'>small</p></div>"
         "<div style='height:300px;overflow:auto' id=big><p style='height:900px'>large</p></div>"
@@ -186,7 +187,7 @@ def test_scroll_moves_the_part_that_scrolls(agent: PageAgent) -> None:
     assert agent.js("document.getElementById('big').scrollTop") == 300
 
 
-def test_moves_between_pages_and_tabs(agent: PageAgent) -> None:
+def test_navigation_between_pages_and_tabs(agent: PageAgent) -> None:
     agent.open("<title>One</title>", "/one")
     agent.server.pages["/two"] = "<title>Two</title>"
     assert agent.do("goto [http://shop.example/two]") is None
@@ -203,7 +204,7 @@ def test_moves_between_pages_and_tabs(agent: PageAgent) -> None:
     assert agent.do("goto [http://elsewhere.example/]") is not None
 
 
-def test_stop_is_not_for_the_browser(agent: PageAgent) -> None:
+def test_stop_is_rejected_by_perform(agent: PageAgent) -> None:
     agent.open("<p>x</p>")
     with pytest.raises(ValueError, match="is not an action on a page"):
         agent.run(perform(agent.session, agent.page, grammar.Stop("x")))
@@ -212,7 +213,7 @@ def test_stop_is_not_for_the_browser(agent: PageAgent) -> None:
 # The clipboard.
 
 
-def test_what_is_copied_can_be_pasted(agent: PageAgent) -> None:
+def test_copied_text_can_be_pasted(agent: PageAgent) -> None:
     agent.open("<label>From <input value='some words'></label> <label>To <textarea></textarea></label>")
     assert agent.do("click [#]", "textbox", "From") is None
     assert agent.do("press [Ctrl+a]") is None
@@ -220,21 +221,21 @@ def test_what_is_copied_can_be_pasted(agent: PageAgent) -> None:
     assert agent.do("click [#]", "textbox", "To") is None
     for keys in ("Ctrl+v", "Ctrl+Shift+V", "Shift+Insert"):
         assert agent.do(f"press [{keys}]") is None
-    assert agent.one("textbox", "To").property("value") == 3 * "some words"
+    assert agent.find_one("textbox", "To").property("value") == 3 * "some words"
 
 
-def test_what_is_cut_moves(agent: PageAgent) -> None:
+def test_cut_text_is_moved_by_pasting(agent: PageAgent) -> None:
     agent.open("<label>From <input value='some words'></label> <label>To <input></label>")
     agent.do("click [#]", "textbox", "From")
     agent.do("press [Ctrl+a]")
     agent.do("press [Ctrl+x]")
     agent.do("click [#]", "textbox", "To")
     agent.do("press [Ctrl+v]")
-    assert agent.one("textbox", "From").property("value") is None
-    assert agent.one("textbox", "To").property("value") == "some words"
+    assert agent.find_one("textbox", "From").property("value") is None
+    assert agent.find_one("textbox", "To").property("value") == "some words"
 
 
-def test_no_password_is_copied(agent: PageAgent) -> None:
+def test_passwords_are_not_copied(agent: PageAgent) -> None:
     agent.open("<label>From <input type=password value=secret></label> <label>To <input></label>")
     agent.do("click [#]", "textbox", "From")
     agent.do("press [Ctrl+a]")
@@ -242,7 +243,7 @@ def test_no_password_is_copied(agent: PageAgent) -> None:
     assert agent.session.clipboard == ""
 
 
-def test_sessions_have_a_clipboard_each(
+def test_each_session_has_its_own_clipboard(
     agent: PageAgent, browser: Browser, run: Callable[[Coroutine[Any, Any, Any]], Any]
 ) -> None:
     fields = "<label>From <input value='some words'></label>"
@@ -255,6 +256,6 @@ def test_sessions_have_a_clipboard_each(
     other.do("click [#]", "textbox", "From")
     other.do("press [Ctrl+a]")
     other.do("press [Ctrl+v]")
-    assert other.one("textbox", "From").property("value") == "some words"
+    assert other.find_one("textbox", "From").property("value") == "some words"
     assert other.session.clipboard == ""
     run(other.session.close())

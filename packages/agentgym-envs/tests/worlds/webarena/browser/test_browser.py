@@ -1,4 +1,4 @@
-"""Who shares a browser, when it starts and ends, and that nothing of it stays behind."""
+"""Tests of the shared browser: sharing, start and end, and cleanup of processes and files."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from patience import eventually
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
-def gone(pids: Sequence[int]) -> bool:
-    """Whether the processes end."""
+def all_exit(pids: Sequence[int]) -> bool:
+    """Return whether the processes end."""
     return eventually(lambda: not alive(pids))
 
 
-def children(of: int | None = None) -> list[int]:
-    return alive([child.pid for child in psutil.Process(of).children(recursive=True)])
+def child_pids(pid: int | None = None) -> list[int]:
+    return alive([child.pid for child in psutil.Process(pid).children(recursive=True)])
 
 
 @pytest.fixture
-def another(requires_browser: None, server: PagesServer) -> Iterator[Browser]:
-    """A browser of the test's own."""
+def own_browser(requires_browser: None, server: PagesServer) -> Iterator[Browser]:
+    """A browser that only one test uses."""
     browser = acquire({"another.example": server.address})
     yield browser
     if browser.users:
@@ -43,63 +43,65 @@ def another(requires_browser: None, server: PagesServer) -> Iterator[Browser]:
 
 def test_users_with_the_same_hosts_share_a_browser(browser: Browser) -> None:
     hosts = dict(browser.hosts.targets)
-    again = acquire(hosts)
+    same = acquire(hosts)
     reordered = acquire(dict(reversed(hosts.items())))
     other = acquire({"other.example": None})
-    assert again is reordered is browser
+    assert same is reordered is browser
     assert other is not browser
     assert other.loop is browser.loop
-    for taken in (again, reordered, other):
-        taken.release()
+    for acquired in (same, reordered, other):
+        acquired.release()
 
 
-def test_it_starts_with_its_first_session_and_ends_with_its_last_user(another: Browser) -> None:
-    before = children()
-    second = acquire(dict(another.hosts.targets))
-    assert children() == before
-    session = another.loop.run(another.session(), 60)
-    started = [pid for pid in children() if pid not in before]
+def test_browser_starts_with_first_session_and_ends_with_last_user(own_browser: Browser) -> None:
+    before = child_pids()
+    second = acquire(dict(own_browser.hosts.targets))
+    assert child_pids() == before
+    session = own_browser.loop.run(own_browser.session(), 60)
+    started = [pid for pid in child_pids() if pid not in before]
     assert len(started) > 1
-    another.loop.run(session.close(), 60)
+    own_browser.loop.run(session.close(), 60)
     second.release()
     assert len(alive(started)) > 1
-    another.release()
-    assert gone(started)
+    own_browser.release()
+    assert all_exit(started)
 
 
-def test_a_session_left_open_does_not_hold_the_browser(another: Browser) -> None:
-    before = children()
-    session = another.loop.run(another.session(), 60)
-    started = [pid for pid in children() if pid not in before]
-    another.release()
-    assert gone(started)
-    another.loop.run(session.close(), 60)
+def test_open_session_does_not_keep_the_browser_running(own_browser: Browser) -> None:
+    before = child_pids()
+    session = own_browser.loop.run(own_browser.session(), 60)
+    started = [pid for pid in child_pids() if pid not in before]
+    own_browser.release()
+    assert all_exit(started)
+    own_browser.loop.run(session.close(), 60)
 
 
 @pytest.mark.long
-def test_many_threads_may_come_at_once(another: Browser, server: PagesServer) -> None:
+def test_threads_share_the_browser_concurrently(own_browser: Browser, server: PagesServer) -> None:
     server.pages["/a"] = "<title>a</title>"
-    before = children()
+    before = child_pids()
 
     def visit(_: int) -> str:
-        session = another.loop.run(another.session(), 60)
-        another.loop.run(session.goto("http://another.example/a"), 60)
-        another.loop.run(session.settle(), 60)
+        session = own_browser.loop.run(own_browser.session(), 60)
+        own_browser.loop.run(session.goto("http://another.example/a"), 60)
+        own_browser.loop.run(session.settle(), 60)
         title = session.tab.title
-        another.loop.run(session.close(), 60)
+        own_browser.loop.run(session.close(), 60)
         return title
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(visit, range(8))) == ["a"] * 8
-    names = [command_line(child) for child in psutil.Process().children(recursive=True) if child.pid not in before]
-    drivers = [line for line in names if "run-driver" in line]
+    command_lines = [
+        command_line(child) for child in psutil.Process().children(recursive=True) if child.pid not in before
+    ]
+    drivers = [line for line in command_lines if "run-driver" in line]
     assert len(drivers) == 1
 
 
-def test_it_works_inside_a_running_loop(browser: Browser, server: PagesServer) -> None:
+def test_browser_works_inside_a_running_event_loop(browser: Browser, server: PagesServer) -> None:
     server.pages["/a"] = "<title>a</title>"
 
-    async def notebook() -> str:
+    async def visit() -> str:
         session = browser.loop.run(browser.session(), 60)
         browser.loop.run(session.goto("http://shop.example/a"), 60)
         browser.loop.run(session.settle(), 60)
@@ -107,11 +109,11 @@ def test_it_works_inside_a_running_loop(browser: Browser, server: PagesServer) -
         browser.loop.run(session.close(), 60)
         return title
 
-    assert asyncio.run(notebook()) == "a"
+    assert asyncio.run(visit()) == "a"
 
 
 @pytest.mark.long
-def test_sixteen_contexts_at_once(browser: Browser, run: Run, server: PagesServer) -> None:
+def test_sixteen_concurrent_sessions_are_isolated(browser: Browser, run: Run, server: PagesServer) -> None:
     server.pages["/a"] = "<script>localStorage.n = (+localStorage.n || 0) + 1; document.title = localStorage.n</script>"
 
     async def visit() -> list[str]:
@@ -124,48 +126,48 @@ def test_sixteen_contexts_at_once(browser: Browser, run: Run, server: PagesServe
         await session.close()
         return titles
 
-    async def together() -> list[list[str]]:
+    async def visit_all() -> list[list[str]]:
         return await asyncio.gather(*(visit() for _ in range(16)))
 
-    assert run(together()) == [["1", "2"]] * 16
+    assert run(visit_all()) == [["1", "2"]] * 16
 
 
-def test_closed_contexts_leave_no_process_behind(browser: Browser, run: Run) -> None:
+def test_closed_sessions_leave_no_process_behind(browser: Browser, run: Run) -> None:
     run(run(browser.session()).close())
-    before = children()
+    before = child_pids()
     sessions = [run(browser.session()) for _ in range(3)]
-    pages = [pid for pid in children() if pid not in before]
+    pages = [pid for pid in child_pids() if pid not in before]
     assert pages
     for session in sessions:
         run(session.close())
-    assert gone(pages)
+    assert all_exit(pages)
 
 
-def _child(hosts: dict[str, str | None], answers: multiprocessing.SimpleQueue[object]) -> None:
+def _child_process(hosts: dict[str, str | None], results: multiprocessing.SimpleQueue[object]) -> None:
     browser = acquire(hosts)
     session = browser.loop.run(browser.session(), 60)
     browser.loop.run(session.goto("http://shop.example/a"), 60)
-    answers.put((browser.users, session.tab.url))
+    results.put((browser.users, session.tab.url))
     browser.loop.run(session.close(), 60)
     browser.release()
 
 
 @pytest.mark.long
-def test_a_forked_child_makes_its_own(browser: Browser, run: Run, server: PagesServer) -> None:
+def test_forked_child_starts_its_own_browser(browser: Browser, run: Run, server: PagesServer) -> None:
     server.pages["/a"] = "a"
     session = run(browser.session())
     fork = multiprocessing.get_context("fork")
-    answers = fork.SimpleQueue()
-    child = fork.Process(target=_child, args=(dict(browser.hosts.targets), answers))
+    results = fork.SimpleQueue()
+    child = fork.Process(target=_child_process, args=(dict(browser.hosts.targets), results))
     child.start()
     child.join(60)
     assert child.exitcode == 0
-    assert answers.get() == (1, "http://shop.example/a")
+    assert results.get() == (1, "http://shop.example/a")
     assert run(session.goto("http://shop.example/a")) is None
     run(session.close())
 
 
-ORPHAN = """
+OWNER_SCRIPT = """
     import os, signal, sys
     import psutil
     from agentgym_envs.worlds.webarena.browser.browser import acquire
@@ -177,30 +179,32 @@ ORPHAN = """
 
 
 @pytest.mark.parametrize(
-    "end",
+    "ending",
     [
-        *(pytest.param(end, marks=pytest.mark.long) for end in ("sys.exit()", "1 / 0")),
+        *(pytest.param(ending, marks=pytest.mark.long) for ending in ("sys.exit()", "1 / 0")),
         "os.kill(os.getpid(), signal.SIGKILL)",
     ],
 )
-def test_nothing_outlives_the_process(requires_browser: None, end: str, tmp_path: Path) -> None:
-    script = textwrap.dedent(ORPHAN).replace("END", end)
-    surroundings = {**os.environ, "TMPDIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=surroundings)
-    pids = [int(pid) for pid in done.stdout.split()]
+def test_browser_does_not_outlive_the_process(requires_browser: None, ending: str, tmp_path: Path) -> None:
+    script = textwrap.dedent(OWNER_SCRIPT).replace("END", ending)
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    process = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, env=environment
+    )
+    pids = [int(pid) for pid in process.stdout.split()]
     assert len(pids) > 1
-    assert gone(pids)
-    assert ("ZeroDivisionError" in done.stderr) == (end == "1 / 0")
+    assert all_exit(pids)
+    assert ("ZeroDivisionError" in process.stderr) == (ending == "1 / 0")
     eventually(lambda: not list(tmp_path.iterdir()), "an empty folder for temporary files")
 
 
-def test_the_browser_leaves_no_files_behind(another: Browser) -> None:
-    before = children()
-    session = another.loop.run(another.session(), 60)
+def test_browser_leaves_no_files_behind(own_browser: Browser) -> None:
+    before = child_pids()
+    session = own_browser.loop.run(own_browser.session(), 60)
     started = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
-    words = [word for child in started for word in command_line(child)]
-    profiles = {Path(word.partition("=")[2]) for word in words if word.startswith("--user-data-dir=")}
+    arguments = [argument for child in started for argument in command_line(child)]
+    profiles = {Path(argument.partition("=")[2]) for argument in arguments if argument.startswith("--user-data-dir=")}
     assert [profile.is_dir() for profile in profiles] == [True]
-    another.loop.run(session.close(), 60)
-    another.release()
+    own_browser.loop.run(session.close(), 60)
+    own_browser.release()
     assert [profile.exists() for profile in profiles] == [False]

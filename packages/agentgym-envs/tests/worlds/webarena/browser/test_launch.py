@@ -1,4 +1,4 @@
-"""Which Chromium is started, with what, and what is said where there is none."""
+"""Tests of launching Chromium: flags, the choice of the program, the sandbox, and error messages."""
 
 from __future__ import annotations
 
@@ -24,56 +24,56 @@ Make = Callable[[str | None], Browser]
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    """Browsers with a program of the test's choice, released at its end."""
-    made: list[Browser] = []
+    """A function that acquires a browser with the given program; all are released at the end."""
+    browsers: list[Browser] = []
 
     def make(program: str | None = None) -> Browser:
-        made.append(acquire({"chromium.example": None}, program))
-        return made[-1]
+        browsers.append(acquire({"chromium.example": None}, program))
+        return browsers[-1]
 
     yield make
-    for browser in made:
+    for browser in browsers:
         browser.release()
 
 
-def test_only_the_hosts_are_in_the_flags() -> None:
-    given = flags(Hosts.of({"shop.example:80": "127.0.0.1:8000"}))
-    assert "--host-resolver-rules=MAP shop.example:80 127.0.0.1:8000 , MAP * ~NOTFOUND" in given
-    assert "--no-proxy-server" in given
-    assert not [flag for flag in given if flag.startswith(("--disable-features", "--enable-features"))]
+def test_flags_allow_only_the_hosts() -> None:
+    arguments = flags(Hosts.of({"shop.example:80": "127.0.0.1:8000"}))
+    assert "--host-resolver-rules=MAP shop.example:80 127.0.0.1:8000 , MAP * ~NOTFOUND" in arguments
+    assert "--no-proxy-server" in arguments
+    assert not [flag for flag in arguments if flag.startswith(("--disable-features", "--enable-features"))]
 
 
-def test_a_program_that_is_not_there(make: Make) -> None:
+def test_missing_program_is_reported(make: Make) -> None:
     browser = make("/nowhere/chromium")
     with pytest.raises(DependencyNotInstalled, match=r"no Chromium at /nowhere/chromium\. Install one: "):
         browser.loop.run(browser.session(), 60)
 
 
 @pytest.fixture
-def none_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_chromium(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("PLAYWRIGHT_BROWSERS_PATH", "XDG_CACHE_HOME", "PATH"):
         monkeypatch.setenv(name, str(tmp_path))
 
 
-def test_no_program_at_all(none_at_all: None, make: Make) -> None:
+def test_machine_without_chromium_is_reported(no_chromium: None, make: Make) -> None:
     browser = make(None)
     with pytest.raises(DependencyNotInstalled, match=r"no Chromium on this machine\. Install one: .*install-browser"):
         browser.loop.run(browser.session(), 60)
 
 
-def test_a_world_tells_before_it_is_played(none_at_all: None) -> None:
+def test_check_dependencies_reports_missing_chromium(no_chromium: None) -> None:
     with closing(gymnasium.make("agentgym_envs:agentgym/WebArena-v0")) as env, pytest.raises(DependencyNotInstalled):
         text_env(env).check_dependencies()
 
 
-def test_a_program_that_is_none(make: Make) -> None:
+def test_program_that_is_not_chromium_is_a_fault(make: Make) -> None:
     browser = make("/bin/false")
     with pytest.raises(EnvFault, match=r"Chromium \(/bin/false\) did not start"):
         browser.loop.run(browser.session(), 60)
 
 
-class Driver:
-    """Stands for Playwright: which attempts to start Chromium it sees, and which of them it refuses."""
+class FakePlaywright:
+    """A fake Playwright that records the launches of Chromium and fails the first ones with the given errors."""
 
     executable_path = "/nowhere/chromium-1/chrome"
 
@@ -99,31 +99,31 @@ class Driver:
         (1000, ["executable doesn't exist"], [True]),
     ],
 )
-def test_the_sandbox_is_on_where_it_can_be(
+def test_sandbox_is_used_where_possible(
     user: int, errors: list[str], sandboxed: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: user)
-    driver = Driver(*errors)
-    asked: Any = launch(driver, Hosts.of({"chromium.example": None}), "/x/chromium")  # pyright: ignore[reportArgumentType]
+    playwright = FakePlaywright(*errors)
+    launching: Any = launch(playwright, Hosts.of({"chromium.example": None}), "/x/chromium")  # pyright: ignore[reportArgumentType]
     with pytest.raises((EnvFault, DependencyNotInstalled)) if len(errors) == len(sandboxed) else nullcontext():
-        assert asyncio.run(asked) == "a browser"
-    assert driver.sandboxed == sandboxed
+        assert asyncio.run(launching) == "a browser"
+    assert playwright.sandboxed == sandboxed
 
 
-def test_another_is_started_where_the_first_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_next_candidate_is_launched_if_the_first_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
     candidates = [None, "/usr/bin/chrome"]
     monkeypatch.setattr("agentgym_envs.worlds.webarena.browser.launch.candidates", lambda own: candidates)
-    driver = Driver("no libnss3.so")
-    asked: Any = launch(driver, Hosts.of({"chromium.example": None}), None)  # pyright: ignore[reportArgumentType]
-    assert asyncio.run(asked) == "a browser"
-    driver = Driver("no libnss3.so", "executable doesn't exist")
-    asked = launch(driver, Hosts.of({"chromium.example": None}), None)  # pyright: ignore[reportArgumentType]
+    playwright = FakePlaywright("no libnss3.so")
+    launching: Any = launch(playwright, Hosts.of({"chromium.example": None}), None)  # pyright: ignore[reportArgumentType]
+    assert asyncio.run(launching) == "a browser"
+    playwright = FakePlaywright("no libnss3.so", "executable doesn't exist")
+    launching = launch(playwright, Hosts.of({"chromium.example": None}), None)  # pyright: ignore[reportArgumentType]
     with pytest.raises(EnvFault, match=r"did not start: no libnss3"):
-        asyncio.run(asked)
+        asyncio.run(launching)
 
 
-def test_a_missing_package(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_playwright_names_the_install_command(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "playwright.async_api", None)
     browser = make(None)
     with pytest.raises(DependencyNotInstalled, match="--package agentgym-envs --extra webarena"):

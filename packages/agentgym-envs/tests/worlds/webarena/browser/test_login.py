@@ -1,3 +1,5 @@
+"""Tests of logging in to sites: caching, accounts, failures, and merged cookies."""
+
 from __future__ import annotations
 
 import asyncio
@@ -43,7 +45,7 @@ def served(requires_browser: None) -> Iterator[tuple[LoginPages, Browser]]:
 
 @pytest.fixture
 def pages(served: tuple[LoginPages, Browser]) -> dict[str, LoginSite]:
-    """The sites by key, as new."""
+    """New sites by key."""
     sites = {key: new_site(key) for key in FORMS}
     served[0].sites.clear()
     served[0].sites.update({HOSTS[key]: site for key, site in sites.items()})
@@ -52,7 +54,7 @@ def pages(served: tuple[LoginPages, Browser]) -> dict[str, LoginSite]:
 
 @pytest.fixture
 def run(served: tuple[LoginPages, Browser]) -> Run:
-    return lambda work: served[1].loop.run(work, 60)
+    return lambda coroutine: served[1].loop.run(coroutine, 60)
 
 
 @pytest.fixture
@@ -70,7 +72,7 @@ def state_of(run: Run, open_session: login.OpenSession) -> Callable[..., State |
 
 @pytest.mark.long
 @pytest.mark.parametrize("key", FORMS)
-def test_webarenas_account_logs_in(
+def test_webarenas_accounts_log_in(
     pages: dict[str, LoginSite],
     tmp_path: Path,
     run: Run,
@@ -79,7 +81,7 @@ def test_webarenas_account_logs_in(
     key: str,
 ) -> None:
     state = state_of(Logins(folder=tmp_path), key)
-    assert [(one["name"], one["domain"]) for one in state["cookies"]] == [("session", HOSTS[key])]
+    assert [(cookie["name"], cookie["domain"]) for cookie in state["cookies"]] == [("session", HOSTS[key])]
 
     async def heading() -> str:
         session = await open_session(state)
@@ -92,34 +94,34 @@ def test_webarenas_account_logs_in(
     assert run(heading()) == "Hello"
 
 
-def test_it_logs_in_once_and_looks_again_only_in_another_process(
+def test_login_is_cached_and_rechecked_by_other_processes(
     pages: dict[str, LoginSite], tmp_path: Path, state_of: Callable[..., State]
 ) -> None:
     site, logins = pages["reddit"], Logins(folder=tmp_path)
     first = state_of(logins, "reddit")
-    asked = len(site.asked)
+    count = len(site.requests)
     assert state_of(logins, "reddit") == first
-    assert len(site.asked) == asked
+    assert len(site.requests) == count
     assert state_of(Logins(folder=tmp_path), "reddit") == first
-    assert site.asked[asked:] == ["GET /submit"]
+    assert site.requests[count:] == ["GET /submit"]
 
 
-def test_many_at_once_log_in_once(
+def test_concurrent_sessions_log_in_once(
     pages: dict[str, LoginSite], tmp_path: Path, run: Run, open_session: login.OpenSession
 ) -> None:
     logins = Logins(folder=tmp_path)
 
-    async def many() -> list[State | None]:
+    async def log_in_four_times() -> list[State | None]:
         return await asyncio.gather(*(logins.state(["gitlab"], SITES, open_session) for _ in range(4)))
 
-    first, *others = run(many())
-    assert all(one == first for one in others)
-    assert pages["gitlab"].asked.count("POST /users/sign_in") == 1
+    first, *others = run(log_in_four_times())
+    assert all(state == first for state in others)
+    assert pages["gitlab"].requests.count("POST /users/sign_in") == 1
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("key", ["shopping", "shopping_admin"])
-def test_a_state_that_the_site_forgot_is_made_anew(
+def test_expired_login_is_renewed(
     pages: dict[str, LoginSite], tmp_path: Path, state_of: Callable[..., State], key: str
 ) -> None:
     logins = Logins(folder=tmp_path)
@@ -134,7 +136,7 @@ def test_a_state_that_the_site_forgot_is_made_anew(
 
 
 @pytest.mark.long
-def test_a_damaged_file_is_made_anew(
+def test_damaged_cache_file_is_replaced(
     pages: dict[str, LoginSite], tmp_path: Path, state_of: Callable[..., State]
 ) -> None:
     folder = tmp_path / "logins"
@@ -146,7 +148,7 @@ def test_a_damaged_file_is_made_anew(
         assert len(state_of(Logins(folder=folder), "reddit")["cookies"]) == len(state["cookies"])
 
 
-def test_a_wrong_password_says_which_site_refused(
+def test_wrong_password_is_a_fault_that_names_the_site(
     pages: dict[str, LoginSite], tmp_path: Path, state_of: Callable[..., State]
 ) -> None:
     for key in ("shopping", "shopping_admin"):
@@ -159,7 +161,7 @@ def test_a_wrong_password_says_which_site_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_account_of_ones_own(pages: dict[str, LoginSite], tmp_path: Path, state_of: Callable[..., State]) -> None:
+def test_custom_account_logs_in(pages: dict[str, LoginSite], tmp_path: Path, state_of: Callable[..., State]) -> None:
     pages["gitlab"].accounts["me"] = "mine"
     (cookie,) = state_of(Logins(Accounts.of({"gitlab": ("me", "mine")}), tmp_path), "gitlab")["cookies"]
     assert cookie["value"] == "me-0"
@@ -168,16 +170,16 @@ def test_an_account_of_ones_own(pages: dict[str, LoginSite], tmp_path: Path, sta
         Accounts.of({"map": ("me", "mine")})
 
 
-def test_several_sites_make_one_state(
+def test_logins_of_several_sites_are_merged(
     pages: dict[str, LoginSite], tmp_path: Path, state_of: Callable[..., State | None]
 ) -> None:
     state = state_of(Logins(folder=tmp_path), "map", "gitlab", "reddit")
     assert state is not None
-    assert [one["domain"] for one in state["cookies"]] == [HOSTS["gitlab"], HOSTS["reddit"]]
+    assert [cookie["domain"] for cookie in state["cookies"]] == [HOSTS["gitlab"], HOSTS["reddit"]]
     assert state_of(Logins(folder=tmp_path), "map") is None
 
 
-def test_a_page_without_a_form_is_a_fault_that_names_the_site(
+def test_missing_login_form_is_a_fault_that_names_the_site(
     pages: dict[str, LoginSite], tmp_path: Path, state_of: Callable[..., State], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(login, "_FORM_TIMEOUT", 100)
@@ -188,16 +190,16 @@ def test_a_page_without_a_form_is_a_fault_that_names_the_site(
         state_of(Logins(folder=tmp_path), "gitlab")
 
 
-def test_of_one_cookie_the_last_stays() -> None:
+def test_merged_state_keeps_the_last_of_equal_cookies() -> None:
     def state(value: str, *, path: str = "/") -> State:
         cookie = {"name": "a", "domain": "x", "path": path, "value": value}
         return {"cookies": [cookie], "origins": [{"origin": "http://x", "localStorage": [value]}]}
 
-    whole = merged([state("1"), state("2", path="/p"), state("3")])
-    assert [(one["path"], one["value"]) for one in whole["cookies"]] == [("/", "3"), ("/p", "2")]
-    assert whole["origins"] == [{"origin": "http://x", "localStorage": ["3"]}]
+    result = merged([state("1"), state("2", path="/p"), state("3")])
+    assert [(cookie["path"], cookie["value"]) for cookie in result["cookies"]] == [("/", "3"), ("/p", "2")]
+    assert result["origins"] == [{"origin": "http://x", "localStorage": ["3"]}]
 
 
-def test_worlds_with_the_same_accounts_share_their_logins() -> None:
+def test_equal_accounts_share_their_logins() -> None:
     assert login.shared_logins(Accounts()) is login.shared_logins(Accounts.of({}))
     assert login.shared_logins(Accounts.of({"gitlab": ("me", "mine")})) is not login.shared_logins(Accounts())

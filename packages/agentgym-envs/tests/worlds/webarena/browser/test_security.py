@@ -1,4 +1,4 @@
-"""What a page, or an agent, can't reach from inside the browser."""
+"""Tests that pages and agents can't reach anything but the sites from inside the browser."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ SHOP = "http://shop.example"
 
 @pytest.fixture
 def outside() -> Iterator[PagesServer]:
-    """A web server on this machine that is none of the sites."""
+    """A web server on this machine that isn't one of the sites."""
     with PagesServer({"/": "secret", "/x": "secret"}) as server:
         yield server
 
 
-def show(run: Run, session: Session, url: str) -> str | None:
-    said = run(session.goto(url))
+def open_page(run: Run, session: Session, url: str) -> str | None:
+    message = run(session.goto(url))
     run(session.settle())
-    return said
+    return message
 
 
-def ways_out(outside: PagesServer) -> dict[str, str]:
-    """Addresses under which the server outside could be reached."""
+def outside_urls(outside: PagesServer) -> dict[str, str]:
+    """Return URLs that could reach the server outside."""
     port = outside.port
     return {
         "ip": f"http://127.0.0.1:{port}/x",
@@ -48,8 +48,8 @@ def ways_out(outside: PagesServer) -> dict[str, str]:
     }
 
 
-def attempts(url: str) -> dict[str, Page | str]:
-    """Pages that all want something of `url`."""
+def pages_requesting(url: str) -> dict[str, Page | str]:
+    """Return pages that try to request or open `url` in different ways."""
     worker = f"URL.createObjectURL(new Blob(['fetch(`{url}`, {{mode: `no-cors`}})']))"
     return {
         "/redirect": Page(status=302, headers={"Location": url}),
@@ -66,64 +66,66 @@ def attempts(url: str) -> dict[str, Page | str]:
     }
 
 
-ONE = ["ip", "wrong port"]
-REST = ["short ip", "decimal ip", "ipv6", "localhost", "any.localhost", "wildcard dns", "user"]
+EVERYDAY = ["ip", "wrong port"]
+OTHERS = ["short ip", "decimal ip", "ipv6", "localhost", "any.localhost", "wildcard dns", "user"]
 
 
-@pytest.mark.parametrize("way", [*ONE, *(pytest.param(way, marks=pytest.mark.long) for way in REST)])
+@pytest.mark.parametrize("name", [*EVERYDAY, *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS)])
 def test_only_the_sites_can_be_reached(
-    server: PagesServer, outside: PagesServer, session: Session, run: Run, way: str
+    server: PagesServer, outside: PagesServer, session: Session, run: Run, name: str
 ) -> None:
-    url = ways_out(outside)[way]
-    said = run(session.goto(url))
-    assert said is not None
-    assert said.startswith(f"{url} is not one of the sites. There are: ")
-    pages = attempts(url)
+    url = outside_urls(outside)[name]
+    message = run(session.goto(url))
+    assert message is not None
+    assert message.startswith(f"{url} is not one of the sites. There are: ")
+    pages = pages_requesting(url)
     server.pages |= pages
     for path in pages:
-        show(run, session, SHOP + path)
-    assert outside.asked == []
+        open_page(run, session, SHOP + path)
+    assert outside.requests == []
     assert set(server.paths()) == set(pages)
 
 
-def test_the_sites_themselves_can_be_reached_by_each_of_these(server: PagesServer, session: Session, run: Run) -> None:
-    pages = attempts("http://wiki.example/x")
+def test_sites_can_be_reached_in_all_of_these_ways(server: PagesServer, session: Session, run: Run) -> None:
+    pages = pages_requesting("http://wiki.example/x")
     server.pages |= pages | {"/x": "open"}
     for path in pages:
-        server.asked.clear()
-        show(run, session, SHOP + path)
-        eventually(lambda: "/x" in server.paths("wiki.example"), f"that {path} leads there")
+        server.requests.clear()
+        open_page(run, session, SHOP + path)
+        eventually(lambda: "/x" in server.paths("wiki.example"), f"the request of {path}")
 
 
-@pytest.mark.parametrize("way", REST)
-def test_an_address_that_is_no_site_is_refused_before_it_is_asked(
-    outside: PagesServer, session: Session, run: Run, way: str
+@pytest.mark.parametrize("name", OTHERS)
+def test_urls_outside_the_sites_are_refused_without_a_request(
+    outside: PagesServer, session: Session, run: Run, name: str
 ) -> None:
-    url = ways_out(outside)[way]
+    url = outside_urls(outside)[name]
     assert run(session.goto(url)).startswith(f"{url} is not one of the sites.")
     assert session.tab.url == "about:blank"
-    assert outside.asked == []
+    assert outside.requests == []
 
 
-def test_a_redirect_to_elsewhere_is_told(server: PagesServer, outside: PagesServer, session: Session, run: Run) -> None:
+def test_redirect_outside_the_sites_is_reported(
+    server: PagesServer, outside: PagesServer, session: Session, run: Run
+) -> None:
     server.pages |= {
         "/far": Page(status=302, headers={"Location": "http://wiki.example/farther"}),
         "/farther": Page(status=302, headers={"Location": f"http://{outside.address}/x"}),
     }
-    said = show(run, session, SHOP + "/far")
-    assert said is not None
-    assert said.startswith(f"http://{outside.address}/x is not one of the sites.")
+    message = open_page(run, session, SHOP + "/far")
+    assert message is not None
+    assert message.startswith(f"http://{outside.address}/x is not one of the sites.")
 
 
-def test_a_site_may_lead_to_another(server: PagesServer, session: Session, run: Run) -> None:
+def test_redirect_to_another_site_is_allowed(server: PagesServer, session: Session, run: Run) -> None:
     server.pages |= {"/far": Page(status=302, headers={"Location": "http://port.example:8080/there"}), "/there": "yes"}
-    assert show(run, session, SHOP + "/far") is None
+    assert open_page(run, session, SHOP + "/far") is None
     assert session.tab.url == "http://port.example:8080/there"
     assert server.paths("port.example:8080") == ["/there"]
 
 
 @pytest.mark.parametrize("call", ["stun:127.0.0.1:{port}", "turn:127.0.0.1:{port}?transport=udp"])
-def test_web_rtc_sends_nothing(server: PagesServer, session: Session, run: Run, call: str) -> None:
+def test_web_rtc_sends_no_packets(server: PagesServer, session: Session, run: Run, call: str) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
         listener.bind(("127.0.0.1", 0))
         listener.settimeout(0.5)
@@ -133,13 +135,13 @@ def test_web_rtc_sends_nothing(server: PagesServer, session: Session, run: Run, 
             "c.onicegatheringstatechange = () => document.title = c.iceGatheringState;"
             "c.createOffer().then(o => c.setLocalDescription(o))</script>"
         )
-        show(run, session, SHOP + "/rtc")
+        open_page(run, session, SHOP + "/rtc")
         with pytest.raises(TimeoutError):
             listener.recv(1)
     assert session.tab.title in ("gathering", "complete")
 
 
-NOT_OF_THE_WEB = [
+OTHER_SCHEMES = [
     "file:///etc/passwd",
     "FILE:///etc/passwd",
     " \tfile:///etc/passwd",
@@ -158,20 +160,20 @@ NOT_OF_THE_WEB = [
 ]
 
 
-def test_only_web_addresses_can_be_opened(server: PagesServer, session: Session, run: Run) -> None:
+def test_only_http_urls_can_be_opened(server: PagesServer, session: Session, run: Run) -> None:
     server.pages["/a"] = "<title>a</title>"
-    show(run, session, SHOP + "/a")
-    for url in NOT_OF_THE_WEB:
-        said = show(run, session, url)
-        assert said is not None
-        assert "can't be opened, only those with http: or https:" in said
+    open_page(run, session, SHOP + "/a")
+    for url in OTHER_SCHEMES:
+        message = open_page(run, session, url)
+        assert message is not None
+        assert "can't be opened, only those with http: or https:" in message
         assert (session.tab.url, session.tab.title) == (SHOP + "/a", "a")
 
 
 @pytest.mark.parametrize(
     "text", ["", "shop", "shop.example", "//shop.example/a", "http://[", "http://x:99999999/", "http:"]
 )
-def test_what_is_no_address_is_refused(session: Session, run: Run, text: str) -> None:
+def test_malformed_urls_are_refused(session: Session, run: Run, text: str) -> None:
     assert run(session.goto(text)) is not None
     assert session.tab.url == "about:blank"
 
@@ -180,18 +182,18 @@ def test_what_is_no_address_is_refused(session: Session, run: Run, text: str) ->
 @pytest.mark.parametrize(
     "url", ["file:///etc/passwd", "chrome://version", "view-source:http://shop.example/a", "data:text/html,x"]
 )
-def test_nor_can_a_page_open_them(server: PagesServer, session: Session, run: Run, url: str) -> None:
-    ways = f"location = {url!r}; document.querySelector('a').click(); window.open({url!r})"
-    server.pages["/a"] = f"<a href='{url}'>x</a><iframe src='{url}'></iframe><script>{ways}</script>"
-    show(run, session, SHOP + "/a")
+def test_pages_cannot_open_other_schemes(server: PagesServer, session: Session, run: Run, url: str) -> None:
+    openings = f"location = {url!r}; document.querySelector('a').click(); window.open({url!r})"
+    server.pages["/a"] = f"<a href='{url}'>x</a><iframe src='{url}'></iframe><script>{openings}</script>"
+    open_page(run, session, SHOP + "/a")
     assert {tab.url for tab in session.tabs} <= {SHOP + "/a", "about:blank", "about:blank#blocked"}
-    asked = "() => { try { return frames[0].document.body.innerText } catch { return '' } }"
-    assert run(session.tabs[0].page.evaluate(asked)) == ""
+    script = "() => { try { return frames[0].document.body.innerText } catch { return '' } }"
+    assert run(session.tabs[0].page.evaluate(script)) == ""
 
 
-def test_no_service_worker_and_no_permission(server: PagesServer, session: Session, run: Run) -> None:
+def test_no_service_workers_and_no_permissions(server: PagesServer, session: Session, run: Run) -> None:
     server.pages |= {"/a": "a", "/worker.js": Page("", headers={"Content-Type": "text/javascript"})}
-    show(run, session, "http://127.0.0.2/a")  # a secure origin, where both could be had
+    open_page(run, session, "http://127.0.0.2/a")  # a secure origin, which could have both
     script = """async () => {
         await Promise.race([navigator.serviceWorker.register('/worker.js'), new Promise(r => setTimeout(r, 200))]);
         const workers = await navigator.serviceWorker.getRegistrations();
@@ -204,29 +206,29 @@ def test_no_service_worker_and_no_permission(server: PagesServer, session: Sessi
     assert "granted" not in states
 
 
-def test_a_page_sees_nothing_of_the_harness(server: PagesServer, session: Session, run: Run) -> None:
+def test_page_cannot_detect_the_harness(server: PagesServer, session: Session, run: Run) -> None:
     server.pages["/a"] = "<iframe srcdoc='x'></iframe>"
     script = "() => [...Object.getOwnPropertyNames(window), ...Object.getOwnPropertyNames(frames[0])].sort()"
-    show(run, session, SHOP + "/a")
-    settled = run(session.tab.page.evaluate(script))
+    open_page(run, session, SHOP + "/a")
+    names = run(session.tab.page.evaluate(script))
     run(session.settle())
-    assert run(session.tab.page.evaluate(script)) == settled
-    assert [name for name in settled if "playwright" in name.lower() or "agentgym" in name.lower()] == []
+    assert run(session.tab.page.evaluate(script)) == names
+    assert [name for name in names if "playwright" in name.lower() or "agentgym" in name.lower()] == []
 
 
-def test_all_frames_of_a_page_are_in_one_process(server: PagesServer, session: Session, run: Run) -> None:
+def test_all_frames_of_a_page_share_one_process(server: PagesServer, session: Session, run: Run) -> None:
     server.pages |= {"/a": "<iframe src='http://wiki.example/b'></iframe>", "/b": "<p>inside</p>"}
-    show(run, session, SHOP + "/a")
+    open_page(run, session, SHOP + "/a")
     snapshot = run(session.tab.cdp.send("DOMSnapshot.captureSnapshot", {"computedStyles": []}))
     strings = snapshot["strings"]
     urls = [strings[document["documentURL"]] for document in snapshot["documents"]]
     assert urls == [SHOP + "/a", "http://wiki.example/b"]
 
 
-# The question, asked beforehand.
+# The rules for hosts.
 
 
-def test_the_first_rule_that_fits_is_the_most_exact_one() -> None:
+def test_resolver_rules_are_ordered_by_specificity() -> None:
     hosts = Hosts.of({"a.example": "127.0.0.1:1", "a.example:81": "127.0.0.1:2", "B.example:80": None})
     assert hosts.rules() == (
         "MAP a.example:81 127.0.0.1:2 , MAP b.example:80 b.example:80 , MAP a.example 127.0.0.1:1 , MAP * ~NOTFOUND"
@@ -236,7 +238,7 @@ def test_the_first_rule_that_fits_is_the_most_exact_one() -> None:
 @pytest.mark.parametrize(
     "host", ["", "*", "a b", "a,b", "a.example , MAP * c", "http://a.example", "a:0", "a:99999", "~x"]
 )
-def test_what_is_no_host_makes_no_rule(host: str) -> None:
+def test_malformed_hosts_are_rejected(host: str) -> None:
     with pytest.raises(ValueError, match="is not a host"):
         Hosts.of({host: None})
     with pytest.raises(ValueError, match="is not a host"):
@@ -257,15 +259,15 @@ def test_what_is_no_host_makes_no_rule(host: str) -> None:
         ("about:blank", False),
     ],
 )
-def test_which_addresses_can_be_reached(url: str, reachable: bool) -> None:
+def test_reachable_urls_have_a_site_as_host_and_port(url: str, reachable: bool) -> None:
     assert Hosts.of({"shop.example": None, "port.example:8080": None}).reachable(url) is reachable
 
 
 @given(st.text() | st.text().map("http://".__add__))
-def test_every_text_is_refused_or_reachable(text: str) -> None:
+def test_any_text_is_either_refused_or_reachable(text: str) -> None:
     hosts = Hosts.of({"shop.example": None})
     assert (hosts.refusal(text) is None) == (text == "about:blank" or hosts.reachable(text))
 
 
-def test_another_browser_has_other_hosts(browser: Browser) -> None:
+def test_hosts_of_other_browsers_are_refused(browser: Browser) -> None:
     assert browser.hosts.refusal("http://code.example/") is not None

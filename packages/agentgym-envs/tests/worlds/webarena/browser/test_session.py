@@ -1,4 +1,4 @@
-"""Tabs, moving about, dialogs, and what a context is opened with."""
+"""Tests of sessions: navigation, tabs, dialogs, and options."""
 
 from __future__ import annotations
 
@@ -13,34 +13,36 @@ from agentgym_envs.worlds.webarena.browser.options import SessionOptions
 from agentgym_envs.worlds.webarena.browser.playwright_errors import TabClosed
 from agentgym_envs.worlds.webarena.browser.session import Session
 from page_agent import page_text
-from pages_server import NEVER, SHOP, Page, PagesServer, impatient
+from pages_server import NEVER, SHOP, Page, PagesServer, short_timeouts
 from patience import eventually
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
-# Moving about.
+# Navigation.
 
 
-def test_a_session_begins_with_a_blank_tab(session: Session) -> None:
+def test_session_starts_with_a_blank_tab(session: Session) -> None:
     assert [tab.url for tab in session.tabs] == ["about:blank"]
 
 
-def test_goto_opens_a_page_under_its_own_name(server: PagesServer, session: Session, run: Run) -> None:
+def test_goto_opens_a_page_by_its_host_name(server: PagesServer, session: Session, run: Run) -> None:
     server.pages["/a"] = "<title>The  shop\n</title>"
     assert run(session.goto(SHOP + "/a")) is None
     run(session.settle())
     assert (session.tab.url, session.tab.title) == (SHOP + "/a", "The shop")
-    assert server.asked[0].host == "shop.example"
+    assert server.requests[0].host == "shop.example"
 
 
 @pytest.mark.parametrize("status", [404, 500])
-def test_an_http_error_is_a_page(server: PagesServer, session: Session, visit: Any, run: Run, status: int) -> None:
+def test_http_errors_are_shown_as_pages(
+    server: PagesServer, session: Session, visit: Any, run: Run, status: int
+) -> None:
     server.pages["/a"] = Page("<p>sorry</p>", status)
     assert visit("/a") == []
     assert page_text(session, run) == "sorry"
 
 
-def test_back_and_forward(server: PagesServer, session: Session, visit: Any, run: Run) -> None:
+def test_go_back_and_go_forward(server: PagesServer, session: Session, visit: Any, run: Run) -> None:
     server.pages |= {"/a": "a", "/b": "b"}
     visit("/a")
     assert run(session.go_back()) == "There is no page to go back to."
@@ -52,7 +54,7 @@ def test_back_and_forward(server: PagesServer, session: Session, visit: Any, run
         assert session.tab.url == SHOP + path
 
 
-def test_back_from_a_page_that_could_not_be_reached(
+def test_go_back_from_an_unreachable_page(
     server: PagesServer, session: Session, visit: Any, click: Any, run: Run
 ) -> None:
     server.pages["/a"] = "<a href='http://elsewhere.example/x'>out</a>"
@@ -67,14 +69,14 @@ def test_back_from_a_page_that_could_not_be_reached(
     assert session.tab.url == SHOP + "/a"
 
 
-def test_a_page_may_be_left_before_it_has_loaded(server: PagesServer, session: Session, visit: Any, run: Run) -> None:
+def test_page_may_redirect_while_loading(server: PagesServer, session: Session, visit: Any, run: Run) -> None:
     server.pages |= {"/a": "<script>setTimeout(() => location = '/b', 5)</script>", "/b": "b"}
     for _ in range(5):
         visit("/a")
         assert session.tab.url == SHOP + "/b"
 
 
-def test_a_download_is_refused(server: PagesServer, session: Session, visit: Any, click: Any, run: Run) -> None:
+def test_downloads_are_refused(server: PagesServer, session: Session, visit: Any, click: Any, run: Run) -> None:
     file = Page("x", headers={"Content-Disposition": "attachment; filename=a.txt", "Content-Type": "text/plain"})
     server.pages |= {"/file": file, "/a": "<a href=/file>here</a><a id=new target=_blank href=/file>there</a>"}
     assert run(session.goto(SHOP + "/file")) == SHOP + "/file was not opened: it is a download, which is refused."
@@ -85,9 +87,7 @@ def test_a_download_is_refused(server: PagesServer, session: Session, visit: Any
     assert [tab.url for tab in session.tabs] == [SHOP + "/a"]
 
 
-def test_an_answer_without_content_leaves_the_page(
-    server: PagesServer, session: Session, visit: Any, click: Any
-) -> None:
+def test_response_without_content_keeps_the_page(server: PagesServer, session: Session, visit: Any, click: Any) -> None:
     server.pages |= {"/none": Page(status=204), "/a": "<a href=/none>x</a>"}
     visit("/a")
     assert click("a") == []
@@ -97,7 +97,7 @@ def test_an_answer_without_content_leaves_the_page(
 # Tabs.
 
 
-def test_tabs_open_close_and_change(server: PagesServer, session: Session, visit: Any, run: Run) -> None:
+def test_tabs_can_be_opened_focused_and_closed(server: PagesServer, session: Session, visit: Any, run: Run) -> None:
     server.pages |= {"/a": "<title>A</title>", "/b": "<title>B</title>"}
     visit("/a")
     assert run(session.new_tab()) is None
@@ -111,7 +111,7 @@ def test_tabs_open_close_and_change(server: PagesServer, session: Session, visit
     assert [tab.url for tab in session.tabs] == [SHOP + "/b"]
 
 
-def test_closing_the_last_tab_leaves_a_blank_one(server: PagesServer, session: Session, visit: Any, run: Run) -> None:
+def test_closing_the_last_tab_opens_a_blank_tab(server: PagesServer, session: Session, visit: Any, run: Run) -> None:
     server.pages["/a"] = "a"
     visit("/a")
     assert run(session.close_tab()) is None
@@ -119,7 +119,7 @@ def test_closing_the_last_tab_leaves_a_blank_one(server: PagesServer, session: S
     assert visit("/a") == []
 
 
-def test_there_are_so_many_tabs_and_no_more(browser: Browser, run: Run) -> None:
+def test_number_of_tabs_is_limited(browser: Browser, run: Run) -> None:
     session = run(browser.session(max_tabs=3))
     assert [run(session.new_tab()) for _ in range(3)] == [None, None, "There are 3 tabs already; close one first."]
     run(session.close())
@@ -134,7 +134,7 @@ def test_there_are_so_many_tabs_and_no_more(browser: Browser, run: Run) -> None:
         "<a onclick=\"window.open('/slow', 'name', 'popup,width=200,height=200')\">x</a>",
     ],
 )
-def test_what_a_page_opens_becomes_the_active_tab(
+def test_tab_opened_by_a_page_becomes_active(
     server: PagesServer, session: Session, visit: Any, click: Any, opener: str
 ) -> None:
     server.pages |= {"/a": opener, "/slow": Page("<title>late</title>", delay=0.2)}
@@ -144,7 +144,7 @@ def test_what_a_page_opens_becomes_the_active_tab(
     assert (session.tab.url, session.tab.title) == (SHOP + "/slow", "late")
 
 
-def test_pop_ups_beyond_the_cap_are_closed(server: PagesServer, browser: Browser, run: Run) -> None:
+def test_pop_ups_beyond_the_limit_are_closed(server: PagesServer, browser: Browser, run: Run) -> None:
     server.pages |= {"/a": "<script>for (let i = 0; i < 6; i++) window.open('/b?' + i)</script>", "/b": "b"}
     session = run(browser.session(max_tabs=4))
     run(session.goto(SHOP + "/a"))
@@ -155,7 +155,7 @@ def test_pop_ups_beyond_the_cap_are_closed(server: PagesServer, browser: Browser
     run(session.close())
 
 
-def test_a_page_may_close_itself(server: PagesServer, session: Session, visit: Any, click: Any) -> None:
+def test_page_may_close_its_own_tab(server: PagesServer, session: Session, visit: Any, click: Any) -> None:
     server.pages |= {
         "/a": "<a target=_blank rel=opener href=/b>x</a>",
         "/b": "<button onclick='window.close()'>x</button>",
@@ -163,29 +163,29 @@ def test_a_page_may_close_itself(server: PagesServer, session: Session, visit: A
     visit("/a")
     click("a")
     assert len(session.tabs) == 2
-    with suppress(TabClosed):  # it may close before the click has returned
+    with suppress(TabClosed):  # the tab may close before the click returns
         click("button")
     eventually(lambda: [tab.url for tab in session.tabs] == [SHOP + "/a"])
 
 
-@impatient
-def test_a_page_that_never_comes_is_no_tab(server: PagesServer, session: Session, visit: Any, click: Any) -> None:
+@short_timeouts
+def test_pop_up_that_never_loads_is_closed(server: PagesServer, session: Session, visit: Any, click: Any) -> None:
     server.pages |= {"/a": "<a target=_blank href=/never>x</a>", "/never": Page(delay=NEVER)}
     visit("/a")
     assert click("a") == ["A tab that the page opened did not begin to load."]
     assert [tab.url for tab in session.tabs] == [SHOP + "/a"]
 
 
-def test_looking_aside_is_no_tab(server: PagesServer, session: Session, visit: Any, run: Run) -> None:
+def test_background_page_is_not_a_tab(server: PagesServer, session: Session, visit: Any, run: Run) -> None:
     server.pages |= {"/a": "a", "/b": "b"}
     visit("/a")
 
-    async def look() -> str:
+    async def read_in_background() -> str:
         async with session.background_page() as page:
             await page.goto(SHOP + "/b")
             return await page.inner_text("body")
 
-    assert run(look()) == "b"
+    assert run(read_in_background()) == "b"
     run(session.settle())
     assert [tab.url for tab in session.tabs] == [SHOP + "/a"]
 
@@ -201,7 +201,7 @@ def test_looking_aside_is_no_tab(server: PagesServer, session: Session, visit: A
         ("prompt('name?', 'x')", "The page showed a dialog (prompt) ('name?'); it was dismissed."),
     ],
 )
-def test_dialogs_are_dismissed_and_told(
+def test_dialogs_are_dismissed_with_a_notice(
     server: PagesServer, session: Session, visit: Any, click: Any, run: Run, call: str, notice: str
 ) -> None:
     server.pages["/a"] = f'<button onclick="document.title = {call.replace(chr(39), "&#39;")}">x</button>'
@@ -210,19 +210,19 @@ def test_dialogs_are_dismissed_and_told(
     assert session.tab.title == {"alert": "undefined", "confirm": "false", "prompt": "null"}[call.split("(")[0]]
 
 
-def test_a_dialog_while_a_page_loads(server: PagesServer, visit: Any) -> None:
+def test_dialog_during_loading_is_dismissed(server: PagesServer, visit: Any) -> None:
     server.pages["/a"] = "<script>alert(1)</script>"
     assert visit("/a") == ["The page showed a dialog (alert) ('1'); it was dismissed."]
 
 
-def test_a_page_of_many_dialogs_is_not_quoted_at_any_length(server: PagesServer, visit: Any) -> None:
+def test_dialog_notices_are_limited_in_number_and_length(server: PagesServer, visit: Any) -> None:
     server.pages["/a"] = "<script>for (let i = 0; i < 30; i++) alert('x'.repeat(1000))</script>"
     notices = visit("/a")
     assert len(notices) == 20
     assert max(map(len, notices)) < 400
 
 
-def test_a_session_that_can_not_be_opened_leaves_no_context(browser: Browser, run: Run) -> None:
+def test_failed_session_leaves_no_browser_context(browser: Browser, run: Run) -> None:
     session = run(browser.session())
     before = len(session.context.browser.contexts)
     with pytest.raises(EnvFault, match=r"[Cc]ookie"):
@@ -231,18 +231,20 @@ def test_a_session_that_can_not_be_opened_leaves_no_context(browser: Browser, ru
     run(session.close())
 
 
-def test_a_page_can_not_hold_its_visitor(server: PagesServer, session: Session, visit: Any, click: Any) -> None:
+def test_page_cannot_prevent_navigation(server: PagesServer, session: Session, visit: Any, click: Any) -> None:
     server.pages |= {"/a": "<button>x</button><script>onbeforeunload = e => e.preventDefault()</script>", "/b": "b"}
     visit("/a")
-    click("button")  # without which a page isn't asked
+    click("button")  # beforeunload only fires after an interaction
     assert visit("/b") == ["The page asked whether to leave it; it was left all the same."]
     assert session.tab.url == SHOP + "/b"
 
 
-# What a context is opened with.
+# Options.
 
 
-def test_what_a_session_is_opened_with(server: PagesServer, browser: Browser, run: Run, tmp_path: Any) -> None:
+def test_session_options_reach_the_page_and_the_server(
+    server: PagesServer, browser: Browser, run: Run, tmp_path: Any
+) -> None:
     har = tmp_path / "requests.har"
     server.pages["/a"] = "<p></p>"
     session = run(
@@ -255,32 +257,32 @@ def test_what_a_session_is_opened_with(server: PagesServer, browser: Browser, ru
             record_har_path=har,
         )
     )
-    run(session.goto("http://127.0.0.2/a"))  # an origin that counts as secure, as only those may ask for the place
-    place = "new Promise(r => navigator.geolocation.getCurrentPosition(p => r(p.coords.latitude)))"
-    script = f"async () => [innerWidth, innerHeight, given, await {place}, devicePixelRatio, navigator.language]"
+    run(session.goto("http://127.0.0.2/a"))  # geolocation requires a secure origin
+    latitude = "new Promise(r => navigator.geolocation.getCurrentPosition(p => r(p.coords.latitude)))"
+    script = f"async () => [innerWidth, innerHeight, given, await {latitude}, devicePixelRatio, navigator.language]"
     assert run(session.tab.page.evaluate(script)) == [640, 480, 7, 1.5, 1, "en-US"]
     run(session.goto(SHOP + "/a"))
     run(session.settle())
-    assert server.asked[-1].headers["x-episode"] == "f00"
-    assert server.asked[-1].headers["cookie"] == "c=1"
+    assert server.requests[-1].headers["x-episode"] == "f00"
+    assert server.requests[-1].headers["cookie"] == "c=1"
     assert run(session.screenshot()).startswith(b"\x89PNG")
     state = run(session.context.storage_state())
     run(session.close())
     run(session.close())
     assert SHOP + "/a" in har.read_text()
-    again = run(browser.session(storage_state=state))
-    run(again.goto(SHOP + "/a"))
-    assert server.asked[-1].headers["cookie"] == "c=1"
-    assert "x-episode" not in server.asked[-1].headers
-    run(again.close())
+    restored = run(browser.session(storage_state=state))
+    run(restored.goto(SHOP + "/a"))
+    assert server.requests[-1].headers["cookie"] == "c=1"
+    assert "x-episode" not in server.requests[-1].headers
+    run(restored.close())
 
 
-def test_an_unknown_option_is_refused(browser: Browser, run: Run) -> None:
+def test_unknown_session_option_is_rejected(browser: Browser, run: Run) -> None:
     with pytest.raises(TypeError, match="colour"):
         run(browser.session(colour="red"))
 
 
-def test_sessions_know_nothing_of_each_other(server: PagesServer, browser: Browser, run: Run) -> None:
+def test_sessions_are_isolated(server: PagesServer, browser: Browser, run: Run) -> None:
     server.pages["/a"] = "<script>localStorage.n = (+localStorage.n || 0) + 1; document.title = localStorage.n</script>"
     for _ in range(2):
         session = run(browser.session())
@@ -290,7 +292,7 @@ def test_sessions_know_nothing_of_each_other(server: PagesServer, browser: Brows
         run(session.close())
 
 
-def test_a_site_that_is_down_is_a_fault_that_names_it(
+def test_unreachable_site_is_a_fault_that_names_it(
     server: PagesServer, session: Session, visit: Any, click: Any, run: Run
 ) -> None:
     with pytest.raises(EnvFault, match=r"http://down\.example/ can't be reached \(net::ERR_CONNECTION_REFUSED\)"):
@@ -301,5 +303,5 @@ def test_a_site_that_is_down_is_a_fault_that_names_it(
         click("a")
 
 
-def test_options_have_defaults() -> None:
+def test_session_options_have_defaults() -> None:
     assert SessionOptions().viewport == (1280, 720)

@@ -1,3 +1,5 @@
+"""Tests of `Sites`: options, environment variables, and placeholders for URLs."""
+
 from __future__ import annotations
 
 import pytest
@@ -10,7 +12,7 @@ pytestmark = pytest.mark.quick
 LOCAL = Sites.of("shopping=http://web:7770, shopping_admin=http://web:7780/admin/,reddit=https://forum.example")
 
 
-def test_an_option_is_a_mapping_or_text() -> None:
+def test_sites_accept_a_mapping_or_text() -> None:
     assert (
         Sites.of({"gitlab": "http://code:8023/"})
         == Sites(gitlab="http://code:8023")
@@ -25,18 +27,18 @@ def test_an_option_is_a_mapping_or_text() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "WA_"])
-def test_the_environment_names_them_all(prefix: str) -> None:
+def test_environment_variables_configure_all_sites(prefix: str) -> None:
     environ = {f"{prefix}{key.upper()}": f"http://{key.replace('_', '-')}:80/" for key in KEYS}
     assert list(Sites.from_environment(environ).configured) == list(KEYS)
 
 
-def test_the_prefix_takes_precedence_and_what_is_not_hosted_is_not_there() -> None:
+def test_prefixed_variables_take_precedence_and_empty_ones_are_ignored() -> None:
     environ = {"SHOPPING": "http://a:1", "WA_SHOPPING": "http://b:2", "HOMEPAGE": "PASS", "MAP": "", "PATH": "/bin"}
     assert Sites.from_environment(environ) == Sites(shopping="http://b:2")
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "message"),
     [
         ("shoping=http://a:1", "Did you mean shopping?"),
         ({"classifieds": "http://a:1"}, "WebArena's sites are shopping, shopping_admin"),
@@ -50,17 +52,17 @@ def test_the_prefix_takes_precedence_and_what_is_not_hosted_is_not_there() -> No
         ("shopping=http://web/?q=1", "expected a URL"),
     ],
 )
-def test_what_names_no_site_is_refused(option: str | dict[str, str], said: str) -> None:
-    with pytest.raises(ValueError, match=said.replace("?", r"\?")):
+def test_invalid_sites_are_rejected(option: str | dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message.replace("?", r"\?")):
         Sites.of(option)
 
 
-def test_a_bad_variable_is_named() -> None:
+def test_invalid_environment_variable_is_named() -> None:
     with pytest.raises(ValueError, match="WA_GITLAB is 'code:8023'"):
         Sites.from_environment({"WA_GITLAB": "code:8023", "GITLAB": "http://code:8023"})
 
 
-def test_placeholders_become_urls_wherever_they_stand() -> None:
+def test_placeholders_are_filled_in_nested_values() -> None:
     task = {"start_url": "__SHOPPING_ADMIN__/x |AND| __SHOPPING__", "eval": {"list": ["__REDDIT__/f", 1, None, True]}}
     assert LOCAL.fill(task) == {
         "start_url": "http://web:7780/admin/x |AND| http://web:7770",
@@ -70,7 +72,7 @@ def test_placeholders_become_urls_wherever_they_stand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "key", "back"),
+    ("url", "key", "with_placeholder"),
     [
         ("http://web:7770", "shopping", "__SHOPPING__"),
         ("http://web:7770/a?b#c", "shopping", "__SHOPPING__/a?b#c"),
@@ -82,32 +84,32 @@ def test_placeholders_become_urls_wherever_they_stand() -> None:
         ("", None, ""),
     ],
 )
-def test_a_url_belongs_to_a_site_and_goes_back_to_its_placeholder(url: str, key: str | None, back: str) -> None:
+def test_urls_map_to_sites_and_placeholders(url: str, key: str | None, with_placeholder: str) -> None:
     assert LOCAL.key_of(url) == key
-    assert LOCAL.with_placeholders(url) == back
-    assert LOCAL.fill(back) == url
+    assert LOCAL.with_placeholders(url) == with_placeholder
+    assert LOCAL.fill(with_placeholder) == url
 
 
-def test_the_longest_url_wins() -> None:
+def test_longest_matching_url_wins() -> None:
     sites = Sites(shopping="http://web", shopping_admin="http://web/admin")
     assert sites.key_of("http://web/admin/x") == "shopping_admin"
     assert sites.key_of("http://web/adm") == "shopping"
 
 
 @given(st.sampled_from(KEYS), st.text(alphabet="abc/?#=_&", max_size=20))
-def test_there_and_back(key: str, rest: str) -> None:
+def test_placeholders_round_trip(key: str, rest: str) -> None:
     sites = Sites(**{key: "http://a:1/base"})
     url = f"http://a:1/base/{rest}"
     assert sites.fill(sites.with_placeholders(url)) == url
     assert sites.with_placeholders(url) == f"__{key.upper()}__/{rest}"
 
 
-def test_hosts_say_their_port() -> None:
+def test_hosts_include_their_ports() -> None:
     assert LOCAL.hosts == ("forum.example:443", "web:7770", "web:7780")
     assert host_and_port("http://[::1]/x") == "[::1]:80"
 
 
-def test_a_task_needs_the_sites_it_lists_and_those_it_has_placeholders_of() -> None:
+def test_needed_sites_are_listed_or_in_placeholders() -> None:
     task = {"sites": ["wikipedia"], "start_url": "__SHOPPING__", "eval": {"program_html": [{"url": "__REDDIT__/f"}]}}
     assert needed(task) == ("wikipedia", "shopping", "reddit")
     with pytest.raises(ValueError, match=r"Task x/7 needs the site wikipedia.*set WIKIPEDIA \(or WA_WIKIPEDIA\)"):
@@ -115,6 +117,6 @@ def test_a_task_needs_the_sites_it_lists_and_those_it_has_placeholders_of() -> N
     LOCAL.demand({**task, "sites": ["shopping"]}, "x/7")
 
 
-def test_an_unknown_key_is_none_of_the_sites() -> None:
+def test_unknown_site_key_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"There is no site 'gitlub'\. Did you mean gitlab"):
         LOCAL.url("gitlub")

@@ -1,3 +1,5 @@
+"""Tests of scoring a task by queries on the database of a site."""
+
 from __future__ import annotations
 
 import sqlite3
@@ -20,31 +22,31 @@ def files(tmp_path: Path) -> dict[str, Path]:
     return {"shopping": file}
 
 
-ALL = "SELECT id, name, price FROM item ORDER BY id"
+ALL_ROWS = "SELECT id, name, price FROM item ORDER BY id"
 
 
 @pytest.mark.parametrize(
-    ("query", "rows", "worth"),
+    ("query", "rows", "expected"),
     [
-        (ALL, [[1, "tea", 2.5], [2, None, 3]], 1),
-        (ALL, [[2, None, 3], [1, "tea", 2.5]], 0),
-        (ALL, [[1, "tea", 2.5]], 0),
-        (ALL, [], 0),
+        (ALL_ROWS, [[1, "tea", 2.5], [2, None, 3]], 1),
+        (ALL_ROWS, [[2, None, 3], [1, "tea", 2.5]], 0),
+        (ALL_ROWS, [[1, "tea", 2.5]], 0),
+        (ALL_ROWS, [], 0),
         ("SELECT name FROM item WHERE id > 5", [], 1),
         ("SELECT count(*) FROM item", [["2"]], 0),
     ],
 )
-def test_all_rows_in_order(files: dict[str, Path], query: str, rows: list[Any], worth: float) -> None:
-    assert database.score([{"site": "shopping", "query": query, "rows": rows}], files) == worth
+def test_rows_must_match_in_order(files: dict[str, Path], query: str, rows: list[Any], expected: float) -> None:
+    assert database.score([{"site": "shopping", "query": query, "rows": rows}], files) == expected
 
 
-def test_every_query_must_hold(files: dict[str, Path]) -> None:
-    good = {"site": "shopping", "query": "SELECT 1", "rows": [[1]]}
-    assert database.score([good, good], files) == 1
-    assert database.score([good, {**good, "rows": [[2]]}], files) == 0
+def test_every_query_must_match(files: dict[str, Path]) -> None:
+    matching = {"site": "shopping", "query": "SELECT 1", "rows": [[1]]}
+    assert database.score([matching, matching], files) == 1
+    assert database.score([matching, {**matching, "rows": [[2]]}], files) == 0
 
 
-def test_what_cannot_be_asked_is_not_scored(files: dict[str, Path], tmp_path: Path) -> None:
+def test_failing_queries_and_missing_databases_raise(files: dict[str, Path], tmp_path: Path) -> None:
     query = {"site": "shopping", "query": "SELECT wrong FROM item", "rows": []}
     with pytest.raises(EnvFault, match=r"site shopping .*no such column: wrong"):
         database.score([query], files)
@@ -55,7 +57,7 @@ def test_what_cannot_be_asked_is_not_scored(files: dict[str, Path], tmp_path: Pa
         database.score([query], {})
 
 
-def test_nothing_is_written(files: dict[str, Path]) -> None:
+def test_queries_are_read_only(files: dict[str, Path]) -> None:
     before = files["shopping"].read_bytes()
     with pytest.raises(EnvFault, match="readonly"):
         database.score([{"site": "shopping", "query": "DELETE FROM item", "rows": []}], files)

@@ -1,3 +1,5 @@
+"""Tests of `Judge`: verdicts, requests, and faults of the endpoint."""
+
 from __future__ import annotations
 
 import asyncio
@@ -12,7 +14,7 @@ from pages_server import Page, PagesServer
 PATH = "/v1/chat/completions"
 
 
-def says(text: str | None) -> Page:
+def completion(text: str | None) -> Page:
     return Page(json.dumps({"choices": [{"message": {"role": "assistant", "content": text}}]}))
 
 
@@ -45,59 +47,61 @@ def same_reason(judge: Judge) -> bool:
         (same_reason, "They are not the same.", False),
     ],
 )
-def test_verdicts(server: PagesServer, judge: Judge, ask: Callable[[Judge], bool], text: str, verdict: bool) -> None:
-    server.pages[PATH] = says(text)
+def test_replies_are_parsed_as_verdicts(
+    server: PagesServer, judge: Judge, ask: Callable[[Judge], bool], text: str, verdict: bool
+) -> None:
+    server.pages[PATH] = completion(text)
     assert ask(judge) is verdict
 
 
-def test_what_is_asked(server: PagesServer, judge: Judge) -> None:
-    server.pages[PATH] = says("correct")
+def test_request_has_model_key_and_question(server: PagesServer, judge: Judge) -> None:
+    server.pages[PATH] = completion("correct")
     correct(judge)
-    (asked,) = server.asked
-    body = json.loads(asked.body)
-    assert (asked.method, asked.headers["authorization"]) == ("POST", "Bearer a-key")
+    (request,) = server.requests
+    body = json.loads(request.body)
+    assert (request.method, request.headers["authorization"]) == ("POST", "Bearer a-key")
     assert (body["model"], body["temperature"]) == ("a-model", 0)
     assert all(part in body["messages"][0]["content"] for part in ("How many?", "two", "a pair"))
     assert "a-key" not in repr(judge)
 
 
 @pytest.mark.parametrize("status", [429, 500])
-def test_a_busy_endpoint_is_asked_again(server: PagesServer, judge: Judge, status: int) -> None:
+def test_busy_endpoint_is_retried(server: PagesServer, judge: Judge, status: int) -> None:
     server.pages[PATH] = Page("busy", status=status)
     with pytest.raises(EnvFault, match=f"a-model at .* failed: status {status}: busy"):
         correct(judge)
-    assert len(server.asked) == 3
+    assert len(server.requests) == 3
 
 
-def test_a_request_that_is_wrong_is_not_repeated(server: PagesServer, judge: Judge) -> None:
+def test_invalid_request_is_not_retried(server: PagesServer, judge: Judge) -> None:
     server.pages[PATH] = Page("no such model", status=404)
     with pytest.raises(EnvFault, match="no such model"):
         correct(judge)
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("response", "message"),
     [
-        (says("Hard to tell."), "gave no verdict"),
-        (says(None), "gave no verdict"),
+        (completion("Hard to tell."), "gave no verdict"),
+        (completion(None), "gave no verdict"),
         (Page("<html>"), "is not in OpenAI's format"),
         (Page('{"choices": []}'), "is not in OpenAI's format"),
     ],
 )
-def test_no_verdict_is_a_fault(server: PagesServer, judge: Judge, answer: Page, said: str) -> None:
-    server.pages[PATH] = answer
-    with pytest.raises(EnvFault, match=said):
+def test_reply_without_a_verdict_is_a_fault(server: PagesServer, judge: Judge, response: Page, message: str) -> None:
+    server.pages[PATH] = response
+    with pytest.raises(EnvFault, match=message):
         correct(judge)
 
 
-def test_nobody_there_is_a_fault() -> None:
+def test_unreachable_endpoint_is_a_fault() -> None:
     with pytest.raises(EnvFault, match="ConnectError"):
         correct(Judge("http://127.0.0.1:1/v1", "m", pauses=()))
 
 
 @pytest.mark.parametrize(
-    ("judged", "needed"),
+    ("evaluation", "needed"),
     [
         ({"eval_types": ["string_match"], "reference_answers": {"fuzzy_match": ["x"]}}, True),
         ({"eval_types": ["string_match"], "reference_answers": {"must_include": ["x"], "fuzzy_match": "N/A"}}, True),
@@ -106,10 +110,10 @@ def test_nobody_there_is_a_fault() -> None:
         ({"eval_types": ["url_match"]}, False),
     ],
 )
-def test_which_tasks_need_a_judge(judged: dict[str, object], needed: bool) -> None:
-    assert needs_judge({"eval": judged}) is needed
+def test_only_fuzzy_matches_need_a_judge(evaluation: dict[str, object], needed: bool) -> None:
+    assert needs_judge({"eval": evaluation}) is needed
 
 
-def test_the_refusal_says_what_to_do() -> None:
+def test_missing_judge_message_explains_the_option() -> None:
     assert "webarena/webarena/3" in missing_judge_message("webarena/webarena/3")
     assert "Judge(base_url=" in missing_judge_message("x")

@@ -1,3 +1,5 @@
+"""Tests of the evaluation `program_html`: locators, helper functions, and faults of pages and of the API."""
+
 from __future__ import annotations
 
 import ast
@@ -21,25 +23,25 @@ from playwright.async_api import Error
 
 SITES = Sites(shopping="http://shop.example", wikipedia="http://wiki.example", gitlab="http://down.example")
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
-Judged = Callable[..., Verdict]
+JudgeEval = Callable[..., Verdict]
 
 
 @pytest.fixture
-def judged(session: Session, run: Run) -> Judged:
-    """Judges an `eval` in the session, in which the agent has stopped with an answer."""
+def judge(session: Session, run: Run) -> JudgeEval:
+    """A function that evaluates an `eval` in the session as if the agent had stopped with an answer."""
 
-    def judge(judged: Mapping[str, Any], answer: str = "", sites: Sites = SITES, **options: Any) -> Verdict:
-        task = {"task_id": 1, "intent": "?", "eval": judged}
+    def judge(task_eval: Mapping[str, Any], answer: str = "", sites: Sites = SITES, **options: Any) -> Verdict:
+        task = {"task_id": 1, "intent": "?", "eval": task_eval}
         return run(evaluate(task, answer, session, sites, **options))
 
     return judge
 
 
-def target(**fields: Any) -> dict[str, Any]:
-    """The `eval` of a task with one target."""
-    given = {"url": "last", "locator": "", "required_contents": {"must_include": ["tea"]}, **fields}
-    judged = {"eval_types": ["program_html"], "program_html": [given]}
-    return {**judged, **program_html.check(judged)}
+def one_target(**fields: Any) -> dict[str, Any]:
+    """Return the `eval` of a task with one target."""
+    target = {"url": "last", "locator": "", "required_contents": {"must_include": ["tea"]}, **fields}
+    task_eval = {"eval_types": ["program_html"], "program_html": [target]}
+    return {**task_eval, **program_html.check(task_eval)}
 
 
 ITEMS = """<title>Items</title><ul><li class=item data-n=1>Green Tea</li><li class=item>Milk &amp; Honey</li></ul>
@@ -53,7 +55,7 @@ def shop(server: PagesServer, session: Session, run: Run) -> PagesServer:
     return server
 
 
-LOOKS: list[tuple[str, dict[str, Any], float]] = [
+LOCATORS: list[tuple[str, dict[str, Any], float]] = [
     ("", {"must_include": ["green tea", 'data-n="1"']}, 1),
     ("", {"must_include": ["green tea", "coffee"]}, 0),
     ("", {"must_include": ["coffee |OR| tea"]}, 1),
@@ -77,45 +79,47 @@ LOOKS: list[tuple[str, dict[str, Any], float]] = [
 ]
 
 
-def test_what_the_last_page_says(shop: PagesServer, judged: Judged) -> None:
-    for locator, contents, worth in LOOKS:
-        verdict = judged(target(locator=locator, required_contents=contents))
-        assert (locator, contents, verdict) == (locator, contents, Verdict(worth, {"program_html": worth}))
+def test_locators_on_the_last_page(shop: PagesServer, judge: JudgeEval) -> None:
+    for locator, contents, score in LOCATORS:
+        verdict = judge(one_target(locator=locator, required_contents=contents))
+        assert (locator, contents, verdict) == (locator, contents, Verdict(score, {"program_html": score}))
 
 
-def test_another_page_is_opened_aside(shop: PagesServer, judged: Judged, session: Session) -> None:
-    seen = {"exact_match": "coffee"}
+def test_other_pages_are_opened_in_the_background(shop: PagesServer, judge: JudgeEval, session: Session) -> None:
+    contents = {"exact_match": "coffee"}
     locator = "document.querySelector('#what').innerText"
-    assert judged(target(url="__SHOPPING__/other", locator=locator, required_contents=seen)).score == 1
-    assert judged(target(url="__WIKIPEDIA__/none", locator=locator, required_contents=seen)).score == 0  # a 404
+    assert judge(one_target(url="__SHOPPING__/other", locator=locator, required_contents=contents)).score == 1
+    assert (
+        judge(one_target(url="__WIKIPEDIA__/none", locator=locator, required_contents=contents)).score == 0
+    )  # status 404
     assert [tab.url for tab in session.tabs] == ["http://shop.example/items"]
     assert len(session.context.pages) == 1
 
 
-def test_scripts_run_before_the_look_until_one_trips(shop: PagesServer, judged: Judged) -> None:
+def test_prep_actions_run_until_one_fails(shop: PagesServer, judge: JudgeEval) -> None:
     actions = [
         "document.querySelector('#late').innerText = 'tea'",
         "document.querySelector('#none').click()",
         "document.querySelector('#late').innerText = 'milk'",
     ]
-    assert judged(target(locator="document.querySelector('#late').innerText", prep_actions=actions)).score == 1
+    assert judge(one_target(locator="document.querySelector('#late').innerText", prep_actions=actions)).score == 1
 
 
-def test_the_page_is_what_the_cookies_of_the_agent_make_it(shop: PagesServer, judged: Judged) -> None:
+def test_pages_are_requested_with_the_agents_cookies(shop: PagesServer, judge: JudgeEval) -> None:
     shop.pages["/items"] = Page(ITEMS, headers={"Set-Cookie": "cart=7"})
-    judged(target(url="__SHOPPING__/items"))
-    judged(target(url="__SHOPPING__/other"))
-    assert shop.asked[-1].headers["cookie"] == "cart=7"
+    judge(one_target(url="__SHOPPING__/items"))
+    judge(one_target(url="__SHOPPING__/other"))
+    assert shop.requests[-1].headers["cookie"] == "cart=7"
 
 
-def test_the_post_of_a_comment(server: PagesServer, session: Session, judged: Judged, run: Run) -> None:
+def test_reddit_post_url_of_a_comment(server: PagesServer, session: Session, judge: JudgeEval, run: Run) -> None:
     server.pages |= {"/f/books/12/": "<p>the post says tea</p>", "/f/books/12/-/comment/3": "<p>a comment</p>"}
     run(session.goto("http://wiki.example/f/books/12/-/comment/3"))
     post = "func:reddit_get_post_url('__last_url__')"
-    assert judged(target(url=post)).score == 1
+    assert judge(one_target(url=post)).score == 1
     assert server.paths()[-1] == "/f/books/12/"
     run(session.goto("about:blank"))
-    assert judged(target(url=post)).score == 0  # the agent's doing, not a fault
+    assert judge(one_target(url=post)).score == 0  # not a fault, since the agent left the post
 
 
 ROLES = """<table>{}</table>"""
@@ -123,17 +127,17 @@ ROW = """<tr><td data-label=Account><span class=gl-avatar-labeled-sublabel>@{}</
 <td class=col-max-role><span>{}</span></td></tr>"""
 
 
-def test_the_role_of_a_member(server: PagesServer, session: Session, judged: Judged, run: Run) -> None:
+def test_gitlab_role_of_a_member(server: PagesServer, session: Session, judge: JudgeEval, run: Run) -> None:
     server.pages["/members"] = ROLES.format(ROW.format("ann", "Guest") + ROW.format("bob", "Developer"))
     run(session.goto("http://shop.example/members"))
     for name, role in (("ann", "Guest"), ("bob", "Developer"), ("bo", ""), ("'\"`", "")):
         locator = f"func:gitlab_get_project_memeber_role(__page__, {name!r})"
-        verdict = judged(target(locator=locator, required_contents={"exact_match": role}))
+        verdict = judge(one_target(locator=locator, required_contents={"exact_match": role}))
         assert (name, verdict.score) == (name, 1)
 
 
-def with_api(server: PagesServer) -> Sites:
-    """The shop as this process, rather than the browser, reaches it, with Magento's API."""
+def serve_api(server: PagesServer) -> Sites:
+    """Serve Magento's API, and return the sites with the shop at an address that this process can reach."""
     reviews = [
         {"nickname": "Ann", "detail": "Good", "ratings": [{"rating_name": "Rating", "percent": 100}]},
         {"nickname": "Emma", "detail": "Bad <tea>", "ratings": [{"rating_name": "Rating", "percent": 20}]},
@@ -147,99 +151,99 @@ def with_api(server: PagesServer) -> Sites:
     return Sites(shopping=f"http://{server.address}")
 
 
-def test_the_shops_api(server: PagesServer, judged: Judged) -> None:
-    sites = with_api(server)
-    said = {"author('B1/2')": "Emma", "rating('B1/2')": "20", "text('B1/2')": "Bad <tea>", "author('B0')": ""}
-    for call, text in said.items():
+def test_latest_review_from_the_shops_api(server: PagesServer, judge: JudgeEval) -> None:
+    sites = serve_api(server)
+    reviews = {"author('B1/2')": "Emma", "rating('B1/2')": "20", "text('B1/2')": "Bad <tea>", "author('B0')": ""}
+    for call, text in reviews.items():
         locator = f"func:shopping_get_sku_latest_review_{call}"
-        verdict = judged(target(locator=locator, required_contents={"exact_match": text}), sites=sites)
+        verdict = judge(one_target(locator=locator, required_contents={"exact_match": text}), sites=sites)
         assert (call, verdict.score) == (call, 1)
-    token, asked = server.asked[-2:]
+    token, query = server.requests[-2:]
     assert json.loads(token.body) == {"username": "admin", "password": "admin1234"}
-    assert asked.headers["authorization"] == "Bearer secret"
+    assert query.headers["authorization"] == "Bearer secret"
 
 
-def test_the_latest_order(server: PagesServer) -> None:
-    caller = Caller(with_api(server), Accounts(), "")
+def test_latest_order_url_from_the_shops_api(server: PagesServer) -> None:
+    caller = Caller(serve_api(server), Accounts(), "")
     url = asyncio.run(caller.call("func:shopping_get_latest_order_url()", cast("Any", None)))
     assert url == f"http://{server.address}/sales/order/view/order_id/191/"
-    assert "searchCriteria%5BsortOrders%5D%5B0%5D%5Bdirection%5D=DESC" in server.asked[-1].path
+    assert "searchCriteria%5BsortOrders%5D%5B0%5D%5Bdirection%5D=DESC" in server.requests[-1].path
 
 
-def test_an_api_that_refuses_is_a_fault(server: PagesServer, judged: Judged) -> None:
-    sites = with_api(server)
+def test_refused_api_request_is_a_fault(server: PagesServer, judge: JudgeEval) -> None:
+    sites = serve_api(server)
     server.pages["/rest/default/V1/integration/admin/token"] = Page("{}", status=401)
-    check = target(locator="func:shopping_get_sku_latest_review_author('B0')")
+    task_eval = one_target(locator="func:shopping_get_sku_latest_review_author('B0')")
     with pytest.raises(EnvFault, match=r"shop's API .* as boss failed: .*401"):
-        judged(check, sites=sites, accounts=Accounts.of({"shopping_admin": ("boss", "x")}))
+        judge(task_eval, sites=sites, accounts=Accounts.of({"shopping_admin": ("boss", "x")}))
 
 
-def test_a_page_that_cannot_be_loaded_is_a_fault(server: PagesServer, judged: Judged) -> None:
+def test_page_that_cannot_be_loaded_is_a_fault(server: PagesServer, judge: JudgeEval) -> None:
     server.pages["/broken"] = Page("oh", status=502)
     with pytest.raises(EnvFault, match=r"shop\.example/broken returned status 502"):
-        judged(target(url="__SHOPPING__/broken"))
+        judge(one_target(url="__SHOPPING__/broken"))
     with pytest.raises(EnvFault, match=r"http://down\.example/x .*can't be evaluated: .*ERR_CONNECTION_REFUSED"):
-        judged(target(url="__GITLAB__/x"))
+        judge(one_target(url="__GITLAB__/x"))
 
 
-class Leaving:
-    """A page that is going elsewhere at the first look."""
+class NavigatingPage:
+    """A page whose first evaluation fails because it is navigating."""
 
-    def __init__(self, said: str) -> None:
-        self.said = [said]
+    def __init__(self, error: str) -> None:
+        self.errors = [error]
 
     async def content(self) -> str:
-        if self.said:
-            raise Error(self.said.pop())
+        if self.errors:
+            raise Error(self.errors.pop())
         return "tea"
 
     async def evaluate(self, script: str) -> str:
         return await self.content()
 
     async def wait_for_load_state(self) -> None:
-        assert not self.said
+        assert not self.errors
 
 
 @pytest.mark.parametrize("locator", ["", "document.title"])
-def test_a_page_on_the_move_is_looked_at_where_it_comes_to_rest(locator: str) -> None:
-    def score(said: str) -> float:
-        session = cast("Session", SimpleNamespace(tab=SimpleNamespace(page=Leaving(said))))
+def test_navigating_page_is_evaluated_after_loading(locator: str) -> None:
+    def score(error: str) -> float:
+        session = cast("Session", SimpleNamespace(tab=SimpleNamespace(page=NavigatingPage(error))))
         caller = Caller(SITES, Accounts(), "")
-        return asyncio.run(program_html.score(target(locator=locator)["program_html"], session, caller))
+        return asyncio.run(program_html.score(one_target(locator=locator)["program_html"], session, caller))
 
     assert score("Page.content: Unable to retrieve content because the page is navigating") == 1
     with pytest.raises(EnvFault, match="The page last .*can't be evaluated: Target closed"):  # noqa: RUF043
         score("Target closed")
 
 
-def test_a_last_tab_that_closed_itself_is_a_blank_one(
-    shop: PagesServer, judged: Judged, session: Session, run: Run
-) -> None:
+def test_closed_last_tab_is_evaluated_as_blank(shop: PagesServer, judge: JudgeEval, session: Session, run: Run) -> None:
     run(session.tab.page.close())
-    assert judged(target(), "tea").score == 0
+    assert judge(one_target(), "tea").score == 0
 
 
-def test_the_score_is_the_product_of_the_parts(shop: PagesServer, judged: Judged, tmp_path: Path) -> None:
-    parts = {
-        **target(),
+def test_score_is_the_product_of_the_parts(shop: PagesServer, judge: JudgeEval, tmp_path: Path) -> None:
+    task_eval = {
+        **one_target(),
         "eval_types": ["string_match", "url_match", "program_html"],
         "reference_answers": {"exact_match": "42"},
         "reference_url": "__SHOPPING__/items",
         "url_note": "GOLD in PRED",
     }
-    ones = {"string_match": 1.0, "url_match": 1.0, "program_html": 1.0}
-    assert judged(parts, "42") == Verdict(1.0, ones)
-    assert judged(parts, "41") == Verdict(0.0, {**ones, "string_match": 0.0})
-    assert judged({**parts, "reference_url": "__SHOPPING__/other"}, "42") == Verdict(0.0, {**ones, "url_match": 0.0})
+    full_scores = {"string_match": 1.0, "url_match": 1.0, "program_html": 1.0}
+    assert judge(task_eval, "42") == Verdict(1.0, full_scores)
+    assert judge(task_eval, "41") == Verdict(0.0, {**full_scores, "string_match": 0.0})
+    assert judge({**task_eval, "reference_url": "__SHOPPING__/other"}, "42") == Verdict(
+        0.0, {**full_scores, "url_match": 0.0}
+    )
 
 
-def test_a_call_is_parsed() -> None:
+def test_calls_are_parsed() -> None:
     assert parse_call("func:shopping_get_latest_order_url()") == Call("shopping_get_latest_order_url", ())
     assert parse_call("func:get_query_text(__page__, 'a > b')") == Call("get_query_text", ("a > b",))
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         ("func:__import__('os').system('true')", "not a plain call"),
         ("func:open('/etc/passwd')", "unknown function"),
@@ -255,17 +259,17 @@ def test_a_call_is_parsed() -> None:
         ("func:a\x00b", "not a function call"),
     ],
 )
-def test_nothing_else_can_be_called(call: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_other_calls_are_rejected(call: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         parse_call(call)
 
 
-def test_no_code_of_a_task_can_run_in_python() -> None:
-    called = [
+def test_evaluation_never_executes_python_code_of_tasks() -> None:
+    calls = [
         node.func.id
         for file in Path(evaluation.__file__).parent.glob("*.py")
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     ]
-    assert "str" in called, "nothing was found: the search is broken"
-    assert {"eval", "exec", "compile", "__import__", "getattr"}.isdisjoint(called)
+    assert "str" in calls, "the search found no calls, so it is broken"
+    assert {"eval", "exec", "compile", "__import__", "getattr"}.isdisjoint(calls)

@@ -1,3 +1,5 @@
+"""Tests of the evaluation `string_match`: exact, included, fuzzy and stated answers."""
+
 from __future__ import annotations
 
 import asyncio
@@ -21,7 +23,7 @@ def score(references: dict[str, Any], answer: str, judge: Judge | None = None) -
 
 
 @pytest.mark.parametrize(
-    ("reference", "answer", "worth"),
+    ("reference", "answer", "expected"),
     [
         ("Quest Lumaflex™ Band", " quest lumaflex™ band\n", 1),
         ("yes", "'Yes'", 1),
@@ -32,12 +34,12 @@ def score(references: dict[str, Any], answer: str, judge: Judge | None = None) -
         ("'", "", 1),
     ],
 )
-def test_exact_match(reference: str, answer: str, worth: float) -> None:
-    assert score({"exact_match": reference}, answer) == worth
+def test_exact_match(reference: str, answer: str, expected: float) -> None:
+    assert score({"exact_match": reference}, answer) == expected
 
 
 @pytest.mark.parametrize(
-    ("phrases", "answer", "worth"),
+    ("phrases", "answer", "expected"),
     [
         (["0"], "There are 10 of them.", 0),
         (["0"], "0", 1),
@@ -53,7 +55,7 @@ def test_exact_match(reference: str, answer: str, worth: float) -> None:
         (["5"], "[5]; **5**", 1),
         (["5"], "v.5, 5.a, .5, 5:30", 0),
         (["5"], "a:5, b", 0),
-        (["0", "1"], "10", 1),  # two phrases are looked for as they stand
+        (["0", "1"], "10", 1),  # several phrases match anywhere
         (["81"], "$81.00", 1),
         (["yes"], "yesterday", 1),
         (["Tea", "Milk"], "milk and TEA", 1),
@@ -63,58 +65,58 @@ def test_exact_match(reference: str, answer: str, worth: float) -> None:
         (["é"], "café", 0),
     ],
 )
-def test_must_include(phrases: list[str], answer: str, worth: float) -> None:
-    assert score({"must_include": phrases}, answer) == worth
+def test_must_include(phrases: list[str], answer: str, expected: float) -> None:
+    assert score({"must_include": phrases}, answer) == expected
 
 
-class Asked(Judge):
-    """Remembers what it was asked and agrees with what contains `yes`."""
+class FakeJudge(Judge):
+    """A judge that records its questions and accepts answers that contain `yes`."""
 
-    asked: list[tuple[str, str, str, str]] = []  # noqa: RUF012 - emptied by the fixture
+    questions: list[tuple[str, str, str, str]] = []  # noqa: RUF012 - emptied by the fixture
 
     async def correct(self, question: str, reference: str, answer: str) -> bool:
-        self.asked.append(("correct", question, reference, answer))
+        self.questions.append(("correct", question, reference, answer))
         return "yes" in answer
 
     async def same_reason(self, task: str, reason: str, report: str) -> bool:
-        self.asked.append(("same_reason", task, reason, report))
+        self.questions.append(("same_reason", task, reason, report))
         return "yes" in report
 
 
 @pytest.fixture
-def judge() -> Asked:
-    Asked.asked.clear()
-    return Asked("http://nowhere/v1", "none")
+def judge() -> FakeJudge:
+    FakeJudge.questions.clear()
+    return FakeJudge("http://nowhere/v1", "none")
 
 
-def test_a_loose_answer_is_judged(judge: Asked) -> None:
+def test_fuzzy_match_asks_the_judge(judge: FakeJudge) -> None:
     assert score({"fuzzy_match": ["two", "three"]}, "Oh yes", judge) == 1
-    assert judge.asked == [("correct", "How many?", "two", "oh yes"), ("correct", "How many?", "three", "oh yes")]
+    assert judge.questions == [("correct", "How many?", "two", "oh yes"), ("correct", "How many?", "three", "oh yes")]
     assert score({"fuzzy_match": ["two", "three"]}, "no", judge) == 0
-    assert len(judge.asked) == 3
+    assert len(judge.questions) == 3
 
 
-def test_a_plain_answer_is_not_asked_about(judge: Asked) -> None:
+def test_obvious_answers_do_not_need_the_judge(judge: FakeJudge) -> None:
     assert score({"fuzzy_match": ["Two"]}, "two", judge) == 1
     assert score({"fuzzy_match": ["Two"]}, " ", judge) == 0
     assert score({"fuzzy_match": "N/A"}, "n/a", judge) == 1
     assert score({"must_include": ["x"], "fuzzy_match": ["two"]}, "yes", judge) == 0
-    assert judge.asked == []
+    assert judge.questions == []
 
 
-def test_who_gives_the_reason_has_said_that_it_cannot_be_done(judge: Asked) -> None:
+def test_unachievable_task_accepts_the_reason(judge: FakeJudge) -> None:
     assert score({"fuzzy_match": "N/A"}, "yes, there is none", judge) == 1
     assert score({"fuzzy_match": "N/A"}, "42", judge) == 0
-    assert judge.asked[0] == ("same_reason", "How many?", "no such thing", "yes, there is none")
+    assert judge.questions[0] == ("same_reason", "How many?", "no such thing", "yes, there is none")
 
 
-def test_without_a_judge_nothing_is_scored() -> None:
+def test_fuzzy_match_without_a_judge_raises() -> None:
     with pytest.raises(ValueError, match=r"Task 1 .*judge=Judge"):
         score({"fuzzy_match": ["two"]}, "two")
 
 
 @given(st.text(alphabet=string.printable, max_size=30))
-def test_any_text_is_itself_in_quotes_and_in_other_letters(text: str) -> None:
+def test_matches_ignore_quotes_and_case(text: str) -> None:
     assert score({"exact_match": text}, f' "{text.swapcase()}" ') == 1
     assert string_match.included(text.replace("|OR|", ""), f"a{string_match.normalised(text.replace('|OR|', ''))}b")
 
@@ -135,7 +137,7 @@ def test_any_text_is_itself_in_quotes_and_in_other_letters(text: str) -> None:
         (["-"], "-", True),
     ],
 )
-def test_stating_is_saying_it_apart_and_little_else(phrases: list[str], answer: str, stated: bool) -> None:
+def test_states_requires_separate_phrases_in_a_short_answer(phrases: list[str], answer: str, stated: bool) -> None:
     assert string_match.states(phrases, answer) is stated
 
 
@@ -149,5 +151,5 @@ def test_stating_is_saying_it_apart_and_little_else(phrases: list[str], answer: 
         ("1721", "1719 1720 1721 1722", False),
     ],
 )
-def test_stating_is_not_reciting(phrase: str, answer: str, stated: bool) -> None:
+def test_states_rejects_enumerations(phrase: str, answer: str, stated: bool) -> None:
     assert string_match.states([phrase], answer) is stated

@@ -1,3 +1,5 @@
+"""Tests of the evaluation `url_match` and its rules."""
+
 from __future__ import annotations
 
 import pytest
@@ -11,11 +13,11 @@ def score(reference: str, url: str, rule: str = "GOLD in PRED") -> float:
 
 
 @pytest.mark.parametrize(
-    ("reference", "url", "worth"),
+    ("reference", "url", "expected"),
     [
         ("http://a/x", "http://a/x", 1),
         ("http://a/x/", "http://a/x", 1),
-        ("http://a/x", "https://a/x/y?z=1#w", 1),  # the scheme doesn't count, and more path is as good
+        ("http://a/x", "https://a/x/y?z=1#w", 1),  # ignores the scheme and further path segments
         ("http://a/x/y", "http://a/x", 0),
         ("http://a/x", "http://b/x", 0),
         ("http://a:1/x", "http://a:2/x", 0),
@@ -30,18 +32,18 @@ def score(reference: str, url: str, rule: str = "GOLD in PRED") -> float:
         ("http://a/x", "", 0),
     ],
 )
-def test_gold_in_pred(reference: str, url: str, worth: float) -> None:
-    assert score(reference, url) == worth
+def test_rule_gold_in_pred(reference: str, url: str, expected: float) -> None:
+    assert score(reference, url) == expected
 
 
-def test_exactly() -> None:
+def test_rule_exact() -> None:
     assert score("http://a/x", "http://a/x/", "EXACT") == 1
     assert score("http://a/x", "http://a/x/y", "EXACT") == 0
     assert score("http://a/x |OR| http://a/y", "http://a/y", "EXACT") == 1
 
 
 @pytest.mark.parametrize(
-    ("url", "worth"),
+    ("url", "expected"),
     [
         ("http://a/x/1?q=2", 1),
         ("http://a/x/1/?p=3&q=2#w", 1),
@@ -52,9 +54,9 @@ def test_exactly() -> None:
         ("http://a/x/1", 0),
     ],
 )
-def test_the_same_path(url: str, worth: float) -> None:
-    assert score("http://a/x/1?q=2", url, "SAME PATH") == worth
+def test_rule_same_path(url: str, expected: float) -> None:
+    assert score("http://a/x/1?q=2", url, "SAME PATH") == expected
 
 
-def test_the_rule_is_webarenas_where_none_is_said() -> None:
+def test_default_rule_is_gold_in_pred() -> None:
     assert url_match.check({"reference_url": "http://a", "url_note": None})["url_note"] == "GOLD in PRED"

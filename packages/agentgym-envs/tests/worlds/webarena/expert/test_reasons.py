@@ -1,4 +1,4 @@
-"""What the expert says of a step, of pages made for the purpose."""
+"""Tests of the thoughts and plans of WebArena's expert on constructed snapshots."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agentgym_envs.worlds.webarena.page.snapshot import Node, Snapshot
 from agentgym_envs.worlds.webarena.sites.tasks import Step, back, choose, click, fill, go, press, stop
 
 OBJECTIVE = "Sort the reviews of the Blue Kettle by date."
-PLACES = {
+DOCUMENT = {
     "frameId": 0,
     "nodes": {
         "backendNodeId": [],
@@ -19,74 +19,74 @@ PLACES = {
     },
     "layout": {"nodeIndex": [], "bounds": [[0, 0, 1280, 720]], "styles": []},
 }
-LAYOUT = Layout({"strings": ["frame"], "documents": [PLACES]}, {})
+LAYOUT = Layout({"strings": ["frame"], "documents": [DOCUMENT]}, {})
 BOX = Box(0, 0, 10, 10)
 
 
-def situation(*steps: Step, action: str = "click [1]", sees: tuple[str, ...] = ()) -> Situation:
-    nodes = tuple(Node(i, "link", name, (), 0, 1, BOX, BOX, i, "frame", "visible") for i, name in enumerate(sees, 1))
+def situation(*steps: Step, action: str = "click [1]", visible: tuple[str, ...] = ()) -> Situation:
+    nodes = tuple(Node(i, "link", name, (), 0, 1, BOX, BOX, i, "frame", "visible") for i, name in enumerate(visible, 1))
     hidden = Node(len(nodes) + 1, "link", "Secret", (), 0, 1, BOX, None, 99, "frame", "below")
     return Situation(OBJECTIVE, "Shop", Snapshot((*nodes, hidden), LAYOUT, False), steps, action)
 
 
-def thought(*steps: Step, action: str = "click [1]", sees: tuple[str, ...] = ()) -> str:
-    return situation(*steps, action=action, sees=sees).thought().removeprefix("I am on 'Shop'. ")
+def thought(*steps: Step, action: str = "click [1]", visible: tuple[str, ...] = ()) -> str:
+    return situation(*steps, action=action, visible=visible).thought().removeprefix("I am on 'Shop'. ")
 
 
-def test_an_element_and_what_it_has_to_do_with_the_objective() -> None:
-    assert thought(click("link", "Blue Kettle"), click("link", "Date"), sees=("Blue Kettle",)) == (
+def test_thought_relates_the_element_to_the_objective() -> None:
+    assert thought(click("link", "Blue Kettle"), click("link", "Date"), visible=("Blue Kettle",)) == (
         "There is the link 'Blue Kettle', which the objective names. The link 'Date' comes after that."
     )
-    assert thought(click("link", "Review 7"), stop(), sees=("Review 7",)) == (
+    assert thought(click("link", "Review 7"), stop(), visible=("Review 7",)) == (
         "There is the link 'Review 7', and the objective has to do with 'Review'. That should be all that is asked for."
     )
-    assert thought(click("link", "More"), stop("12 May"), sees=("More",)) == (
+    assert thought(click("link", "More"), stop("12 May"), visible=("More",)) == (
         "There is the link 'More', which should lead on. It should show me the answer."
     )
 
 
-def test_fields_and_options() -> None:
-    assert thought(fill("searchbox", "Find", "blue kettle"), sees=("Find",)) == (
+def test_thoughts_about_fields_and_options() -> None:
+    assert thought(fill("searchbox", "Find", "blue kettle"), visible=("Find",)) == (
         "There is the searchbox 'Find'; I put words of the objective there: 'blue kettle'."
     )
-    assert thought(fill("searchbox", "Find", "kettle/blue"), sees=("Find",)) == (
+    assert thought(fill("searchbox", "Find", "kettle/blue"), visible=("Find",)) == (
         "There is the searchbox 'Find'; I put words of the objective there: 'kettle/blue'."
     )
-    assert thought(fill("searchbox", "Find", "Red Pan"), sees=("Find",)) == (
+    assert thought(fill("searchbox", "Find", "Red Pan"), visible=("Find",)) == (
         "There is the searchbox 'Find'; I put what I know by now there: 'Red Pan'."
     )
-    assert thought(choose("Sort by", "Date"), sees=("Sort by",)) == (
+    assert thought(choose("Sort by", "Date"), visible=("Sort by",)) == (
         "There is the combobox 'Sort by'; of its options I need 'Date', as the objective has it."
     )
 
 
-def test_what_is_out_of_sight_has_no_name_before_its_time() -> None:
-    secret = click("link", "Secret")
-    assert thought(secret, action="scroll [down]") == "What I look for isn't in sight, so I scroll."
-    assert thought(secret) == "What I need is on this page, though not in sight."
-    assert thought(secret, action="goto [http://shop.example/]") == (
+def test_hidden_elements_are_not_named_early() -> None:
+    hidden = click("link", "Secret")
+    assert thought(hidden, action="scroll [down]") == "What I look for isn't in sight, so I scroll."
+    assert thought(hidden) == "What I need is on this page, though not in sight."
+    assert thought(hidden, action="goto [http://shop.example/]") == (
         "What I look for isn't on this page, so I begin again from the first one."
     )
-    assert "Secret" not in thought(click("link", "More"), secret, sees=("More",))
+    assert "Secret" not in thought(click("link", "More"), hidden, visible=("More",))
     assert thought(click("link", "Date"), action="scroll [down]") == "The link 'Date' isn't in sight, so I scroll."
 
 
-def test_other_steps() -> None:
+def test_thoughts_about_other_steps() -> None:
     assert thought(go("http://wiki.example/")) == "What is to be done next is to be done at http://wiki.example/."
     assert thought(back()) == "I have seen here what I wanted to see, so I go back to where I came from."
     assert thought(press("Enter")) == "It takes the keys Enter here."
 
 
-def test_the_end() -> None:
+def test_thoughts_about_the_answer() -> None:
     assert thought(stop()) == "All that the objective asks for is done, so I stop."
-    assert thought(stop("5"), sees=("5", "15 reviews")) == "From all that I have seen, the answer is '5'."
-    assert thought(stop("5"), sees=("5", "5 reviews")) == "The page says '5 reviews', so the answer is '5'."
+    assert thought(stop("5"), visible=("5", "15 reviews")) == "From all that I have seen, the answer is '5'."
+    assert thought(stop("5"), visible=("5", "5 reviews")) == "The page says '5 reviews', so the answer is '5'."
     assert situation().thought() == (
         "I have no plan for this objective, so I stop with the reference answer, if there is one."
     )
 
 
-def test_a_plan_has_no_secrets() -> None:
+def test_plan_names_only_visible_elements() -> None:
     steps = (
         fill("searchbox", "Find", "Blue Kettle"),
         click("link", "Secret"),
@@ -96,7 +96,7 @@ def test_a_plan_has_no_secrets() -> None:
         press("Enter"),
         stop("12 May"),
     )
-    assert situation(*steps, sees=("Find",)).outline().splitlines() == [
+    assert situation(*steps, visible=("Find",)).outline().splitlines() == [
         f"The objective: {OBJECTIVE}",
         "1. Type 'Blue Kettle' into the searchbox 'Find'.",
         "2. Click a link.",

@@ -1,5 +1,6 @@
-"""Pages that nobody here wrote: scripted players, who read our observations and answer in our grammar, reach the reward
-of MiniWoB++'s tasks (the PyPI package `miniwob`, of which only the HTML is used).
+"""Tests on third-party pages: scripted agents that use our snapshots and actions solve tasks of MiniWoB++.
+
+Only the HTML of the PyPI package `miniwob` is used.
 """
 
 from __future__ import annotations
@@ -19,54 +20,62 @@ from pages_server import Page, PagesServer
 
 need("miniwob")
 
-KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".png": "image/png", ".gif": "image/gif"}
+CONTENT_TYPES = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".png": "image/png",
+    ".gif": "image/gif",
+}
 EVERYDAY = ("click-button", "enter-text", "choose-list")
 
 
 @cache
 def files() -> dict[str, Page]:
-    """MiniWoB's pages and what they need, by path."""
+    """Return MiniWoB's pages and the files that they load, by path."""
     spec = importlib.util.find_spec("miniwob")
     assert spec is not None and spec.origin is not None
     root = Path(spec.origin).parent / "html"
-    found = (path for part in ("miniwob", "core", "common") for path in root.joinpath(part).rglob("*"))
+    paths = (path for part in ("miniwob", "core", "common") for path in root.joinpath(part).rglob("*"))
     return {
-        f"/{path.relative_to(root).as_posix()}": Page(path.read_bytes(), headers={"Content-Type": KINDS[path.suffix]})
-        for path in found
-        if path.suffix in KINDS
+        f"/{path.relative_to(root).as_posix()}": Page(
+            path.read_bytes(), headers={"Content-Type": CONTENT_TYPES[path.suffix]}
+        )
+        for path in paths
+        if path.suffix in CONTENT_TYPES
     }
 
 
-class Player(PageAgent):
-    """Plays one task of MiniWoB's."""
+class MiniWobAgent(PageAgent):
+    """An agent on a task of MiniWoB."""
 
     def start(self, task: str, seed: int) -> str:
-        """Begin an episode; returns what is asked for."""
+        """Start an episode and return the instruction."""
         assert self.run(self.session.goto(f"http://shop.example/miniwob/{task}.html")) is None
         self.js(f"Math.seedrandom('{seed}'), core.EPISODE_MAX_TIME = 1e9, core.startEpisodeReal()")
         self.look()
-        said: list[str] = []
+        words: list[str] = []
         for line in self.text(whole=False).splitlines()[1:]:
             found = re.fullmatch(r"\s*\[\d+\] StaticText (['\"])(.*)\1", line)
             if found is None:
                 break
-            said.append(found[2])
-        return " ".join(said)
+            words.append(found[2])
+        return " ".join(words)
 
-    def say(self, action: str) -> None:
+    def act(self, action: str) -> None:
         assert self.do(action) is None, self.text()
 
     def visible(self, role: str, name: str | None = None) -> list[Node]:
         return [node for node in self.page.find(role, name) if node.visible]
 
     def click(self, role: str, name: str | None = None) -> None:
-        self.say(f"click [{self.visible(role, name)[0].id}]")
+        self.act(f"click [{self.visible(role, name)[0].id}]")
 
-    def type(self, number: int, text: str, role: str = "textbox") -> None:
-        self.say(f"type [{self.visible(role)[number].id}] [{text}] [0]")
+    def type(self, index: int, text: str, role: str = "textbox") -> None:
+        self.act(f"type [{self.visible(role)[index].id}] [{text}] [0]")
 
     def suggestion(self, start: str, end: str) -> Node:
-        """What is offered below a field, which takes a moment to appear."""
+        """Return the suggestion below a field, which takes a moment to appear."""
         for _ in range(10):
             below = self.page.nodes[self.visible("textbox")[0].id :]
             for node in below:
@@ -80,105 +89,105 @@ class Player(PageAgent):
         return self.js("WOB_DONE_GLOBAL ? WOB_REWARD_GLOBAL : 0")
 
 
-def quoted(asked: str) -> list[str]:
-    return [text.strip() for text in re.findall(r'"([^"]*)"', asked)]
+def quoted(instruction: str) -> list[str]:
+    return [text.strip() for text in re.findall(r'"([^"]*)"', instruction)]
 
 
-def click_button(player: Player, asked: str) -> None:
-    player.click("button", quoted(asked)[0])
+def click_button(agent: MiniWobAgent, instruction: str) -> None:
+    agent.click("button", quoted(instruction)[0])
 
 
-def click_link(player: Player, asked: str) -> None:
-    word = quoted(asked)[0]
-    player.say(f"click [{player.visible('StaticText', word)[-1].id}]")
+def click_link(agent: MiniWobAgent, instruction: str) -> None:
+    word = quoted(instruction)[0]
+    agent.act(f"click [{agent.visible('StaticText', word)[-1].id}]")
 
 
-def click_checkboxes(player: Player, asked: str) -> None:
-    for name in re.findall(r"Select (.*) and click", asked)[0].split(", "):
+def click_checkboxes(agent: MiniWobAgent, instruction: str) -> None:
+    for name in re.findall(r"Select (.*) and click", instruction)[0].split(", "):
         if name != "nothing":
-            player.click("checkbox", name)
-    player.click("button", "Submit")
+            agent.click("checkbox", name)
+    agent.click("button", "Submit")
 
 
-def click_option(player: Player, asked: str) -> None:
-    player.click("radio", re.findall(r"Select (.*) and click", asked)[0])
-    player.click("button", "Submit")
+def click_option(agent: MiniWobAgent, instruction: str) -> None:
+    agent.click("radio", re.findall(r"Select (.*) and click", instruction)[0])
+    agent.click("button", "Submit")
 
 
-def enter_text(player: Player, asked: str) -> None:
-    player.type(0, quoted(asked)[0])
-    player.click("button", "Submit")
+def enter_text(agent: MiniWobAgent, instruction: str) -> None:
+    agent.type(0, quoted(instruction)[0])
+    agent.click("button", "Submit")
 
 
-def enter_password(player: Player, asked: str) -> None:
-    for number in (0, 1):
-        player.type(number, quoted(asked)[0])
-    player.click("button", "Submit")
+def enter_password(agent: MiniWobAgent, instruction: str) -> None:
+    for index in (0, 1):
+        agent.type(index, quoted(instruction)[0])
+    agent.click("button", "Submit")
 
 
-def focus_text(player: Player, asked: str) -> None:
-    player.click("textbox")
+def focus_text(agent: MiniWobAgent, instruction: str) -> None:
+    agent.click("textbox")
 
 
-def choose_list(player: Player, asked: str) -> None:
-    option = re.findall(r"Select (.*) from the list", asked)[0]
-    player.say(f"select_option [{player.visible('combobox')[0].id}] [{option}]")
-    player.click("button", "Submit")
+def choose_list(agent: MiniWobAgent, instruction: str) -> None:
+    option = re.findall(r"Select (.*) from the list", instruction)[0]
+    agent.act(f"select_option [{agent.visible('combobox')[0].id}] [{option}]")
+    agent.click("button", "Submit")
 
 
-def login_user(player: Player, asked: str) -> None:
-    for number, text in enumerate(quoted(asked)[:2]):
-        player.type(number, text)
-    player.click("button", "Login")
+def login_user(agent: MiniWobAgent, instruction: str) -> None:
+    for index, text in enumerate(quoted(instruction)[:2]):
+        agent.type(index, text)
+    agent.click("button", "Login")
 
 
-def click_tab(player: Player, asked: str) -> None:
-    player.click("tab", re.findall(r"Tab #\d", asked)[0])
+def click_tab(agent: MiniWobAgent, instruction: str) -> None:
+    agent.click("tab", re.findall(r"Tab #\d", instruction)[0])
 
 
-def click_dialog(player: Player, asked: str) -> None:
-    player.click("button", "Close")
+def click_dialog(agent: MiniWobAgent, instruction: str) -> None:
+    agent.click("button", "Close")
 
 
-def click_test(player: Player, asked: str) -> None:
-    player.click("button", re.findall(r"button (\w+)", asked)[0])
+def click_test(agent: MiniWobAgent, instruction: str) -> None:
+    agent.click("button", re.findall(r"button (\w+)", instruction)[0])
 
 
-def search_engine(player: Player, asked: str) -> None:
-    player.type(0, quoted(asked)[0])
-    player.click("button", "Search")
-    wanted = int(re.findall(r"(\d+)(?:st|nd|rd|th)", asked)[0]) - 1
-    if wanted >= 3:
-        player.click("link", str(wanted // 3 + 1))
-    results = [node for node in player.page.find("link") if node.name not in ("<", ">", "1", "2", "3")]
-    player.say(f"click [{results[wanted % 3].id}]")
+def search_engine(agent: MiniWobAgent, instruction: str) -> None:
+    agent.type(0, quoted(instruction)[0])
+    agent.click("button", "Search")
+    rank = int(re.findall(r"(\d+)(?:st|nd|rd|th)", instruction)[0]) - 1
+    if rank >= 3:
+        agent.click("link", str(rank // 3 + 1))
+    results = [node for node in agent.page.find("link") if node.name not in ("<", ">", "1", "2", "3")]
+    agent.act(f"click [{results[rank % 3].id}]")
 
 
-def use_autocomplete(player: Player, asked: str) -> None:
-    start, *end = quoted(asked)
-    player.type(0, start)
-    player.say(f"click [{player.suggestion(start, ''.join(end)).id}]")
-    player.click("button", "Submit")
+def use_autocomplete(agent: MiniWobAgent, instruction: str) -> None:
+    start, *end = quoted(instruction)
+    agent.type(0, start)
+    agent.act(f"click [{agent.suggestion(start, ''.join(end)).id}]")
+    agent.click("button", "Submit")
 
 
-def navigate_tree(player: Player, asked: str) -> None:
-    name = quoted(asked)[0]
+def navigate_tree(agent: MiniWobAgent, instruction: str) -> None:
+    name = quoted(instruction)[0]
     for _ in range(20):
-        here = player.visible("StaticText", name)
-        if here:
-            player.say(f"click [{here[-1].id}]")
+        matches = agent.visible("StaticText", name)
+        if matches:
+            agent.act(f"click [{matches[-1].id}]")
             return
-        folders = [node for node in player.visible("generic") if node.property("clickable")]
-        player.say(f"click [{folders[-1].id}]")
-    raise AssertionError(player.text())
+        folders = [node for node in agent.visible("generic") if node.property("clickable")]
+        agent.act(f"click [{folders[-1].id}]")
+    raise AssertionError(agent.text())
 
 
-def enter_date(player: Player, asked: str) -> None:
-    player.type(0, re.findall(r"\d+/\d+/\d+", asked)[0], role="Date")
-    player.click("button", "Submit")
+def enter_date(agent: MiniWobAgent, instruction: str) -> None:
+    agent.type(0, re.findall(r"\d+/\d+/\d+", instruction)[0], role="Date")
+    agent.click("button", "Submit")
 
 
-PLAYERS: dict[str, Callable[[Player, str], None]] = {
+SOLVERS: dict[str, Callable[[MiniWobAgent, str], None]] = {
     "click-button": click_button,
     "click-link": click_link,
     "click-checkboxes": click_checkboxes,
@@ -200,20 +209,20 @@ PLAYERS: dict[str, Callable[[Player, str], None]] = {
 
 def play(server: PagesServer, session: Session, run: Run, task: str, seed: int) -> float:
     server.pages.update(files())
-    player = Player(server, session, run)
-    asked = player.start(task, seed)
-    assert player.reward == 0
-    PLAYERS[task](player, asked)
-    return player.reward
+    agent = MiniWobAgent(server, session, run)
+    instruction = agent.start(task, seed)
+    assert agent.reward == 0
+    SOLVERS[task](agent, instruction)
+    return agent.reward
 
 
 @pytest.mark.parametrize("task", EVERYDAY)
-def test_a_player_reaches_the_reward(server: PagesServer, session: Session, run: Run, task: str) -> None:
+def test_scripted_agent_solves_the_task(server: PagesServer, session: Session, run: Run, task: str) -> None:
     assert play(server, session, run, task, 1) > 0
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [2, 3])
-@pytest.mark.parametrize("task", PLAYERS)
-def test_players_reach_the_reward(server: PagesServer, session: Session, run: Run, task: str, seed: int) -> None:
+@pytest.mark.parametrize("task", SOLVERS)
+def test_scripted_agents_solve_all_tasks(server: PagesServer, session: Session, run: Run, task: str, seed: int) -> None:
     assert play(server, session, run, task, seed) > 0

@@ -1,4 +1,4 @@
-"""Reading pages: which nodes get a line and an id, where they are, and that the same page is the same everywhere."""
+"""Tests of snapshots: which nodes have a line and an id, where they are, and that snapshots are reproducible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from page_agent import PageAgent
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
-KITCHEN = """<title>Kitchen "sink"</title>
+KITCHEN_SINK = """<title>Kitchen "sink"</title>
 <h1>Head <em>line</em></h1><nav><ul><li><a href=/a>Link A</a></li><li>Plain item</li></ul></nav>
 <p>Some <b>bold</b> <a href=/b>link</a>.</p>
 <label for=q>Search</label><input id=q value="hello  there" required>
@@ -33,7 +33,7 @@ lines</textarea><div contenteditable aria-label=Edit>edit me</div>
 <div onclick=1 style="width:9px;height:9px"></div><div onclick=1>click me</div><span tabindex=0></span>
 <table><tr><th>Name<th>Price<tr><td>Tea<td><a href=/tea>3.50</a></table>"""
 
-KITCHEN_TEXT = """\
+KITCHEN_SINK_TEXT = """\
 [1] RootWebArea 'Kitchen "sink"' focused: True
 	[2] heading 'Head line'
 	[3] link 'Link A'
@@ -74,17 +74,15 @@ KITCHEN_TEXT = """\
 				[38] link '3.50'"""
 
 
-def test_a_page_with_a_bit_of_everything(agent: PageAgent) -> None:
-    agent.open(KITCHEN)
-    assert agent.text() == KITCHEN_TEXT
+def test_snapshot_of_a_page_with_all_kinds_of_elements(agent: PageAgent) -> None:
+    agent.open(KITCHEN_SINK)
+    assert agent.text() == KITCHEN_SINK_TEXT
 
 
 @pytest.mark.long
-def test_the_same_page_is_the_same_in_every_context_and_after_others(
-    agent: PageAgent, browser: Browser, run: Run
-) -> None:
+def test_snapshots_are_identical_across_sessions(agent: PageAgent, browser: Browser, run: Run) -> None:
     agent.open("<p>first</p><button>x</button>", "/before")
-    agent.open(KITCHEN + "<iframe srcdoc='<button>framed</button>'></iframe>")
+    agent.open(KITCHEN_SINK + "<iframe srcdoc='<button>framed</button>'></iframe>")
     text = agent.text()
     assert "framed" in text
     for _ in range(2):
@@ -95,7 +93,7 @@ def test_the_same_page_is_the_same_in_every_context_and_after_others(
         run(other.session.close())
 
 
-def test_find_is_by_role_and_name_over_the_whole_page(agent: PageAgent) -> None:
+def test_find_searches_the_whole_page_by_role_and_name(agent: PageAgent) -> None:
     page = agent.open("<a href=/1>Go</a><button>Go</button><p style='height:2000px'></p><a href=/2>Go</a>")
     assert [(node.role, node.place) for node in page.find(None, "Go")] == [
         ("link", "visible"),
@@ -110,7 +108,7 @@ def test_find_is_by_role_and_name_over_the_whole_page(agent: PageAgent) -> None:
     assert [node.id for node in agent.page.nodes] == [1, 2, 3, 4]
 
 
-def test_what_scroll_containers_and_the_windows_edge_hide_is_not_visible(agent: PageAgent) -> None:
+def test_clipped_and_offscreen_elements_are_not_visible(agent: PageAgent) -> None:
     page = agent.open(
         "<style>* { margin: 0 }</style>"
         "<div style='height:100px;overflow:auto;position:relative'><p style='height:90px'>in</p><p>half</p>"
@@ -134,42 +132,42 @@ def test_what_scroll_containers_and_the_windows_edge_hide_is_not_visible(agent: 
     }
 
 
-def test_a_scrolled_container_shows_what_it_is_scrolled_to(agent: PageAgent) -> None:
+def test_scrolled_container_shows_its_current_content(agent: PageAgent) -> None:
     agent.open("<div style='height:60px;overflow:auto'><p>one</p><p style='height:500px'></p><p>two</p></div>")
     agent.js("document.querySelector('div').scrollTop = 9999")
     agent.look()
-    assert [agent.one("StaticText", name).visible for name in ("one", "two")] == [False, True]
+    assert [agent.find_one("StaticText", name).visible for name in ("one", "two")] == [False, True]
 
 
-def test_boxes_are_where_the_page_says(agent: PageAgent) -> None:
+def test_boxes_match_client_rects_in_frames(agent: PageAgent) -> None:
     agent.server.pages["/inner"] = "<body style='margin:0'><p style='height:100px'></p><button>Inner</button>"
     agent.open("<p style='height:900px'></p><iframe src=/inner style='border:3px solid;padding:5px'></iframe>")
     agent.js("scrollTo(0, 400)")
     agent.js("frames[0].scrollTo(0, 70)")
     agent.look()
-    box = agent.one("button").box
+    box = agent.find_one("button").box
     frame = agent.js("(({x, y}) => [x, y])(document.querySelector('iframe').getBoundingClientRect())")
     inner = agent.js("(({x, y}) => [x, y])(frames[0].document.querySelector('button').getBoundingClientRect())")
     assert box is not None
     assert (box.left, box.top) == pytest.approx((frame[0] + 8 + inner[0], frame[1] + 8 + inner[1]), abs=1)
-    assert agent.one("button").visible
+    assert agent.find_one("button").visible
 
 
-def test_a_frame_of_another_site_is_read_and_clicked_too(agent: PageAgent) -> None:
+def test_frame_of_another_site_is_read_and_clicked(agent: PageAgent) -> None:
     agent.server.pages["/inner"] = "<button onclick=\"this.textContent = 'Clicked'\">Foreign</button>"
     agent.open("<p>Top</p><iframe src=http://wiki.example/inner></iframe>")
     assert agent.do("click [#]", "button", "Foreign") is None
-    assert agent.one("button", "Clicked").visible
+    assert agent.find_one("button", "Clicked").visible
 
 
-def test_options_are_visible_with_their_list(agent: PageAgent) -> None:
+def test_options_are_as_visible_as_their_list(agent: PageAgent) -> None:
     agent.open("<select><option>a</select><p style='height:2000px'></p><select><option>b</select>")
-    assert [agent.one("option", name).place for name in "ab"] == ["visible", "below"]
+    assert [agent.find_one("option", name).place for name in "ab"] == ["visible", "below"]
 
 
-def test_what_has_no_box_of_its_own_is_where_its_content_is(agent: PageAgent) -> None:
+def test_element_without_a_box_is_where_its_content_is(agent: PageAgent) -> None:
     agent.open("<button style='display:contents'><span>one</span></button>")
-    assert agent.one("button", "one").visible
+    assert agent.find_one("button", "one").visible
 
 
 def test_shadow_trees_are_read_and_clicked(agent: PageAgent) -> None:
@@ -179,10 +177,10 @@ def test_shadow_trees_are_read_and_clicked(agent: PageAgent) -> None:
         "root.firstChild.onclick = () => { root.firstChild.textContent = 'Clicked' } } })</script>"
     )
     assert agent.do("click [#]", "button", "Shade") is None
-    assert agent.one("button", "Clicked").visible
+    assert agent.find_one("button", "Clicked").visible
 
 
-def rows(count: int) -> str:
+def rows_page(count: int) -> str:
     row = (
         "<tr><td>{0}</td><td><a href='/{0}'>Item {0}</a></td><td><button onclick='document.title={0}'>Buy {0}</button>"
     )
@@ -190,12 +188,12 @@ def rows(count: int) -> str:
 
 
 @pytest.mark.long
-def test_of_a_large_page_only_what_is_near_the_viewport_is_read(agent: PageAgent) -> None:
-    page = agent.open(rows(1200) + "<iframe srcdoc='far' style='display:block'></iframe>")
+def test_large_page_is_read_only_near_the_viewport(agent: PageAgent) -> None:
+    page = agent.open(rows_page(1200) + "<iframe srcdoc='far' style='display:block'></iframe>")
     assert page.bounded
     assert len(page.nodes) < 400
     assert page.nodes[0].name == "Rows"
-    assert agent.one("heading", "Rows").visible
+    assert agent.find_one("heading", "Rows").visible
     assert agent.do("click [#]", "button", "Buy 7") is None
     assert agent.session.tab.title == "7"
     agent.js("scrollTo(0, 9000)")
@@ -203,20 +201,20 @@ def test_of_a_large_page_only_what_is_near_the_viewport_is_read(agent: PageAgent
     assert agent.page.find("heading") == []
     seen = [node for node in agent.page.find("link") if node.visible]
     assert len(seen) > 20
-    assert agent.do(f"click [{seen[3].parent}]") is None  # its cell
+    assert agent.do(f"click [{seen[3].parent}]") is None  # the cell of the link
     ids = [node.id for node in agent.page.nodes]
     assert ids == list(range(1, len(ids) + 1))
 
 
-def test_a_large_page_in_sight_is_read_as_a_small_one(agent: PageAgent) -> None:
+def test_visible_part_of_a_large_page_is_read_like_a_small_page(agent: PageAgent) -> None:
     hidden = "<div style='display:none'>" + "<i>x</i>" * 4000 + "</div>"
-    agent.open(KITCHEN)
+    agent.open(KITCHEN_SINK)
     text = [line.strip() for line in agent.text().splitlines()]
-    assert agent.open(KITCHEN + hidden).bounded
+    assert agent.open(KITCHEN_SINK + hidden).bounded
     assert [line.strip() for line in agent.text().splitlines()][:-1] == text
 
 
-def test_a_tab_that_is_gone_can_not_be_read(session: Session, run: Run) -> None:
+def test_snapshot_of_a_closed_tab_raises(session: Session, run: Run) -> None:
     tab = session.tab
     run(session.new_tab())
     run(tab.page.close())
@@ -224,7 +222,7 @@ def test_a_tab_that_is_gone_can_not_be_read(session: Session, run: Run) -> None:
         run(take_snapshot(tab))
 
 
-def test_a_browser_that_does_not_answer_is_a_fault(session: Session, run: Run) -> None:
+def test_unresponsive_browser_is_a_fault(session: Session, run: Run) -> None:
     run(session.tab.cdp.detach())
     with pytest.raises((EnvFault, TabClosed)):
         run(take_snapshot(session.tab))

@@ -15,13 +15,13 @@ from agentgym_envs.worlds.webarena.sites.store import database
 from starlette.testclient import TestClient
 
 
-class Visitor(TestClient):
-    """Asks one site for pages in an episode of its own; `rows` looks into the database behind them."""
+class SiteClient(TestClient):
+    """A client of one site in its own episode; `rows` queries the site's database."""
 
-    def __init__(self, web: Web, key: str, room: Path, *, signed_in: bool) -> None:
+    def __init__(self, web: Web, key: str, root: Path, *, signed_in: bool) -> None:
         self.place = PLACES[key]
         token = secrets.token_hex(16)
-        self.folder = room / token
+        self.folder = root / token
         self.folder.mkdir()
         if self.place.database is not None:
             shutil.copyfile(database(self.place.database), self.folder / f"{self.place.database}.sqlite")
@@ -39,17 +39,17 @@ class Visitor(TestClient):
 
 
 @pytest.fixture
-def browse(tmp_path: Path) -> Iterator[Callable[..., Visitor]]:
-    """`browse(key)`: a visitor to that site in a fresh episode, signed in as its account unless `signed_in=False`.
+def browse(tmp_path: Path) -> Iterator[Callable[..., SiteClient]]:
+    """A function that returns a client of the site with the given key, signed in unless `signed_in=False`.
 
-    Only that site is served, so that no site's tests need the others.
+    Each client has a new episode. Only its site is served, so that the tests of a site don't need the others.
     """
-    with ExitStack() as visits:
+    with ExitStack() as stack:
 
-        def visitor(key: str, *, signed_in: bool = True) -> Visitor:
-            visit = Visitor(Web(tmp_path, [key]), key, tmp_path, signed_in=signed_in)
-            visits.callback(shutil.rmtree, visit.folder)
-            visits.callback(visit.close)
-            return visit
+        def open_site(key: str, *, signed_in: bool = True) -> SiteClient:
+            client = SiteClient(Web(tmp_path, [key]), key, tmp_path, signed_in=signed_in)
+            stack.callback(shutil.rmtree, client.folder)
+            stack.callback(client.close)
+            return client
 
-        yield visitor
+        yield open_site

@@ -1,4 +1,4 @@
-"""The invented region: whole, consistent, and connected by roads that lead everywhere."""
+"""Tests of the fictional region: complete, consistent, and connected by roads."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def land() -> Region:
     return region()
 
 
-def test_every_town_and_every_brand_is_there_once(land: Region) -> None:
+def test_region_has_every_town_and_brand_once(land: Region) -> None:
     assert [town.name for town in land.towns] == sorted(TOWNS)
     assert [firm.brand for firm in land.firms] == list(BRANDS)
     assert len({town.population for town in land.towns}) == len({town.postcode for town in land.towns}) == len(TOWNS)
     assert len({person.name for person in land.people}) == len(land.people)
 
 
-def test_towns_lie_on_land_apart_from_each_other_and_in_a_county(land: Region) -> None:
+def test_towns_are_on_land_apart_and_in_a_county(land: Region) -> None:
     counties = {county.name: county.seat for county in land.counties}
     assert all(land.town(seat).county == name for name, seat in counties.items())
     for town in land.towns:
         assert 0 < town.x < shore(town.y), town
         assert town.county in counties
-        others = [math.dist((town.x, town.y), (one.x, one.y)) for one in land.towns if one.name != town.name]
-        assert min(others) > 6
+        distances = [math.dist((town.x, town.y), (other.x, other.y)) for other in land.towns if other.name != town.name]
+        assert min(distances) > 6
 
 
 def test_rivers_flow_through_their_towns_to_the_sea(land: Region) -> None:
@@ -46,7 +46,7 @@ def test_rivers_flow_through_their_towns_to_the_sea(land: Region) -> None:
         assert all(land.town(name).river == river.name for name in river.towns)
 
 
-def test_people_live_when_they_do_what_they_are_known_for(land: Region) -> None:
+def test_people_live_at_the_time_of_their_works(land: Region) -> None:
     people = {person.name: person for person in land.people}
     for firm in land.firms:
         founder = people[firm.founder]
@@ -61,35 +61,35 @@ def test_people_live_when_they_do_what_they_are_known_for(land: Region) -> None:
 
 
 @given(start=_TOWNS, end=_TOWNS, mode=st.sampled_from(sorted(MODES)))
-def test_a_route_is_a_chain_of_roads_and_takes_as_long_both_ways(start: str, end: str, mode: str) -> None:
-    there, back = region().route(start, end, mode), region().route(end, start, mode)
-    assert there.seconds == pytest.approx(back.seconds)
-    assert there.metres == sum(leg.road.metres for leg in there.legs)
+def test_route_is_a_symmetric_chain_of_roads(start: str, end: str, mode: str) -> None:
+    outward, back = region().route(start, end, mode), region().route(end, start, mode)
+    assert outward.seconds == pytest.approx(back.seconds)
+    assert outward.metres == sum(leg.road.metres for leg in outward.legs)
     if start == end:
-        assert there.towns == ()
+        assert outward.towns == ()
         return
-    assert (there.towns[0], there.towns[-1]) == (start, end)
-    for leg, (here, next_town) in zip(there.legs, pairwise(there.towns), strict=True):
-        assert {leg.road.start, leg.road.end} == {here, next_town}
+    assert (outward.towns[0], outward.towns[-1]) == (start, end)
+    for leg, (town, next_town) in zip(outward.legs, pairwise(outward.towns), strict=True):
+        assert {leg.road.start, leg.road.end} == {town, next_town}
         assert mode == "car" or leg.road.kind != "motorway"
 
 
 @given(start=_TOWNS, end=_TOWNS, via=_TOWNS, mode=st.sampled_from(sorted(MODES)))
-def test_no_way_by_a_third_town_is_quicker(start: str, end: str, via: str, mode: str) -> None:
+def test_no_detour_is_quicker_than_the_route(start: str, end: str, via: str, mode: str) -> None:
     land = region()
     detour = land.route(start, via, mode).seconds + land.route(via, end, mode).seconds
     assert land.route(start, end, mode).seconds <= detour + 1e-6
 
 
-def test_roads_are_no_shorter_than_the_straight_line(land: Region) -> None:
+def test_roads_are_not_shorter_than_the_straight_line(land: Region) -> None:
     for road in land.roads:
         a, b = land.town(road.start), land.town(road.end)
         assert road.metres >= 1000 * math.dist((a.x, a.y), (b.x, b.y))
-    named = [(road.number, road.start, road.end) for road in land.roads]
-    assert len(set(named)) == len(named)
+    keys = [(road.number, road.start, road.end) for road in land.roads]
+    assert len(set(keys)) == len(keys)
 
 
-def test_an_unknown_town_is_named() -> None:
+def test_unknown_town_is_named_in_the_error() -> None:
     road = Road("A1", "main road", "Here", "There", 1000, 80)
     with pytest.raises(ValueError, match="'Nowhere'"):
         shortest([road], "Here", "Nowhere", "car")

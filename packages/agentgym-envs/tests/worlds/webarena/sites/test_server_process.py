@@ -1,4 +1,4 @@
-"""The server process as its owner sees it: it comes up, dies, comes back, and leaves nothing."""
+"""Tests of the server process of the sites: start, restart, copies of databases, and cleanup."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def copy(server: SitesServer) -> Iterator[Copy]:
     copy.discard()
 
 
-def asked(server: SitesServer, copy: Copy, key: str = "homepage", path: str = "/") -> httpx.Response:
+def get_page(server: SitesServer, copy: Copy, key: str = "homepage", path: str = "/") -> httpx.Response:
     account = PLACES[key].account
     cookies = {"session": account.session} if account else {}
     headers = {"Host": PLACES[key].host, "X-Episode": copy.token}
@@ -44,46 +44,46 @@ def asked(server: SitesServer, copy: Copy, key: str = "homepage", path: str = "/
 
 
 @pytest.mark.parametrize("key", PLACES)
-def test_every_site_answers(server: SitesServer, copy: Copy, key: str) -> None:
-    answer = asked(server, copy, key)
+def test_every_site_serves_its_front_page(server: SitesServer, copy: Copy, key: str) -> None:
+    answer = get_page(server, copy, key)
     assert answer.status_code == 200
     assert PLACES[key].title in answer.text
 
 
-def test_whoever_does_not_know_an_episode_sees_nothing(server: SitesServer) -> None:
+def test_unknown_episode_tokens_get_404(server: SitesServer) -> None:
     for token in ("", "0" * 32, "../..", "x" * 32):
-        assert asked(server, Copy(token, Path())).status_code == 404
+        assert get_page(server, Copy(token, Path())).status_code == 404
 
 
-def test_there_are_no_other_hosts(server: SitesServer, copy: Copy) -> None:
+def test_unknown_hosts_get_404(server: SitesServer, copy: Copy) -> None:
     headers = {"Host": "shop.example.evil", "X-Episode": copy.token}
     assert httpx.get(f"http://127.0.0.1:{server.port}/", headers=headers).status_code == 404
 
 
-def test_a_server_that_was_killed_comes_back_where_it_was(server: SitesServer, copy: Copy) -> None:
+def test_killed_server_restarts_on_the_same_port(server: SitesServer, copy: Copy) -> None:
     port, pid = server.port, server.pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     server.ensure()
-    assert (server.port, asked(server, copy).status_code) == (port, 200)
+    assert (server.port, get_page(server, copy).status_code) == (port, 200)
     assert server.pid != pid
 
 
-def test_copies_are_alike_and_apart(server: SitesServer) -> None:
+def test_copies_are_independent(server: SitesServer) -> None:
     copies = [server.open() for _ in range(16)]
     assert len({copy.token for copy in copies}) == 16
-    for number, copy in enumerate(copies):
+    for index, copy in enumerate(copies):
         with closing(sqlite3.connect(copy.files()["reddit"])) as db, db:
-            db.execute("UPDATE accounts SET name = ? WHERE id = 1", (f"renamed-{number}",))
-    for number, copy in enumerate(copies):
+            db.execute("UPDATE accounts SET name = ? WHERE id = 1", (f"renamed-{index}",))
+    for index, copy in enumerate(copies):
         with closing(sqlite3.connect(copy.files()["reddit"])) as db:
-            assert db.execute("SELECT name FROM accounts WHERE id = 1").fetchone() == (f"renamed-{number}",)
+            assert db.execute("SELECT name FROM accounts WHERE id = 1").fetchone() == (f"renamed-{index}",)
         copy.discard()
         assert not copy.folder.exists()
 
 
-_OWNER = """
+_OWNER_SCRIPT = """
 import os, sys
 from agentgym_envs.worlds.webarena.sites import process
 server = process.enter()
@@ -94,19 +94,21 @@ if sys.argv[1] == "killed":
 """
 
 
-@pytest.mark.parametrize("end", ["forgetful", "killed"])
-def test_the_server_ends_with_its_owner(end: str) -> None:
-    done = subprocess.run([sys.executable, "-c", _OWNER, end], capture_output=True, text=True, timeout=PATIENCE)
-    pid, port, folder = done.stdout.split()
+@pytest.mark.parametrize("ending", ["forgetful", "killed"])
+def test_server_does_not_outlive_its_owner(ending: str) -> None:
+    owner = subprocess.run(
+        [sys.executable, "-c", _OWNER_SCRIPT, ending], capture_output=True, text=True, timeout=PATIENCE
+    )
+    pid, port, folder = owner.stdout.split()
     with pytest.raises(httpx.TransportError):
         httpx.get(f"http://127.0.0.1:{port}/", timeout=PATIENCE)
-    while Path(f"/proc/{pid}").exists():  # nobody waits for an orphan but init, which takes a moment
+    while Path(f"/proc/{pid}").exists():  # init reaps the orphan, which takes a moment
         if "Z" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][:3]:
             break
     assert not Path(folder).exists()
 
 
-def test_a_fork_does_not_touch_its_parents_server(server: SitesServer, copy: Copy) -> None:
+def test_fork_does_not_affect_its_parents_server(server: SitesServer, copy: Copy) -> None:
     child = os.fork()
     if child == 0:
         copy.discard()
@@ -117,5 +119,5 @@ def test_a_fork_does_not_touch_its_parents_server(server: SitesServer, copy: Cop
             os._exit(0)
         os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
-    assert asked(server, copy).status_code == 200
+    assert get_page(server, copy).status_code == 200
     assert copy.folder.exists()

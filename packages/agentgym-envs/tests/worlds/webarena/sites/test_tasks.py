@@ -1,4 +1,4 @@
-"""The tasks as a set: enough of them, held out as they say, and none that holds already."""
+"""Tests of the generated tasks: their number, disjoint splits, plans, and that none is solved at the start."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ def tasks() -> dict[str, list[Task]]:
     return store.tasks()
 
 
-def test_there_are_enough(tasks: dict[str, list[Task]]) -> None:
+def test_there_are_enough_templates_and_tasks(tasks: dict[str, list[Task]]) -> None:
     assert len(templates()) >= 60
     assert len(tasks["train"]) >= 600
     assert len(tasks["test"]) >= 150
     assert {task["template"] for split in SPLITS for task in tasks[split]} == {t.name for t in templates()}
 
 
-def test_every_site_and_every_kind_of_judgement_is_there(tasks: dict[str, list[Task]]) -> None:
+def test_splits_cover_all_sites_and_evaluations(tasks: dict[str, list[Task]]) -> None:
     for split in ("train", "test"):
         kinds = Counter(kind for task in tasks[split] for kind in task["eval"]["eval_types"])
         assert min(kinds[kind] for kind in ("string_match", "url_match", "database")) >= 20, kinds
-        alone = Counter(task["sites"][0] for task in tasks[split] if len(task["sites"]) == 1)
-        assert alone.keys() == PLACES.keys() - {"homepage"}
+        single_site = Counter(task["sites"][0] for task in tasks[split] if len(task["sites"]) == 1)
+        assert single_site.keys() == PLACES.keys() - {"homepage"}
         assert sum(len(task["sites"]) > 1 for task in tasks[split]) >= 20
 
 
-def test_templates_and_entities_are_held_out(tasks: dict[str, list[Task]]) -> None:
+def test_held_out_templates_and_entities_are_disjoint(tasks: dict[str, list[Task]]) -> None:
     held_out = {template.name for template in templates() if template.held_out}
     assert len(held_out) >= 10
     assert held_out.isdisjoint(task["template"] for task in tasks["train"] + tasks["dev"])
-    about = {split: {entity for task in tasks[split] for entity in task["entities"]} for split in SPLITS}
-    for one, other in (("train", "test"), ("train", "dev"), ("dev", "test")):
-        assert about[one].isdisjoint(about[other])
+    entities = {split: {entity for task in tasks[split] for entity in task["entities"]} for split in SPLITS}
+    for first, second in (("train", "test"), ("train", "dev"), ("dev", "test")):
+        assert entities[first].isdisjoint(entities[second])
 
 
-def test_intents_are_whole_and_none_is_asked_twice(tasks: dict[str, list[Task]]) -> None:
+def test_intents_are_complete_and_unique(tasks: dict[str, list[Task]]) -> None:
     intents = [task["intent"] for split in SPLITS for task in tasks[split]]
-    assert [intent for intent, times in Counter(intents).items() if times > 1] == []
+    assert [intent for intent, count in Counter(intents).items() if count > 1] == []
     assert not [intent for intent in intents if re.search(r"[{}]|\bNone\b", intent)]
 
 
-def test_plans_begin_at_the_start_and_end_with_a_stop(tasks: dict[str, list[Task]]) -> None:
+def test_plans_start_at_the_site_and_end_with_stop(tasks: dict[str, list[Task]]) -> None:
     for split in SPLITS:
         for task in tasks[split]:
             kinds = [step["do"] for step in task["plan"]]
@@ -65,23 +65,23 @@ def test_plans_begin_at_the_start_and_end_with_a_stop(tasks: dict[str, list[Task
             assert task["start_url"] == f"__{task['sites'][0].upper()}__"
 
 
-def test_no_answer_scores_by_saying_nothing_and_no_constant_scores_often(tasks: dict[str, list[Task]]) -> None:
+def test_empty_and_constant_answers_rarely_score(tasks: dict[str, list[Task]]) -> None:
     answers: Counter[str] = Counter()
     for task in tasks["test"]:
         if task["eval"]["eval_types"] == ["string_match"]:
             reference = task["eval"]["reference_answers"]
-            wanted = [reference["exact_match"]] if "exact_match" in reference else reference["must_state"]
-            assert all(str(part).strip() for part in wanted), task["intent"]
-            answers[json.dumps(wanted).lower()] += 1
+            expected = [reference["exact_match"]] if "exact_match" in reference else reference["must_state"]
+            assert all(str(part).strip() for part in expected), task["intent"]
+            answers[json.dumps(expected).lower()] += 1
     assert answers.most_common(1)[0][1] <= 0.05 * len(tasks["test"])
 
 
-def test_what_is_to_be_brought_about_does_not_hold_already(tasks: dict[str, list[Task]]) -> None:
+def test_database_checks_do_not_hold_at_the_start(tasks: dict[str, list[Task]]) -> None:
     for split in SPLITS:
         for task in tasks[split]:
             checks = task["eval"].get("database", [])
-            held = [_rows(check) == check["rows"] for check in checks]
-            assert not checks or not all(held), f"{task['template']}: {task['intent']}"
+            matches = [_rows(check) == check["rows"] for check in checks]
+            assert not checks or not all(matches), f"{task['template']}: {task['intent']}"
 
 
 def _rows(check: dict[str, Any]) -> list[list[Any]]:
@@ -90,7 +90,7 @@ def _rows(check: dict[str, Any]) -> list[list[Any]]:
         return [list(row) for row in db.execute(check["query"])]
 
 
-_LOADED = """
+_IMPORTS_SCRIPT = """
 import sys
 from importlib import import_module
 from agentgym_envs.worlds.webarena.sites import process, store, tasks
@@ -101,12 +101,12 @@ print(*sys.modules)
 """
 
 
-def test_whoever_makes_data_and_tasks_loads_no_server() -> None:
-    done = subprocess.run([sys.executable, "-c", _LOADED], check=True, capture_output=True, text=True)
-    assert {"starlette", "jinja2", "uvicorn", "playwright"}.isdisjoint(done.stdout.split())
+def test_generating_data_and_tasks_imports_no_server() -> None:
+    process = subprocess.run([sys.executable, "-c", _IMPORTS_SCRIPT], check=True, capture_output=True, text=True)
+    assert {"starlette", "jinja2", "uvicorn", "playwright"}.isdisjoint(process.stdout.split())
 
 
-_DIGEST = """
+_DIGEST_SCRIPT = """
 import hashlib, json
 from agentgym_envs.worlds.webarena.sites import store
 for name in ("shop", "forum", "code", "map", "wiki"):
@@ -115,38 +115,38 @@ for name in ("shop", "forum", "code", "map", "wiki"):
 
 
 @pytest.mark.long
-def test_the_databases_are_the_same_under_any_hash_seed() -> None:
-    def printed(hash_seed: str) -> str:
-        command = [sys.executable, "-c", _DIGEST]
-        done = subprocess.run(command, env={"PYTHONHASHSEED": hash_seed}, check=True, capture_output=True, text=True)
-        return done.stdout
+def test_databases_are_independent_of_the_hash_seed() -> None:
+    def digests(hash_seed: str) -> str:
+        command = [sys.executable, "-c", _DIGEST_SCRIPT]
+        process = subprocess.run(command, env={"PYTHONHASHSEED": hash_seed}, check=True, capture_output=True, text=True)
+        return process.stdout
 
-    assert printed("1") == printed("2")
+    assert digests("1") == digests("2")
 
 
-# How cases are dealt.
+# The assignment of cases to splits.
 
 
 def _case(entity: str, *more: str) -> Case:
     return Case({"x": entity}, frozenset({entity, *more}), said(exact=entity), [stop(entity)])
 
 
-def test_a_case_goes_where_its_entities_are() -> None:
+def test_case_goes_to_the_split_of_its_entities() -> None:
     names = [f"thing:{i}" for i in range(200)]
-    dealt = deal(Template("t", ("map",), "{{x}}", lambda databases, random: map(_case, names)), {})
-    assert {split: len(cases) for split, cases in dealt.items()} == {"train": 5, "dev": 1, "test": 1}
-    for split, cases in dealt.items():
+    cases_by_split = deal(Template("t", ("map",), "{{x}}", lambda databases, random: map(_case, names)), {})
+    assert {split: len(cases) for split, cases in cases_by_split.items()} == {"train": 5, "dev": 1, "test": 1}
+    for split, cases in cases_by_split.items():
         assert {split_of(entity) for case in cases for entity in case.entities} == {split}
 
 
-def test_a_case_between_two_splits_goes_nowhere() -> None:
+def test_case_across_two_splits_is_dropped() -> None:
     train = next(name for name in map(str, range(100)) if split_of(name) == "train")
     test = next(name for name in map(str, range(100)) if split_of(name) == "test")
-    dealt = deal(Template("t", ("map",), "{{x}}", lambda databases, random: [_case(train, test)]), {})
-    assert dealt == {"train": [], "dev": [], "test": []}
+    cases_by_split = deal(Template("t", ("map",), "{{x}}", lambda databases, random: [_case(train, test)]), {})
+    assert cases_by_split == {"train": [], "dev": [], "test": []}
 
 
-def test_both_joins_what_is_checked() -> None:
+def test_both_joins_evaluations() -> None:
     joined = both(rows("map", "SELECT 1", [1]), rows("map", "SELECT 2", [2]), said("x"))
     assert joined["eval_types"] == ["database", "string_match"]
     assert [check["query"] for check in joined["database"]] == ["SELECT 1", "SELECT 2"]

@@ -1,4 +1,4 @@
-"""Tasks of one's own files, and audited ones, played in the environment on sites given by URL."""
+"""Tests of custom and audited tasks in the environment, on sites given by URL."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Make = Callable[..., Env]
 DONE = '{"task_type": "NAVIGATE", "status": "SUCCESS", "retrieved_data": null, "error_details": null}'
 
 
-def task(task_id: int, site: str, judged: dict[str, Any], **fields: Any) -> dict[str, Any]:
+def task(task_id: int, site: str, evaluation: dict[str, Any], **fields: Any) -> dict[str, Any]:
     start = f"__{site.upper()}__/"
-    return {"sites": [site], "task_id": task_id, "start_url": start, "intent": "?", "eval": judged, **fields}
+    return {"sites": [site], "task_id": task_id, "start_url": start, "intent": "?", "eval": evaluation, **fields}
 
 
-WHOLE = {
+ALL_PARTS = {
     "eval_types": ["string_match", "url_match", "program_html"],
     "reference_answers": {"must_include": ["green"]},
     "reference_url": "__SHOPPING__/tea",
@@ -42,7 +42,7 @@ HELLO = {
     "program_html": [{"url": "last", "locator": "", "required_contents": {"must_include": ["hello"]}}],
 }
 TASKS = [
-    task(0, "shopping", WHOLE),
+    task(0, "shopping", ALL_PARTS),
     task(1, "reddit", HELLO, require_login=True, require_reset=True),
     task(2, "shopping", {"eval_types": ["string_match"], "reference_answers": {"fuzzy_match": ["a pair"]}}),
 ]
@@ -50,7 +50,7 @@ TASKS = [
 
 @pytest.fixture
 def forum() -> Iterator[tuple[LoginSite, str]]:
-    """A site to log in to, and its address."""
+    """A site with a login, and its address."""
     form = FORMS["reddit"]
     site = LoginSite(form.login, form.check, form.username, form.password, {"me": "mine"})
     with LoginPages({}) as pages:
@@ -66,30 +66,33 @@ def make(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Make]:
-    """Makes the environment with the tasks above."""
-    monkeypatch.setattr(
-        "agentgym_envs.worlds.webarena.browser.login.cache_folder", lambda *parts: tmp_path
-    )  # of log-ins
+    """A function that creates an environment with the tasks above."""
+    monkeypatch.setattr("agentgym_envs.worlds.webarena.browser.login.cache_folder", lambda *parts: tmp_path)
     server.pages |= {"/": "<h1>Shop</h1><a href=/tea>Tea</a>", "/tea": "<h1>Green tea</h1>", "/reset": "done"}
     (tmp_path / "mine.json").write_text(json.dumps(TASKS))
-    made: list[Env] = []
+    envs: list[Env] = []
 
     def make(**options: Any) -> Env:
         sites = f"shopping=http://{server.address},reddit=http://{forum[1]}"
-        given = {"task_set": tmp_path / "mine.json", "sites": sites, "accounts": {"reddit": ("me", "mine")}, **options}
-        made.append(gymnasium.make("agentgym/WebArena-v0", **given))
-        return made[-1]
+        arguments = {
+            "task_set": tmp_path / "mine.json",
+            "sites": sites,
+            "accounts": {"reddit": ("me", "mine")},
+            **options,
+        }
+        envs.append(gymnasium.make("agentgym/WebArena-v0", **arguments))
+        return envs[-1]
 
     yield make
-    for env in made:
+    for env in envs:
         env.close()
 
 
-def start(env: Env, number: int) -> str:
-    return env.reset(options={"task": f"webarena/mine/{number}"})[0]
+def start(env: Env, task_id: int) -> str:
+    return env.reset(options={"task": f"webarena/mine/{task_id}"})[0]
 
 
-def test_a_task_is_done_or_not(make: Make, server: PagesServer) -> None:
+def test_custom_task_is_scored(make: Make, server: PagesServer) -> None:
     env = make()
     assert "heading 'Shop'" in start(env, 0)
     env.step(f"goto [http://{server.address}/tea]")
@@ -107,12 +110,14 @@ def test_sites_are_reset_and_logged_in_to(make: Make, server: PagesServer, forum
     assert "heading 'Hello'" in start(env, 1)
     assert env.step("stop []")[1] == 1.0
     start(env, 1)
-    assert [json.loads(asked.body) for asked in server.asked if asked.path == "/reset"] == [{"sites": ["reddit"]}] * 2
-    assert forum[0].asked.count("POST /login") == 1
+    assert [json.loads(request.body) for request in server.requests if request.path == "/reset"] == [
+        {"sites": ["reddit"]}
+    ] * 2
+    assert forum[0].requests.count("POST /login") == 1
 
 
 @pytest.mark.long
-def test_a_model_judges(make: Make, server: PagesServer) -> None:
+def test_model_judges_fuzzy_matches(make: Make, server: PagesServer) -> None:
     server.pages["/v1/chat/completions"] = Page(json.dumps({"choices": [{"message": {"content": "Correct"}}]}))
     env = make(judge=f"a-model@http://{server.address}/v1")
     start(env, 2)
@@ -125,7 +130,7 @@ def test_a_model_judges(make: Make, server: PagesServer) -> None:
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Transitional processing is deprecated:DeprecationWarning")
-def test_an_audited_task_is_judged_by_its_recording(make: Make, server: PagesServer) -> None:
+def test_audited_task_is_scored_by_its_recording(make: Make, server: PagesServer) -> None:
     need("webarena_verified")
     form = FORMS["gitlab"]
     site = LoginSite(form.login, form.check, form.username, form.password, {"me": "mine"})

@@ -1,3 +1,5 @@
+"""Tests of reading task files: formats, defaults, and messages about invalid tasks."""
+
 from __future__ import annotations
 
 import copy
@@ -37,26 +39,26 @@ TASK: dict[str, Any] = {
 
 
 def task(**changes: Any) -> dict[str, Any]:
-    """The task above, with fields changed; `eval__x` is a field of its `eval`, and None takes one away."""
+    """Return the task above with changed fields. `eval__x` is a field of `eval`; None removes a field."""
     changed = copy.deepcopy(TASK)
     for name, value in changes.items():
-        place = changed["eval"] if name.startswith("eval__") else changed
+        owner = changed["eval"] if name.startswith("eval__") else changed
         key = name.removeprefix("eval__")
         if value is None:
-            del place[key]
+            del owner[key]
         else:
-            place[key] = value
+            owner[key] = value
     return changed
 
 
-def write(path: Path, content: Any) -> Path:
+def write_json(path: Path, content: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content))
     return path
 
 
-def test_a_list_of_tasks(tmp_path: Path) -> None:
-    first, second = read_tasks(write(tmp_path / "test.raw.json", [task(), task(task_id="7b")]), "mine")
+def test_file_with_a_list_of_tasks(tmp_path: Path) -> None:
+    first, second = read_tasks(write_json(tmp_path / "test.raw.json", [task(), task(task_id="7b")]), "mine")
     assert (first.id, first.env, first.split, first.category) == ("webarena/mine/7", ENV_ID, "test", "shopping")
     assert second.id == "webarena/mine/7b"
     assert first.difficulty == 2
@@ -64,61 +66,61 @@ def test_a_list_of_tasks(tmp_path: Path) -> None:
     assert first.payload["eval"]["program_html"][0] == {**TASK["eval"]["program_html"][0], "prep_actions": []}
 
 
-def test_a_folder_of_configuration_files_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+def test_folder_of_task_files_is_read_in_numeric_order(tmp_path: Path) -> None:
     for number in (10, 2, 0):
-        write(tmp_path / f"{number}.json", task(task_id=number))
-    write(tmp_path / "test.raw.json", [task(task_id=0)])  # WebArena keeps the whole beside its pieces
-    assert [one.payload["task_id"] for one in read_tasks(tmp_path, "lite")] == [0, 2, 10]
+        write_json(tmp_path / f"{number}.json", task(task_id=number))
+    write_json(tmp_path / "test.raw.json", [task(task_id=0)])  # WebArena's folder has all tasks in this file, too
+    assert [found.payload["task_id"] for found in read_tasks(tmp_path, "lite")] == [0, 2, 10]
 
 
-def test_one_task_in_a_file_gets_its_number_from_the_name(tmp_path: Path) -> None:
-    (one,) = read_tasks(write(tmp_path / "12.json", task(task_id=None)), "set", split="train")
-    assert (one.id, one.split) == ("webarena/set/12", "train")
+def test_single_task_gets_its_id_from_the_file_name(tmp_path: Path) -> None:
+    (only,) = read_tasks(write_json(tmp_path / "12.json", task(task_id=None)), "set", split="train")
+    assert (only.id, only.split) == ("webarena/set/12", "train")
 
 
-def test_lines(tmp_path: Path) -> None:
+def test_json_lines_file_has_a_task_per_line(tmp_path: Path) -> None:
     path = tmp_path / "tasks.jsonl"
     path.write_text("\n".join(json.dumps(task(task_id=i)) for i in range(3)) + "\n\n")
-    assert [one.id for one in read_tasks(path, "set")] == [f"webarena/set/{i}" for i in range(3)]
+    assert [found.id for found in read_tasks(path, "set")] == [f"webarena/set/{i}" for i in range(3)]
     path.write_text(json.dumps(task()) + "\n{")
     with pytest.raises(ValueError, match=r"tasks\.jsonl, line 2 is not valid JSON"):
         read_tasks(path, "set")
 
 
-def test_what_is_missing_but_plain_is_put_right() -> None:
-    bare = {
+def test_missing_fields_are_completed() -> None:
+    minimal = {
         "task_id": "a",
         "intent": "x",
         "start_url": "__GITLAB__/y |AND| __REDDIT__",
         "string_note": "because",
         "eval": {"eval_types": "string_match", "reference_answers": {"must_include": "5", "fuzzy_match": "N/A"}},
     }
-    made = task_of(bare, "set")
-    assert made.payload["sites"] == ["gitlab", "reddit"]
-    assert made.category == "cross-site"
-    assert made.difficulty == 2
-    assert made.payload["require_login"] is made.payload["require_reset"] is False
-    assert made.payload["eval"]["eval_types"] == ["string_match"]
-    assert made.payload["eval"]["reference_answers"] == {"must_include": ["5"], "fuzzy_match": "N/A"}
-    assert made.payload["eval"]["string_note"] == "because"
-    assert start_urls(made.payload) == ("__GITLAB__/y", "__REDDIT__")
+    completed = task_of(minimal, "set")
+    assert completed.payload["sites"] == ["gitlab", "reddit"]
+    assert completed.category == "cross-site"
+    assert completed.difficulty == 2
+    assert completed.payload["require_login"] is completed.payload["require_reset"] is False
+    assert completed.payload["eval"]["eval_types"] == ["string_match"]
+    assert completed.payload["eval"]["reference_answers"] == {"must_include": ["5"], "fuzzy_match": "N/A"}
+    assert completed.payload["eval"]["string_note"] == "because"
+    assert start_urls(completed.payload) == ("__GITLAB__/y", "__REDDIT__")
 
 
-def test_a_plan_says_how_long_a_task_is() -> None:
+def test_difficulty_is_the_length_of_the_plan() -> None:
     assert task_of(task(plan=[{"do": "stop"}] * 5), "set").difficulty == 5
 
 
-def test_reading_changes_nothing_that_was_given() -> None:
-    given = task()
-    task_of(given, "set")
-    assert given == TASK
+def test_reading_does_not_modify_its_input() -> None:
+    record = task()
+    task_of(record, "set")
+    assert record == TASK
 
 
-HTML = TASK["eval"]["program_html"][0]
+HTML_TARGET = TASK["eval"]["program_html"][0]
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"task_id": ""}, "`task_id` is ''"),
         ({"task_id": True}, "`task_id` is True"),
@@ -150,16 +152,16 @@ HTML = TASK["eval"]["program_html"][0]
         ),
         ({"eval__program_html": []}, r"`eval.program_html` is \[\]"),
         (
-            {"eval__program_html": [HTML, {**HTML, "locator": "import os"}]},
+            {"eval__program_html": [HTML_TARGET, {**HTML_TARGET, "locator": "import os"}]},
             r"`eval.program_html\[1\].locator` is 'import",
         ),
         (
-            {"eval__program_html": [{**HTML, "url": "func:exit()"}]},
+            {"eval__program_html": [{**HTML_TARGET, "url": "func:exit()"}]},
             r"`eval.program_html\[0\].url`: .* unknown function",
         ),
-        ({"eval__program_html": [{**HTML, "required_contents": {"must_exclude": []}}]}, "must_exclude"),
-        ({"eval__program_html": [{**HTML, "required_contents": None}]}, "required_contents` is None"),
-        ({"eval__program_html": [{**HTML, "url": ""}]}, "both must be strings"),
+        ({"eval__program_html": [{**HTML_TARGET, "required_contents": {"must_exclude": []}}]}, "must_exclude"),
+        ({"eval__program_html": [{**HTML_TARGET, "required_contents": None}]}, "required_contents` is None"),
+        ({"eval__program_html": [{**HTML_TARGET, "url": ""}]}, "both must be strings"),
         ({"eval__eval_types": ["database"], "eval__database": [{"site": "shop"}]}, r"`eval.database\[0\].site`"),
         (
             {
@@ -175,22 +177,24 @@ HTML = TASK["eval"]["program_html"][0]
         ({"plan": {}}, "`plan`"),
     ],
 )
-def test_what_is_no_task_is_refused_by_file_task_and_field(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "some.json", [task(**changes)])
-    with pytest.raises(ValueError, match=said) as refused:
+def test_invalid_task_is_rejected_with_file_task_and_field(
+    changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    path = write_json(tmp_path / "some.json", [task(**changes)])
+    with pytest.raises(ValueError, match=message) as error:
         read_tasks(path, "set")
-    assert str(refused.value).startswith(f"{path}, task {changes.get('task_id', 7)}: ")
+    assert str(error.value).startswith(f"{path}, task {changes.get('task_id', 7)}: ")
 
 
-def test_a_file_that_is_none_of_tasks(tmp_path: Path) -> None:
+def test_invalid_files_and_folders_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"There is no task file or folder .*nothing\.json"):
         read_tasks(tmp_path / "nothing.json", "set")
     with pytest.raises(ValueError, match="There are no tasks in"):
         read_tasks(tmp_path, "set")
     with pytest.raises(ValueError, match="a task must be a JSON object, not int"):
-        read_tasks(write(tmp_path / "x.json", [1]), "set")
+        read_tasks(write_json(tmp_path / "x.json", [1]), "set")
     with pytest.raises(ValueError, match="two tasks with task_id 7"):
-        read_tasks(write(tmp_path / "x.json", [task(), task()]), "set")
+        read_tasks(write_json(tmp_path / "x.json", [task(), task()]), "set")
     (tmp_path / "x.json").write_text("{")
     with pytest.raises(ValueError, match="is not valid JSON"):
         read_tasks(tmp_path / "x.json", "set")

@@ -1,3 +1,5 @@
+"""Tests of the task sets of the package `webarena-verified`: original and audited tasks, and their evaluation."""
+
 from __future__ import annotations
 
 import json
@@ -29,7 +31,7 @@ from agentgym_envs.worlds.webarena.tasks.verified import (
 from gymnasium.error import DependencyNotInstalled
 from pages_server import PagesServer
 
-# The package asks `idna` for something that it does no more; how it does so is not ours to change.
+# The package uses a deprecated option of `idna`.
 pytestmark = pytest.mark.filterwarnings("ignore:Transitional processing is deprecated:DeprecationWarning")
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -59,7 +61,7 @@ def audited() -> dict[int, dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("name", "number"), list(zip(VERIFIED_SETS, (812, 812, 258), strict=True)))
-def test_the_sets_are_whole(name: str, number: int) -> None:
+def test_sets_are_complete(name: str, number: int) -> None:
     tasks = tasks_of(name)
     assert len({task.id for task in tasks}) == number
     assert all(task.id == f"webarena/{name}/{task.payload['task_id']}" for task in tasks)
@@ -69,17 +71,17 @@ def test_the_sets_are_whole(name: str, number: int) -> None:
     json.dumps([dict(task.payload) for task in tasks])
 
 
-def test_the_hard_ones_are_some_of_all(audited: dict[int, dict[str, Any]]) -> None:
+def test_hard_set_is_a_subset_of_the_audited_set(audited: dict[int, dict[str, Any]]) -> None:
     hard = [task.payload for task in tasks_of("webarena-verified-hard")]
     assert all(audited[task["task_id"]] == task for task in hard)
 
 
-def test_an_unknown_set() -> None:
+def test_unknown_set_is_rejected() -> None:
     with pytest.raises(ValueError, match="has no set 'webarena-lite'; it has webarena, webarena-verified"):
         verified_tasks("webarena-lite")
 
 
-def test_without_the_package_the_command_that_brings_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_names_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("webarena_verified.api", "webarena_verified.utils"):
         monkeypatch.setitem(sys.modules, module, None)
     verified._package.cache_clear()
@@ -91,7 +93,7 @@ def test_without_the_package_the_command_that_brings_it_is_said(monkeypatch: pyt
 # WebArena's original tasks.
 
 
-def test_the_kinds_of_the_original_tasks(original: tuple[Task, ...]) -> None:
+def test_evaluations_of_the_original_tasks(original: tuple[Task, ...]) -> None:
     kinds = Counter("+".join(task.payload["eval"]["eval_types"]) for task in original)
     assert kinds == {
         "string_match": 325,
@@ -122,10 +124,10 @@ def targets(original: tuple[Task, ...]) -> list[dict[str, Any]]:
     return [target for task in original for target in task.payload["eval"].get("program_html") or ()]
 
 
-def test_every_helper_function_of_the_original_tasks_is_known(original: tuple[Task, ...]) -> None:
-    every = targets(original)
-    calls = [text for target in every for text in (target["url"], target["locator"]) if text.startswith("func:")]
-    assert (len(every), len(calls)) == (651, 97)
+def test_helper_functions_of_the_original_tasks_are_supported(original: tuple[Task, ...]) -> None:
+    all_targets = targets(original)
+    calls = [text for target in all_targets for text in (target["url"], target["locator"]) if text.startswith("func:")]
+    assert (len(all_targets), len(calls)) == (651, 97)
     assert Counter(parse_call(call).name for call in calls) == {
         "reddit_get_post_url": 65,
         "gitlab_get_project_memeber_role": 12,
@@ -135,14 +137,16 @@ def test_every_helper_function_of_the_original_tasks_is_known(original: tuple[Ta
     }
 
 
-def test_every_script_of_the_original_tasks_is_one(original: tuple[Task, ...], session: Session, run: Run) -> None:
+def test_scripts_of_the_original_tasks_are_valid_javascript(
+    original: tuple[Task, ...], session: Session, run: Run
+) -> None:
     scripts = [target["locator"] for target in targets(original) if target["locator"].startswith(("document", "["))]
     scripts += [action for target in targets(original) for action in target["prep_actions"]]
     assert len(scripts) == 534
-    broken = """scripts => scripts.filter(script => {
+    find_broken = """scripts => scripts.filter(script => {
         try { new Function(`let found; try { found = ${script}\\n; } catch {}`); return false; } catch { return true; }
     })"""
-    assert run(session.tab.page.evaluate(broken, [*scripts, "document.("])) == ["document.("]
+    assert run(session.tab.page.evaluate(find_broken, [*scripts, "document.("])) == ["document.("]
 
 
 # The package's evaluators.
@@ -155,7 +159,7 @@ def har(tmp_path: Path, *entries: dict[str, Any]) -> Path:
 
 
 def request(url: str, method: str = "GET", status: int = 200, form: str = "") -> dict[str, Any]:
-    """An entry of a HAR: a page, not something that a page asks for."""
+    """Return a HAR entry of a page request, as opposed to a resource that a page loads."""
     headers = [{"name": "accept", "value": "text/html"}]
     post = {"mimeType": "application/x-www-form-urlencoded", "text": form}
     return {
@@ -170,41 +174,41 @@ def request(url: str, method: str = "GET", status: int = 200, form: str = "") ->
     }
 
 
-def said(task_type: str, data: Any = None, status: str = "SUCCESS") -> str:
+def answer_json(task_type: str, data: Any = None, status: str = "SUCCESS") -> str:
     return json.dumps({"task_type": task_type, "status": status, "retrieved_data": data, "error_details": None})
 
 
-def test_the_right_answer_and_a_wrong_one(audited: dict[int, dict[str, Any]], tmp_path: Path) -> None:
-    """Of the tasks of which the answer is all there is to judge."""
+def test_correct_and_wrong_answers_are_scored(audited: dict[int, dict[str, Any]], tmp_path: Path) -> None:
+    """On the tasks that are evaluated by their answer only."""
     recording = har(tmp_path, request("http://shop.example/"))
-    asked = [task for task in audited.values() if len(task["eval"]["evaluators"]) == 1]
-    assert len(asked) == 324
+    answer_only = [task for task in audited.values() if len(task["eval"]["evaluators"]) == 1]
+    assert len(answer_only) == 324
     scores: dict[int, tuple[float, float]] = {}
-    for task in (audited[319], *asked[::8]):
+    for task in (audited[319], *answer_only[::8]):
         expected = task["eval"]["evaluators"][0]["expected"]
-        data = [one[0] if isinstance(one, list) else one for one in expected["retrieved_data"] or ()] or None
-        right = SITES.fill({**expected, "retrieved_data": data})
-        answers = (right, {**right, "status": "UNKNOWN_ERROR"})
+        data = [value[0] if isinstance(value, list) else value for value in expected["retrieved_data"] or ()] or None
+        correct = SITES.fill({**expected, "retrieved_data": data})
+        answers = (correct, {**correct, "status": "UNKNOWN_ERROR"})
         first, second = (evaluate_verified(task, json.dumps(answer), recording, SITES).score for answer in answers)
         scores[task["task_id"]] = first, second
-    assert scores.pop(319) == (0.0, 0.0)  # no answer is right there, for want of a key in the package's data
+    assert scores.pop(319) == (0.0, 0.0)  # unsolvable, since the package's data lacks a key
     assert list(scores.values()) == [(1.0, 0.0)] * 41
 
 
 @pytest.mark.parametrize(
     ("answer", "url", "parts"),
     [
-        (said("NAVIGATE"), "http://shop.example/dashboard/todos", (1, 1)),
-        (said("NAVIGATE"), "http://shop.example/dashboard/issues", (1, 0)),
-        (said("NAVIGATE"), "http://wiki.example/dashboard/todos", (1, 0)),
-        (said("RETRIEVE"), "http://shop.example/dashboard/todos", (0, 1)),
+        (answer_json("NAVIGATE"), "http://shop.example/dashboard/todos", (1, 1)),
+        (answer_json("NAVIGATE"), "http://shop.example/dashboard/issues", (1, 0)),
+        (answer_json("NAVIGATE"), "http://wiki.example/dashboard/todos", (1, 0)),
+        (answer_json("RETRIEVE"), "http://shop.example/dashboard/todos", (0, 1)),
         ("done", "http://shop.example/dashboard/todos", (0, 1)),
         ("", "http://shop.example/dashboard/todos", (0, 1)),
-        ('{"status": 5}', "http://shop.example/dashboard/todos", (0, 1)),  # trips the package
+        ('{"status": 5}', "http://shop.example/dashboard/todos", (0, 1)),  # raises in the package
         ('{"task_type": null, "status": null}', "http://shop.example/dashboard/todos", (0, 1)),
     ],
 )
-def test_where_the_agent_went(
+def test_visited_pages_are_scored(
     audited: dict[int, dict[str, Any]], tmp_path: Path, answer: str, url: str, parts: tuple[int, int]
 ) -> None:
     verdict = evaluate_verified(audited[44], answer, har(tmp_path, request(url)), SITES)
@@ -212,16 +216,16 @@ def test_where_the_agent_went(
     assert verdict == Verdict(float(all(parts)), dict(zip(names, parts, strict=True)))
 
 
-def test_what_the_agent_sent(audited: dict[int, dict[str, Any]], tmp_path: Path) -> None:
+def test_submitted_forms_are_scored(audited: dict[int, dict[str, Any]], tmp_path: Path) -> None:
     form = "submission%5Btitle%5D={}&submission%5Bforum%5D=10039"
     title = "what+is+the+recommended+console+to+buy+these+days%3F"
-    post = partial(request, "http://wiki.example/submit/consoles", "POST", 302)
+    submit = partial(request, "http://wiki.example/submit/consoles", "POST", 302)
     for text, score in ((title, 1.0), ("tea", 0.0)):
-        recording = har(tmp_path, post(form.format(text)))
-        assert evaluate_verified(audited[600], said("MUTATE"), recording, SITES).score == score
+        recording = har(tmp_path, submit(form.format(text)))
+        assert evaluate_verified(audited[600], answer_json("MUTATE"), recording, SITES).score == score
 
 
-def test_what_the_browser_recorded(
+def test_recordings_of_the_browser_are_scored(
     audited: dict[int, dict[str, Any]], tmp_path: Path, server: PagesServer, browser: Browser, run: Run
 ) -> None:
     server.pages |= {"/dashboard/todos": "<h1>To do</h1>", "/dashboard/issues": "<h1>Issues</h1>"}
@@ -234,18 +238,19 @@ def test_what_the_browser_recorded(
         return path
 
     scores = {
-        p: evaluate_verified(audited[44], said("NAVIGATE"), run(visit(p)), SITES).score for p in ("todos", "issues")
+        p: evaluate_verified(audited[44], answer_json("NAVIGATE"), run(visit(p)), SITES).score
+        for p in ("todos", "issues")
     }
     assert scores == {"todos": 1.0, "issues": 0.0}
 
 
-def test_a_recording_that_is_none_is_a_fault(audited: dict[int, dict[str, Any]], tmp_path: Path) -> None:
+def test_invalid_recording_is_a_fault(audited: dict[int, dict[str, Any]], tmp_path: Path) -> None:
     for path in (har(tmp_path), tmp_path / "nothing.har"):
         with pytest.raises(EnvFault, match="can't evaluate the recording"):
-            evaluate_verified(audited[44], said("NAVIGATE"), path, SITES)
+            evaluate_verified(audited[44], answer_json("NAVIGATE"), path, SITES)
 
 
-def test_the_package_says_nothing_aloud(
+def test_package_prints_nothing(
     audited: dict[int, dict[str, Any]], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     evaluate_verified(audited[44], '{"status": 5}', har(tmp_path, request("http://shop.example/")), SITES)

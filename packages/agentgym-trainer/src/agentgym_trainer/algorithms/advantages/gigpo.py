@@ -57,7 +57,7 @@ class StepGroups:
         if anchor_EK is None:
             raise ValueError("GiGPO was given no observations to find step groups by; set anchor to 'state'.")
         turns = turn_rewards(experience, penalty_N)
-        e_X, k_X = turns.said_EK.nonzero(as_tuple=True)
+        e_X, k_X = turns.completed_EK.nonzero(as_tuple=True)
         anchors, anchor_X = anchor_EK[e_X, k_X].unique(return_inverse=True)
         anchor_X = experience.group_E[e_X] * len(anchors) + anchor_X
         return_X, tokens_EK = turns.to_go(self.gamma)[e_X, k_X], turns.tokens_EK

@@ -63,7 +63,7 @@ class GroupRelative:
             advantage_E = relative(return_E, experience.group_E, length_E, baseline=self.baseline, scale=self.scale)
             advantage_N = advantage_E[experience.episode_N]
         else:
-            e_X, k_X = turns.said_EK.nonzero(as_tuple=True)
+            e_X, k_X = turns.completed_EK.nonzero(as_tuple=True)
             group_X = experience.group_E[e_X] * to_go_EK.shape[1] + k_X
             return_X, length_X = to_go_EK[e_X, k_X], tokens_EK[e_X, k_X]
             advantage_X = relative(return_X, group_X, length_X, baseline=self.baseline, scale=self.scale)

@@ -46,7 +46,7 @@ class Turns:
     """Number of completion tokens of each turn, int64."""
 
     @property
-    def said_EK(self) -> Tensor:  # noqa: N802 - the suffix is the shape
+    def completed_EK(self) -> Tensor:  # noqa: N802 - the suffix is the shape
         """Whether the turn has completion tokens, bool."""
         return self.tokens_EK > 0
 

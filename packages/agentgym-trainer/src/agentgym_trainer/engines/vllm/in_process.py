@@ -21,7 +21,7 @@ from torch import distributed
 
 from agentgym_trainer.engines.base import Completion, Engine, EngineUsage, SamplingParams
 from agentgym_trainer.engines.batching import Batching
-from agentgym_trainer.engines.vllm.process import how_to_install, is_cpu_build, room_for
+from agentgym_trainer.engines.vllm.process import how_to_install, is_cpu_build, supported_rank
 from agentgym_trainer.engines.vllm.worker import ADAPTER, check_heads, put_adapter, untied
 from agentgym_trainer.models.weights import Weights
 
@@ -275,7 +275,7 @@ def _scheduling(memory: float, max_context: int, device: int | None) -> dict[str
 
 
 def _adapters(rank: int) -> dict[str, Any]:
-    return {"enable_lora": True, "max_loras": 1, "max_lora_rank": room_for(rank)} if rank else {}
+    return {"enable_lora": True, "max_loras": 1, "max_lora_rank": supported_rank(rank)} if rank else {}
 
 
 def _adapter_request() -> Any:

@@ -62,7 +62,7 @@ class VllmServerSettings:
             "dtype": self.dtype, "max-model-len": self.max_context, "generation-config": "vllm",
             "logprobs-mode": "processed_logprobs", "worker-extension-cls": EXTENSION,
             **(_cpu_scheduling(self.memory, self.max_context) if cpu else {"gpu-memory-utilization": self.memory}),
-            **({"max-lora-rank": room_for(self.lora_rank)} if self.lora_rank else {}),
+            **({"max-lora-rank": supported_rank(self.lora_rank)} if self.lora_rank else {}),
         }  # fmt: skip
         switches = ["skip-tokenizer-init", "enable-scale-out", "enable-prefix-caching", "enable-prompt-tokens-details"]
         switches += ["disable-uvicorn-access-log", *(["enforce-eager", "no-enable-chunked-prefill"] if cpu else [])]
@@ -125,7 +125,7 @@ class VllmProcess:
         return (errors or lines or ["its log is empty"])[-1].strip()
 
 
-def room_for(rank: int) -> int:
+def supported_rank(rank: int) -> int:
     """Return the smallest maximum LoRA rank supported by vLLM that is at least `rank`."""
     return next((supported for supported in _LORA_RANKS if supported >= rank), rank)
 

@@ -17,7 +17,7 @@ import torch
 from agentgym_trainer.engines.base import Completion, EngineGone, EngineUsage, SamplingParams
 from agentgym_trainer.engines.vllm.backoff import Backoff
 from agentgym_trainer.engines.vllm.client import Away, Refused, VllmHttp
-from agentgym_trainer.engines.vllm.process import EXTENSION, VllmProcess, room_for
+from agentgym_trainer.engines.vllm.process import EXTENSION, VllmProcess, supported_rank
 from agentgym_trainer.models.weights import Weights
 
 _LOWEST_TEMPERATURE = 0.01
@@ -232,8 +232,8 @@ class VllmServer:
         rank = self._weights.adapter["r"] if self._weights is not None and self._weights.adapter is not None else 0
         if hello["lora_rank"] < rank:
             raise EngineGone(
-                f"The vLLM server at {self.url} takes adapters up to rank {hello['lora_rank']}, not {rank}. "
-                f"Start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, --enable-lora and --max-lora-rank {room_for(rank)}."
+                f"The vLLM server at {self.url} takes adapters up to rank {hello['lora_rank']}, not {rank}. Start it "
+                f"with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, --enable-lora and --max-lora-rank {supported_rank(rank)}."
             )
 
     async def _bring_weights(self, *, push: bool) -> None:
