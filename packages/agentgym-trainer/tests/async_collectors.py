@@ -86,4 +86,4 @@ class Table:
         its processes had under way `before`.
         """
         self.teller.version = step
-        return self.ahead.collect(TrainingState(Stage(turns), step=step, ahead=list(before)))
+        return self.ahead.collect(TrainingState(Stage(turns), step=step, in_flight=list(before)))

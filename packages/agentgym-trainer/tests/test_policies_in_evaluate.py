@@ -1,4 +1,4 @@
-"""Local models in `evaluate`."""
+"""Test of a local model in `evaluate` whose engine fails."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from chat_templates import chat_of
 from coin_world import ENV
 
 
-class Mortal(ScriptedEngine):
-    """Dies after so many replies, and can be closed."""
+class FailingEngine(ScriptedEngine):
+    """An engine that fails after a number of replies and records whether it was closed."""
 
     def __init__(self, chat: Chat, replies: int) -> None:
         super().__init__(lambda _: chat.reply_ids("heads"), end_id=chat.end_id)
@@ -37,22 +37,22 @@ class Mortal(ScriptedEngine):
         await super().close()
 
 
-def test_an_engine_that_is_gone_ends_the_run_and_what_is_played_is_kept(tmp_path: Path) -> None:
+def test_engine_failure_ends_the_run_and_keeps_finished_episodes(tmp_path: Path) -> None:
     chat = chat_of("chatml")
-    engines: list[Mortal] = []
+    engines: list[FailingEngine] = []
 
-    def maker(**_: Any) -> Policy:
-        engines.append(Mortal(chat, 12))
+    def make_policy(**_: Any) -> Policy:
+        engines.append(FailingEngine(chat, 12))
         return LocalModel(engines[-1], chat, name="hf:mine", temperature=1.0, max_tokens=8)
 
     settings = PlaySettings(env=ENV, policy="hf:mine", samples=4, slots=1, horizon=3, agent="bare")
-    with open_run(settings, tmp_path, maker) as run:
+    with open_run(settings, tmp_path, make_policy) as run:
         with pytest.raises(RunStopped, match=r"The engine died again\."):
             list(run.play())
-        kept = len(run.episodes)
-    with open_run(settings, tmp_path, maker) as run:
-        assert len(run.episodes) == kept
+        finished = len(run.episodes)
+    with open_run(settings, tmp_path, make_policy) as run:
+        assert len(run.episodes) == finished
         with pytest.raises(RunStopped):
             list(run.play())
-        assert len(run.episodes) > kept >= 4
+        assert len(run.episodes) > finished >= 4
     assert [engine.closed for engine in engines] == [True, True]

@@ -23,7 +23,8 @@ from agentgym_envs import Episode, Reply, Sample, Turn
 from agentgym_trainer.algorithms import Algorithm, Imitation
 from agentgym_trainer.cli import main
 from agentgym_trainer.config import Optimizer
-from agentgym_trainer.learner.learner import Learner, LossTerm
+from agentgym_trainer.learner.learner import Learner
+from agentgym_trainer.learner.loss_term import LossTerm
 from agentgym_trainer.models.policy import PolicyModel, ValueHead, separate_critic
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tokens.batch import make_batch

@@ -175,7 +175,7 @@ def test_openapi_description_is_complete(client: Client) -> None:
         for method, route in methods.items():
             assert method == "get" or method == "delete" or "requestBody" in route, path
             assert route["responses"].keys() >= {"422", "500", "503"}, path
-    assert schemas["StepWanted"]["additionalProperties"] is False
+    assert schemas["StepRequest"]["additionalProperties"] is False
     assert "HTTPValidationError" not in json.dumps(description)
 
 

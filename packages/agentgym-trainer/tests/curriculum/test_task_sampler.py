@@ -70,14 +70,14 @@ def test_mid_success_treats_unseen_tasks_as_medium() -> None:
 @settings(max_examples=30)
 @given(st.lists(st.dictionaries(st.sampled_from(IDS), st.floats(0, 1)), max_size=8), st.integers(0, 8))
 def test_mid_success_state_survives_json_at_any_step(history: list[dict[str, float]], stop: int) -> None:
-    sampler, kept, reloaded = MidSuccess(), State(), State()
+    sampler, in_memory, reloaded = MidSuccess(), State(), State()
     for step, success in enumerate(history):
         if step == stop:
             reloaded = json.loads(json.dumps(reloaded))
-        kept, reloaded = sampler.after(kept, success), sampler.after(reloaded, success)
-    assert kept == reloaded
-    assert all(0 <= p <= 1 for p in kept.values())
-    assert _draw(sampler, 4, state=kept) == _draw(sampler, 4, state=reloaded)
+        in_memory, reloaded = sampler.after(in_memory, success), sampler.after(reloaded, success)
+    assert in_memory == reloaded
+    assert all(0 <= p <= 1 for p in in_memory.values())
+    assert _draw(sampler, 4, state=in_memory) == _draw(sampler, 4, state=reloaded)
 
 
 @pytest.mark.parametrize(("floor", "memory"), [(0.0, 0.5), (1.1, 0.5), (0.1, -0.1), (0.1, 1.0)])

@@ -51,7 +51,7 @@ def test_packs_hold_the_chosen_tokens_in_full_segments(
         assert all(tuple(pack.ids_T[a:b].tolist()) in segments for a, b in pairwise(starts))
         # No token is predicted from the last token of another segment.
         assert not set((pack.before_M + 1).tolist()) & set(starts)
-        episodes = batch.experience.episode_N[pack.index_M].unique()
+        episodes = batch.tokens.episode_N[pack.index_M].unique()
         assert len(pack.ids_T) <= capacity or len(episodes) == 1
         assert len(pack.ids_T) <= capacity or unit == "episode" or len(pack.lengths) == 1
 
@@ -63,9 +63,7 @@ def test_unit_episode_keeps_episodes_in_one_pack(sample: list[Trajectory], capac
     packs = make_packs(
         batch, torch.ones_like(batch.completion_index_N, dtype=torch.bool), capacity=capacity, unit="episode"
     )
-    episodes_by_pack = [
-        episode for pack in packs for episode in batch.experience.episode_N[pack.index_M].unique().tolist()
-    ]
+    episodes_by_pack = [episode for pack in packs for episode in batch.tokens.episode_N[pack.index_M].unique().tolist()]
     assert len(episodes_by_pack) == len(set(episodes_by_pack))
 
 

@@ -216,7 +216,7 @@ def test_the_learner_finds_the_very_log_probabilities_that_were_sampled_with(
     sampled = {(context, r.ids): np.float32(r.logprobs) for context, r in engine.calls}
     turns = [turn for episode in episodes for turn in contexts(episode) if turn[1]]
     np.testing.assert_array_equal(
-        batch.experience.rollout_logprobs_N.numpy(), np.concatenate([sampled[turn] for turn in turns])
+        batch.tokens.rollout_logprobs_N.numpy(), np.concatenate([sampled[turn] for turn in turns])
     )
     student = learner(model, temperature=0.8, micro_tokens=300)
     experience = student.compute_logprobs(batch, Algorithm(correction=Correction(level="token")))

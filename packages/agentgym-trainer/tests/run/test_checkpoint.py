@@ -1,4 +1,4 @@
-"""Checkpoints: what comes back from one is the learner that was saved, to the bit, or the one before it and a word."""
+"""Tests of checkpoints: resuming bit for bit, detecting damage, retention, and full disks."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ STAGE = Stage(10, 1, 3, "cut", {"coin/dev/1": [0.25, None, 1 / 3]}, 0.125)
 PROGRESS = TrainingState(STAGE, 4, 321, {"coin/Coin-v0": {"coin/train/1": 1 / 3}}, Best(3, 0.5))
 
 
-class Student:
-    """A learner of its own making: like the real one it has an accelerator and an actor, and learns from chance."""
+class TinyLearner:
+    """A minimal learner with an accelerator and an actor, trained on random tokens."""
 
     def __init__(self, actor: PolicyModel) -> None:
         critic = list(actor.critic.parameters()) if actor.critic else []
@@ -41,7 +41,7 @@ class Student:
         self.actor, self.optimizer, self.schedule = self.accelerator.prepare(actor, optimizer, schedule)
 
     def update(self) -> float:
-        """One step on random tokens, out of the process's own generator."""
+        """Take one step on random tokens from the global generator."""
         ids, position, before = torch.randint(3, 320, (12,)), torch.arange(12), torch.arange(11)
         scores = self.actor(ids, position, (12,), before, ids[1:])
         loss = -scores.logprobs_M.mean() + (0 if scores.values_M is None else (scores.values_M - 1).square().mean())
@@ -53,8 +53,8 @@ class Student:
 
 
 @pytest.fixture
-def student(new_model: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes learners that start alike; the same generators don't."""
+def make_learner(new_model: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that makes learners with equal initial weights; their random generators differ."""
 
     def make(kind: str = "plain") -> Any:
         model = new_model(3)
@@ -62,24 +62,24 @@ def student(new_model: Callable[..., Any]) -> Callable[..., Any]:
         if kind == "lora":
             torch.manual_seed(5)
             model = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj", "v_proj"]))
-        return Student(PolicyModel(model, critic=critic))
+        return TinyLearner(PolicyModel(model, critic=critic))
 
     return make
 
 
 @pytest.fixture
-def said() -> list[str]:
+def messages() -> list[str]:
     return []
 
 
 @pytest.fixture
-def checkpoints(tmp_path: Path, said: list[str]) -> Checkpoints:
-    return Checkpoints(tmp_path / "checkpoints", keep=2, say=said.append)
+def checkpoints(tmp_path: Path, messages: list[str]) -> Checkpoints:
+    return Checkpoints(tmp_path / "checkpoints", keep=2, say=messages.append)
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sealed folder of a few small files, one of them in a folder of its own."""
+def sealed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sealed folder with a few small files, one of them in a subfolder."""
     folder = tmp_path_factory.mktemp("made") / "step-000001"
     (folder / "shards").mkdir(parents=True)
     for name, content in {"a.bin": b"abc" * 40, "progress.json": b"{}", "shards/b.bin": bytes(range(256))}.items():
@@ -88,62 +88,66 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _line_up(checkpoints: Checkpoints, made: Path, *steps: int) -> None:
-    """Whole checkpoints of these steps."""
+def _copy_sealed(checkpoints: Checkpoints, sealed: Path, *steps: int) -> None:
+    """Create intact checkpoints of these steps."""
     for step in steps:
-        shutil.copytree(made, checkpoints.folder / f"step-{step:06d}")
+        shutil.copytree(sealed, checkpoints.folder / f"step-{step:06d}")
 
 
-# What comes back.
+# Resuming.
 
 
 @pytest.mark.parametrize("kind", ["plain", "head", "separate", "lora"])
-def test_a_resumed_learner_goes_on_to_the_bit(
-    kind: str, student: Callable[..., Any], chat: Chat, checkpoints: Checkpoints
+def test_resumed_learner_continues_bit_for_bit(
+    kind: str, make_learner: Callable[..., Any], chat: Chat, checkpoints: Checkpoints
 ) -> None:
     torch.manual_seed(1)
-    one = student(kind)
+    learner = make_learner(kind)
     for _ in range(3):
-        one.update()
-    checkpoints.save(one, chat.tokenizer, PROGRESS)
-    went_on = [one.update() for _ in range(3)]
+        learner.update()
+    checkpoints.save(learner, chat.tokenizer, PROGRESS)
+    expected_losses = [learner.update() for _ in range(3)]
     torch.manual_seed(2)
-    other = student(kind)
+    other = make_learner(kind)
     assert checkpoints.resume(other) == PROGRESS
-    assert [other.update() for _ in range(3)] == went_on
-    states = one.actor.state_dict(), other.actor.state_dict()
+    assert [other.update() for _ in range(3)] == expected_losses
+    states = learner.actor.state_dict(), other.actor.state_dict()
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-    assert [group["lr"] for group in one.optimizer.param_groups] == [g["lr"] for g in other.optimizer.param_groups]
+    assert [group["lr"] for group in learner.optimizer.param_groups] == [g["lr"] for g in other.optimizer.param_groups]
 
 
-def test_hugging_face_loads_a_checkpoint_as_it_is(
-    student: Callable[..., Any], chat: Chat, checkpoints: Checkpoints
+def test_transformers_loads_a_checkpoint(
+    make_learner: Callable[..., Any], chat: Chat, checkpoints: Checkpoints
 ) -> None:
-    one = student("head")
-    one.update()
-    path = checkpoints.save(one, chat.tokenizer, PROGRESS)
+    learner = make_learner("head")
+    learner.update()
+    path = checkpoints.save(learner, chat.tokenizer, PROGRESS)
     loaded, info = AutoModelForCausalLM.from_pretrained(path, output_loading_info=True)
     assert not any(info.values())
-    for name, weight in one.actor.policy.state_dict().items():
+    for name, weight in learner.actor.policy.state_dict().items():
         assert torch.equal(weight, loaded.state_dict()[name])
     assert "packed" not in (path / "config.json").read_text()
     text = chat.tokenizer.apply_chat_template([{"role": "user", "content": "Flip 1"}], tokenize=False)
     assert AutoTokenizer.from_pretrained(path).encode(text) == chat.tokenizer.encode(text)
 
 
-def test_hugging_face_loads_an_adapter_on_the_model_it_was_made_for(
-    student: Callable[..., Any], new_model: Callable[..., Any], chat: Chat, checkpoints: Checkpoints, tmp_path: Path
+def test_transformers_loads_an_adapter_with_its_base_model(
+    make_learner: Callable[..., Any],
+    new_model: Callable[..., Any],
+    chat: Chat,
+    checkpoints: Checkpoints,
+    tmp_path: Path,
 ) -> None:
     new_model(3).save_pretrained(tmp_path / "start")
-    one = student("lora")
-    one.actor.policy.peft_config["default"].base_model_name_or_path = str(tmp_path / "start")
-    one.update()
-    path = checkpoints.save(one, chat.tokenizer, PROGRESS)
+    learner = make_learner("lora")
+    learner.actor.policy.peft_config["default"].base_model_name_or_path = str(tmp_path / "start")
+    learner.update()
+    path = checkpoints.save(learner, chat.tokenizer, PROGRESS)
     assert not list(path.glob("model*"))
     loaded = AutoModelForCausalLM.from_pretrained(path)
     ids = torch.arange(3, 9)[None]
     with torch.no_grad():
-        torch.testing.assert_close(loaded(ids).logits, one.actor.policy.eval()(ids).logits)
+        torch.testing.assert_close(loaded(ids).logits, learner.actor.policy.eval()(ids).logits)
 
 
 @settings(max_examples=30)
@@ -161,7 +165,7 @@ def test_progress_survives_json(
     assert TrainingState.from_json(json.loads(json.dumps(progress.to_json()))) == progress
 
 
-def test_the_best_is_the_first_of_the_highest_success() -> None:
+def test_best_is_the_first_step_with_the_highest_success() -> None:
     progress = TrainingState(Stage(3))
     for step, success in enumerate([0.9, 0.2, None, 0.5, 0.5, 0.4]):
         progress = replace(progress, step=step).evaluated(success)
@@ -171,87 +175,89 @@ def test_the_best_is_the_first_of_the_highest_success() -> None:
 # Damage.
 
 
-def _cut(path: Path) -> None:
+def _truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
-def _flip(path: Path) -> None:
+def _flip_bit(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
 
 
 DAMAGE = {
-    "cut": (lambda folder: _cut(folder / "shards" / "b.bin"), "shards/b.bin has 255 bytes instead of 256"),
-    "flipped": (lambda folder: _flip(folder / "a.bin"), "a.bin has other content than was written"),
-    "lost": (lambda folder: (folder / "progress.json").unlink(), "progress.json is missing"),
-    "unsealed": (lambda folder: (folder / "manifest.json").unlink(), "manifest.json is missing"),
-    "cut seal": (lambda folder: _cut(folder / "manifest.json") or _cut(folder / "manifest.json"), "it can't be read: "),
-    "empty seal": (lambda folder: (folder / "manifest.json").write_text("[]"), "it can't be read: "),
+    "truncated": (lambda folder: _truncate(folder / "shards" / "b.bin"), "shards/b.bin has 255 bytes instead of 256"),
+    "flipped bit": (lambda folder: _flip_bit(folder / "a.bin"), "a.bin has other content than was written"),
+    "missing": (lambda folder: (folder / "progress.json").unlink(), "progress.json is missing"),
+    "no manifest": (lambda folder: (folder / "manifest.json").unlink(), "manifest.json is missing"),
+    "truncated manifest": (
+        lambda folder: _truncate(folder / "manifest.json") or _truncate(folder / "manifest.json"), "it can't be read: ",
+    ),
+    "invalid manifest": (lambda folder: (folder / "manifest.json").write_text("[]"), "it can't be read: "),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_a_damaged_checkpoint_is_passed_over_with_a_word(
-    name: str, made: Path, checkpoints: Checkpoints, said: list[str]
+def test_damaged_checkpoint_is_skipped_with_a_message(
+    name: str, sealed: Path, checkpoints: Checkpoints, messages: list[str]
 ) -> None:
-    _line_up(checkpoints, made, 1, 2, 9, 10)
+    _copy_sealed(checkpoints, sealed, 1, 2, 9, 10)
     damage, reason = DAMAGE[name]
     damage(checkpoints.folder / "step-000010")
     assert checkpoints.latest() == checkpoints.folder / "step-000009"
-    (sentence,) = said
-    assert sentence.startswith(f"Skipping checkpoint step-000010 ({reason}")
-    assert sentence.endswith("): it is damaged.")
+    (message,) = messages
+    assert message.startswith(f"Skipping checkpoint step-000010 ({reason}")
+    assert message.endswith("): it is damaged.")
 
 
 @settings(max_examples=30)
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
-def test_no_flipped_bit_goes_unseen(place: float, bit: int, made: Path) -> None:
+def test_any_flipped_bit_is_detected(place: float, bit: int, sealed: Path) -> None:
     for name in ("a.bin", "shards/b.bin"):
-        path = made / name
-        whole = path.read_bytes()
-        flipped = bytearray(whole)
-        flipped[int(place * len(whole))] ^= 1 << bit
+        path = sealed / name
+        content = path.read_bytes()
+        flipped = bytearray(content)
+        flipped[int(place * len(content))] ^= 1 << bit
         path.write_bytes(flipped)
         try:
-            assert find_damage(made) == f"{name} has other content than was written"
+            assert find_damage(sealed) == f"{name} has other content than was written"
         finally:
-            path.write_bytes(whole)
-    assert find_damage(made) is None
+            path.write_bytes(content)
+    assert find_damage(sealed) is None
 
 
-def test_what_was_never_finished_is_passed_over_with_a_word(
-    made: Path, checkpoints: Checkpoints, said: list[str]
+def test_unfinished_checkpoint_is_skipped_with_a_message(
+    sealed: Path, checkpoints: Checkpoints, messages: list[str]
 ) -> None:
     (checkpoints.folder / ".step-000003").mkdir(parents=True)
     assert checkpoints.latest() is None
-    _line_up(checkpoints, made, 1, 2)
+    _copy_sealed(checkpoints, sealed, 1, 2)
     assert checkpoints.latest() == checkpoints.folder / "step-000002"
-    assert said == ["Skipping checkpoint step-000003: it was never finished."] * 2
+    assert messages == ["Skipping checkpoint step-000003: it was never finished."] * 2
     (checkpoints.folder / ".step-000001").mkdir()
     (checkpoints.folder / "step-12").mkdir()
     (checkpoints.folder / "step-000013.partial").mkdir()
     assert checkpoints.latest() == checkpoints.folder / "step-000002"
-    assert len(said) == 3
+    assert len(messages) == 3
 
 
-def test_a_whole_one_that_has_not_got_its_name_yet_gets_it(
-    made: Path, checkpoints: Checkpoints, said: list[str]
+def test_intact_checkpoint_with_a_temporary_name_is_renamed(
+    sealed: Path, checkpoints: Checkpoints, messages: list[str]
 ) -> None:
-    _line_up(checkpoints, made, 1, 2)
-    shutil.copytree(made, checkpoints.folder / ".step-000002")
-    # As a process leaves it that was killed while it made room for the name.
+    _copy_sealed(checkpoints, sealed, 1, 2)
+    shutil.copytree(sealed, checkpoints.folder / ".step-000002")
+    # As if a process was killed while it removed the previous checkpoint of that name.
     (checkpoints.folder / "step-000002" / "a.bin").unlink()
     assert checkpoints.latest() == checkpoints.folder / "step-000002"
     assert find_damage(checkpoints.folder / "step-000002") is None
     assert _names(checkpoints) == ["step-000001", "step-000002"]
-    assert not said
+    assert not messages
 
 
-def test_nothing_begins_anew_over_damaged_checkpoints(made: Path, checkpoints: Checkpoints) -> None:
-    _line_up(checkpoints, made, 1, 2)
-    _cut(checkpoints.folder / "step-000001" / "a.bin")
-    _flip(checkpoints.folder / "step-000002" / "a.bin")
+def test_only_damaged_checkpoints_raise_an_error(sealed: Path, checkpoints: Checkpoints) -> None:
+    _copy_sealed(checkpoints, sealed, 1, 2)
+    _truncate(checkpoints.folder / "step-000001" / "a.bin")
+    _flip_bit(checkpoints.folder / "step-000002" / "a.bin")
     with pytest.raises(UsageError) as error:
         checkpoints.latest()
     for part in (
@@ -263,66 +269,70 @@ def test_nothing_begins_anew_over_damaged_checkpoints(made: Path, checkpoints: C
     assert len(list(checkpoints.folder.iterdir())) == 2
 
 
-# What stays.
+# Retention.
 
 
 def _names(checkpoints: Checkpoints) -> list[str]:
     return sorted(path.name for path in checkpoints.folder.iterdir())
 
 
-def test_the_last_ones_and_the_best_stay(student: Callable[..., Any], chat: Chat, checkpoints: Checkpoints) -> None:
-    one, progress = student(), TrainingState(Stage(3))
+def test_last_and_best_checkpoints_are_kept(
+    make_learner: Callable[..., Any], chat: Chat, checkpoints: Checkpoints
+) -> None:
+    learner, progress = make_learner(), TrainingState(Stage(3))
     for step, success in enumerate([0.1, 0.5, 0.4, None, 0.6, 0.2], 1):
-        one.update()
+        learner.update()
         progress = replace(progress, step=step).evaluated(success)
-        checkpoints.save(one, chat.tokenizer, progress)
+        checkpoints.save(learner, chat.tokenizer, progress)
         assert progress.best
         assert checkpoints.best.resolve() == checkpoints.folder / f"step-{progress.best.step:06d}"
-        assert Checkpoints.load(checkpoints.best, one) == replace(progress, step=progress.best.step, best=progress.best)
+        assert Checkpoints.load(checkpoints.best, learner) == replace(
+            progress, step=progress.best.step, best=progress.best
+        )
         if step == 4:
             assert _names(checkpoints) == ["best", "step-000002", "step-000003", "step-000004"]
     assert _names(checkpoints) == ["best", "step-000005", "step-000006"]
 
 
-def test_what_a_killed_process_left_behind_is_tidied_up(
-    student: Callable[..., Any], chat: Chat, checkpoints: Checkpoints
+def test_resume_cleans_up_after_a_killed_process(
+    make_learner: Callable[..., Any], chat: Chat, checkpoints: Checkpoints
 ) -> None:
-    one = student()
-    roomy = Checkpoints(checkpoints.folder, keep=9, say=print)
+    learner = make_learner()
+    keeping_all = Checkpoints(checkpoints.folder, keep=9, say=print)
     for step in (1, 2, 3, 4):
-        roomy.save(one, chat.tokenizer, TrainingState(Stage(3), step, best=Best(1, 0.5)))
+        keeping_all.save(learner, chat.tokenizer, TrainingState(Stage(3), step, best=Best(1, 0.5)))
     checkpoints.best.unlink()
     (checkpoints.folder / ".best").symlink_to("step-000003")
-    checkpoints.resume(one)
+    checkpoints.resume(learner)
     assert _names(checkpoints) == ["best", "step-000001", "step-000003", "step-000004"]
     assert checkpoints.best.resolve().name == "step-000001"
 
 
-def test_a_damaged_one_does_not_push_out_whole_ones_and_is_written_again(
-    made: Path, student: Callable[..., Any], chat: Chat, checkpoints: Checkpoints
+def test_damaged_checkpoint_is_rewritten_and_displaces_none(
+    sealed: Path, make_learner: Callable[..., Any], chat: Chat, checkpoints: Checkpoints
 ) -> None:
-    one = student()
+    learner = make_learner()
     for step in (1, 2):
-        checkpoints.save(one, chat.tokenizer, TrainingState(Stage(3), step))
-    _line_up(checkpoints, made, 4)
-    _cut(checkpoints.folder / "step-000004" / "a.bin")
-    assert checkpoints.resume(one) == TrainingState(Stage(3), 2)
-    checkpoints.save(one, chat.tokenizer, TrainingState(Stage(3), 3))
+        checkpoints.save(learner, chat.tokenizer, TrainingState(Stage(3), step))
+    _copy_sealed(checkpoints, sealed, 4)
+    _truncate(checkpoints.folder / "step-000004" / "a.bin")
+    assert checkpoints.resume(learner) == TrainingState(Stage(3), 2)
+    checkpoints.save(learner, chat.tokenizer, TrainingState(Stage(3), 3))
     assert _names(checkpoints) == ["step-000002", "step-000003", "step-000004"]
-    checkpoints.save(one, chat.tokenizer, TrainingState(Stage(3), 4))
+    checkpoints.save(learner, chat.tokenizer, TrainingState(Stage(3), 4))
     assert checkpoints.latest() == checkpoints.folder / "step-000004"
     assert _names(checkpoints) == ["step-000003", "step-000004"]
 
 
 @pytest.mark.parametrize("share", [0, 0.01, 0.5, 0.999])
-def test_a_full_disk_ends_in_a_sentence_and_harms_nothing(
-    share: float, student: Callable[..., Any], chat: Chat, checkpoints: Checkpoints
+def test_full_disk_raises_and_keeps_other_checkpoints(
+    share: float, make_learner: Callable[..., Any], chat: Chat, checkpoints: Checkpoints
 ) -> None:
-    one = student("head")
-    whole = checkpoints.save(one, chat.tokenizer, PROGRESS)
-    biggest = max(path.stat().st_size for path in whole.iterdir())
+    learner = make_learner("head")
+    existing = checkpoints.save(learner, chat.tokenizer, PROGRESS)
+    biggest = max(path.stat().st_size for path in existing.iterdir())
     with files_up_to(int(biggest * share)), pytest.raises(OSError, match="can't be written") as error:
-        checkpoints.save(one, chat.tokenizer, replace(PROGRESS, step=5))
+        checkpoints.save(learner, chat.tokenizer, replace(PROGRESS, step=5))
     for part in (
         "step-000005 can't be written: ",
         "GiB free",
@@ -331,19 +341,19 @@ def test_a_full_disk_ends_in_a_sentence_and_harms_nothing(
     ):
         assert part in str(error.value)
     assert _names(checkpoints) == ["step-000004"]
-    assert checkpoints.latest() == whole
-    # With room again the same learner goes on.
-    assert find_damage(checkpoints.save(one, chat.tokenizer, replace(PROGRESS, step=5))) is None
+    assert checkpoints.latest() == existing
+    # Once there is space, the same learner can be saved.
+    assert find_damage(checkpoints.save(learner, chat.tokenizer, replace(PROGRESS, step=5))) is None
 
 
-def test_a_checkpoint_is_overdue_minutes_after_the_last_one(
-    student: Callable[..., Any], chat: Chat, tmp_path: Path
+def test_checkpoint_is_overdue_minutes_after_the_last(
+    make_learner: Callable[..., Any], chat: Chat, tmp_path: Path
 ) -> None:
     clock = iter((100.0, 219.0, 220.0, 300.0, 419.0, 420.0)).__next__
     checkpoints = Checkpoints(tmp_path / "made", keep=2, say=print, minutes=2, clock=clock)
     assert [checkpoints.overdue, checkpoints.overdue] == [False, True]
-    checkpoints.save(student(), chat.tokenizer, TrainingState(Stage(1), 1))
+    checkpoints.save(make_learner(), chat.tokenizer, TrainingState(Stage(1), 1))
     assert [checkpoints.overdue, checkpoints.overdue] == [False, True]
     assert not Checkpoints(tmp_path, keep=2, say=print, clock=iter((0.0, 1e9)).__next__).overdue, (
-        "unless it is asked for"
+        "never overdue without `minutes`"
     )

@@ -1,4 +1,4 @@
-"""What a run warns of, from the lines of its metrics: each once when it begins, and again when it comes back."""
+"""Tests of the warnings of a run: each is given once when its condition begins, and again when it recurs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HEALTHY: dict[str, Any] = {
     "mutual_information": 1.2,
 }
 FLAT: dict[str, Any] = {"groups": {"all": 8, "ok": 0, "zero_variance": 8}, "grad_norm": None}
-SICK: dict[str, tuple[dict[str, Any], int]] = {
+PROBLEMS: dict[str, tuple[dict[str, Any], int]] = {
     "flat-groups": (FLAT, 1),
     "negative-advantage": ({"advantage/mean_token": -0.1}, 10),
     "entropy-collapse": ({"entropy": 0.05}, 10),
@@ -41,43 +41,43 @@ SICK: dict[str, tuple[dict[str, Any], int]] = {
     "low-return-variance": ({"group_return_std": 0.01}, 10),
     "template-collapse": ({"mutual_information": 0.1}, 8),
 }
-"""What is wrong in the lines that a warning is about, and in how many, after 20 healthy ones, before it is given."""
+"""For each warning, the metrics that cause it, and how many such lines after 20 healthy lines trigger it."""
 
 
 def lines(*parts: tuple[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """So many lines of each kind, one kind after the other."""
-    every = [changes for count, changes in parts for _ in range(count)]
-    return [HEALTHY | {"step": step, **changes} for step, changes in enumerate(every, start=1)]
+    """Return `count` metrics lines with the changes of each part, one part after the other."""
+    all_changes = [changes for count, changes in parts for _ in range(count)]
+    return [HEALTHY | {"step": step, **changes} for step, changes in enumerate(all_changes, start=1)]
 
 
 def warned(run: Iterable[Mapping[str, Any]], **settings: Any) -> list[tuple[int, str]]:
-    """The step and the id of each warning."""
+    """Return the step and the id of each warning."""
     monitor = Monitor(Warnings(**settings))
     return [(line["step"], warning.id) for line in run for warning in monitor.observe(line)]
 
 
 def sentence(name: str, *parts: tuple[int, Mapping[str, Any]]) -> str:
     monitor = Monitor(Warnings())
-    found = [warning for line in lines(*parts) for warning in monitor.observe(line) if warning.id == name]
-    assert len(found) == 1
-    return found[0].sentence
+    warnings = [warning for line in lines(*parts) for warning in monitor.observe(line) if warning.id == name]
+    assert len(warnings) == 1
+    return warnings[0].sentence
 
 
-def test_a_healthy_run_warns_of_nothing() -> None:
+def test_healthy_run_has_no_warnings() -> None:
     assert warned(lines((80, {}))) == []
-    assert SICK.keys() == {*WARNINGS}
+    assert PROBLEMS.keys() == {*WARNINGS}
 
 
 @pytest.mark.parametrize("name", WARNINGS)
-def test_each_is_given_once_when_it_begins(name: str) -> None:
-    changes, after = SICK[name]
+def test_warning_is_given_once_when_its_condition_begins(name: str) -> None:
+    changes, after = PROBLEMS[name]
     run = lines((20, {}), (60, changes))
     assert warned(run) == [(20 + after, name)]
 
 
 @pytest.mark.parametrize("name", WARNINGS)
-def test_and_again_when_it_was_gone_for_a_window_and_came_back(name: str) -> None:
-    changes, after = SICK[name]
+def test_warning_recurs_only_after_a_healthy_window(name: str) -> None:
+    changes, after = PROBLEMS[name]
     run = lines((20, {}), (15, changes), (30, {}), (15, changes))
     assert warned(run) == [(20 + after, name), (20 + 15 + 30 + after, name)]
     flickering = lines((20, {}), (15, changes), *([(1, {}), (2, changes)] * 5))
@@ -85,39 +85,39 @@ def test_and_again_when_it_was_gone_for_a_window_and_came_back(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", WARNINGS)
-def test_a_threshold_of_0_switches_it_off(name: str) -> None:
+def test_threshold_of_0_disables_a_warning(name: str) -> None:
     settings = {
         "flat-groups": "flat", "negative-advantage": "advantage", "entropy-collapse": "entropy_low",
         "entropy-explosion": "entropy_high", "length-stops": "length", "engine-gap": "gap",
         "low-return-variance": "return_std", "template-collapse": "template",
     }  # fmt: skip
     assert {*settings.values()} == {f.name for f in fields(Warnings)} - {"window", "template_every", "template_tasks"}
-    run = lines((20, {}), (40, SICK[name][0]))
+    run = lines((20, {}), (40, PROBLEMS[name][0]))
     assert warned(run)
     assert warned(run, **{settings[name]: 0}) == []
 
 
 @pytest.mark.parametrize("name", WARNINGS)
-def test_a_resumed_run_warns_as_one_that_was_not_stopped(name: str) -> None:
-    run = lines((20, {}), (25, SICK[name][0]))
-    for stop in (10, 20 + SICK[name][1] - 1, 20 + SICK[name][1], 40):
+def test_resumed_run_warns_like_an_uninterrupted_run(name: str) -> None:
+    run = lines((20, {}), (25, PROBLEMS[name][0]))
+    for stop in (10, 20 + PROBLEMS[name][1] - 1, 20 + PROBLEMS[name][1], 40):
         monitor = Monitor(Warnings())
         monitor.resume(run[:stop])
-        again = [(line["step"], warning.id) for line in run[stop:] for warning in monitor.observe(line)]
-        assert again == [found for found in warned(run) if found[0] > stop]
+        resumed = [(line["step"], warning.id) for line in run[stop:] for warning in monitor.observe(line)]
+        assert resumed == [found for found in warned(run) if found[0] > stop]
 
 
-@pytest.mark.parametrize("odd", [None, math.nan, -math.inf, "1", True, [], {}])
-def test_what_is_no_finite_number_says_nothing(odd: Any) -> None:
-    odd_figures = dict.fromkeys(HEALTHY, odd)
-    assert warned(lines((40, odd_figures))) == []
+@pytest.mark.parametrize("invalid", [None, math.nan, -math.inf, "1", True, [], {}])
+def test_nonfinite_and_invalid_metrics_are_ignored(invalid: Any) -> None:
+    invalid_metrics = dict.fromkeys(HEALTHY, invalid)
+    assert warned(lines((40, invalid_metrics))) == []
     assert warned([{"step": step} for step in range(1, 41)]) == []
-    # Nor does it end a window: the lines that say something are counted.
-    gaps = [line | odd_figures if line["step"] % 2 else line for line in lines((40, {}), (40, {"entropy": 0.05}))]
+    # They don't fill or end a window either: only lines with valid values count.
+    gaps = [line | invalid_metrics if line["step"] % 2 else line for line in lines((40, {}), (40, {"entropy": 0.05}))]
     assert [name for _, name in warned(gaps)] == ["entropy-collapse"]
 
 
-def test_one_step_above_0_in_a_window_is_no_negative_advantage() -> None:
+def test_negative_advantage_requires_a_whole_window_below_0() -> None:
     below = {"advantage/mean_token": -0.3}
     assert warned(lines(*([(9, below), (1, {})] * 4))) == []
     assert warned(lines((40, {"advantage/mean_token": -0.01}))) == []
@@ -126,18 +126,18 @@ def test_one_step_above_0_in_a_window_is_no_negative_advantage() -> None:
     assert warned(lines((12, below)), window=4) == [(4, "negative-advantage")]
 
 
-def test_a_policy_that_solves_its_tasks_need_not_explore() -> None:
+def test_solved_tasks_give_no_entropy_warning() -> None:
     certain = {"entropy": 0.05}
     assert warned(lines((20, {}), (20, {**certain, "success": 0.97}))) == []
     assert "from 1 to 0.05 nats per token" in sentence("entropy-collapse", (20, {}), (30, certain))
 
 
-@pytest.mark.parametrize("kept", [{"groups": FLAT["groups"]}, {"grad_norm": None}, {**FLAT, "skipped": 4}])
-def test_steps_that_train_or_are_not_all_flat_are_no_flat_groups(kept: dict[str, Any]) -> None:
-    assert warned(lines((20, kept))) == []
+@pytest.mark.parametrize("changes", [{"groups": FLAT["groups"]}, {"grad_norm": None}, {**FLAT, "skipped": 4}])
+def test_flat_groups_warning_requires_flat_untrained_steps(changes: dict[str, Any]) -> None:
+    assert warned(lines((20, changes))) == []
 
 
-def test_flat_groups_come_with_advice_for_tasks_that_are_too_hard_or_too_easy() -> None:
+def test_flat_groups_advice_depends_on_the_score() -> None:
     hard = sentence("flat-groups", (1, {}), (3, {**FLAT, "score": 0.0}))
     assert hard.startswith(
         "Nothing was learned in step 2: within each of the 8 groups, nothing distinguishes the episodes"
@@ -147,14 +147,14 @@ def test_flat_groups_come_with_advice_for_tasks_that_are_too_hard_or_too_easy() 
     assert warned(lines((2, FLAT), (1, {}), (8, FLAT)), flat=3) == [(6, "flat-groups")]
 
 
-def test_groups_that_are_all_flat_are_no_matter_of_variance() -> None:
-    nothing = {**FLAT, "group_return_std": 0.0}
-    assert warned(lines((20, {}), (30, nothing))) == [(21, "flat-groups")]
-    # Now and then a group that isn't flat makes it one.
-    assert warned(lines(*([(4, nothing), (1, {"group_return_std": 0.05})] * 4)))[-1] == (10, "low-return-variance")
+def test_flat_steps_do_not_count_as_low_return_variance() -> None:
+    all_flat = {**FLAT, "group_return_std": 0.0}
+    assert warned(lines((20, {}), (30, all_flat))) == [(21, "flat-groups")]
+    # Occasional groups that aren't flat do count.
+    assert warned(lines(*([(4, all_flat), (1, {"group_return_std": 0.05})] * 4)))[-1] == (10, "low-return-variance")
 
 
-def test_figures_that_are_measured_now_and_then_are_compared_all_the_same() -> None:
+def test_occasionally_measured_metrics_are_compared() -> None:
     run = lines((60, {}), (60, {"mutual_information": 0.1}))
     for line in run:
         if line["step"] % 3:
@@ -164,9 +164,9 @@ def test_figures_that_are_measured_now_and_then_are_compared_all_the_same() -> N
 
 
 def test_noise_alone_does_not_warn() -> None:
-    """Figures that go up and down by factors of e, around where they began."""
+    """The metrics vary by factors of e around their initial values."""
     names = ("entropy", "logprob_check_gap", "mutual_information", "advantage/mean_token", "group_return_std")
-    rng, false = np.random.default_rng(0), 0
+    rng, false_warnings = np.random.default_rng(0), 0
     for _ in range(10):
         noise = rng.lognormal(0, 1.0, (100, len(names)))
         length = rng.binomial(64, 0.06, 100)
@@ -176,28 +176,28 @@ def test_noise_alone_does_not_warn() -> None:
             | {"stops": {"terminated": 64 - int(cut), "length": int(cut)}}
             for line, factors, cut in zip(lines((100, {})), noise, length, strict=True)
         ]
-        false += len(warned(run))
-    assert false == 0
+        false_warnings += len(warned(run))
+    assert false_warnings == 0
 
 
-def test_the_flags_that_are_advised_are_flags() -> None:
+def test_advised_flags_exist() -> None:
     known = {f"--{name}" for name in (*flag_names(RLConfig()), *(f.name for f in fields(RLConfig)))}
     advised: set[str] = set()
     for name in WARNINGS:
         for score in (0.0, 1.0):
-            text = sentence(name, (20, {}), (30, {**SICK[name][0], "score": score}))
+            text = sentence(name, (20, {}), (30, {**PROBLEMS[name][0], "score": score}))
             advised |= {flag.rstrip(".") for flag in re.findall(r"--[a-z][a-z0-9.-]*", text)}
     assert len(advised) > 10
     assert advised <= known
 
 
-def test_thresholds_that_mean_nothing_are_refused() -> None:
-    for wrong, what in (
+def test_invalid_thresholds_are_rejected() -> None:
+    for settings, message in (
         ({"window": 1}, "a window of at least 2 steps"),
         ({"advantage": -0.1}, "thresholds from 0"),
         ({"template": 1.5}, "are shares below 1"),
         ({"gap": 0.5}, "are multiples above 1"),
         ({"template_tasks": 1}, "template_tasks must be at least 2"),
     ):
-        with pytest.raises(ValueError, match=what):
-            replace(Warnings(), **wrong)
+        with pytest.raises(ValueError, match=message):
+            replace(Warnings(), **settings)

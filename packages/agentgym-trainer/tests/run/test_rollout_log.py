@@ -1,4 +1,4 @@
-"""What a training step leaves to be looked at, in a world of coins."""
+"""Tests of the rollout files of training steps, in the coin environment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 
-def _kept(folder: RunFolder) -> dict[str, str]:
+def _files(folder: RunFolder) -> dict[str, str]:
     return {path.name: path.read_text() for path in sorted(folder.rollouts.glob("*"))}
 
 
@@ -34,13 +34,13 @@ def _tokens(folder: RunFolder, step: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def _where_said(segment: dict[str, Any], name: str) -> list[float]:
-    """The figures of what was said; elsewhere there are none."""
-    assert [value is None for value in segment[name]] == [not said for said in segment["loss_mask"]]
+def _completion_values(segment: dict[str, Any], name: str) -> list[float]:
+    """Return the values of completion tokens; other tokens have None."""
+    assert [value is None for value in segment[name]] == [not in_loss for in_loss in segment["loss_mask"]]
     return [value for value in segment[name] if value is not None]
 
 
-def test_a_step_leaves_its_episodes_and_the_tokens_of_some_groups(build: Build, chat: Chat) -> None:
+def test_step_saves_episodes_and_the_tokens_of_some_groups(build: Build, chat: Chat) -> None:
     loop = build(coins())
     collected = collect(loop, begin(loop))
     take_step(loop, begin(loop))
@@ -59,12 +59,12 @@ def test_a_step_leaves_its_episodes_and_the_tokens_of_some_groups(build: Build, 
         samples = [turn.reply.sample for turn in episode.turns if turn.reply.sample]
         ids = [i for sample in samples for i in (*sample.prompt, *sample.ids)]
         assert "".join(segment["tokens"]) == chat.tokenizer.decode(ids)
-        assert _where_said(segment, "logprobs") == [round(p, 4) for sample in samples for p in sample.logprobs]
+        assert _completion_values(segment, "logprobs") == [round(p, 4) for sample in samples for p in sample.logprobs]
         turns = [number for number, sample in enumerate(samples) for _ in sample.ids]
         assert [turn for turn in segment["turn"] if turn >= 0] == turns
 
 
-def test_advantages_are_those_of_the_update(build: Build) -> None:
+def test_saved_advantages_are_those_of_the_update(build: Build) -> None:
     loop = build(coins(), guess())
     take_step(loop, begin(loop))
     episodes, lines = _episodes(loop.folder, 1), _tokens(loop.folder, 1)
@@ -72,13 +72,15 @@ def test_advantages_are_those_of_the_update(build: Build) -> None:
     for line in lines:
         episode = episodes[line["episode"]]
         returns = [e.score or 0.0 for e in episodes if e.task_id == episode.task_id]
-        # GRPO as in arXiv 2402.03300: the return's distance from the group's mean in its standard deviations.
+        # GRPO as in arXiv 2402.03300: the return's distance from the group mean in standard deviations.
         expected = ((episode.score or 0.0) - fmean(returns)) / (pstdev(returns) * math.sqrt(3 / 2) + 1e-6)
         for segment in line["segments"]:
-            assert _where_said(segment, "advantages") == pytest.approx([expected] * sum(segment["loss_mask"]), abs=1e-3)
+            assert _completion_values(segment, "advantages") == pytest.approx(
+                [expected] * sum(segment["loss_mask"]), abs=1e-3
+            )
 
 
-def test_entropies_are_those_of_the_policy_that_played(build: Build) -> None:
+def test_saved_entropies_are_those_of_the_sampling_policy(build: Build) -> None:
     loop = build(coins())
     expected: list[list[float]] = []
     policy = loop.learner.policy
@@ -89,24 +91,26 @@ def test_entropies_are_those_of_the_policy_that_played(build: Build) -> None:
         with torch.no_grad():
             logp = policy(torch.tensor([ids])).logits[0].log_softmax(-1)
         entropies = (-(logp.exp() * logp).sum(-1)).tolist()
-        said = [spoken for sample in samples for spoken in [False] * len(sample.prompt) + [True] * len(sample.ids)]
-        expected.append([entropies[i - 1] for i, spoken in enumerate(said) if spoken])
+        is_completion = [
+            sampled for sample in samples for sampled in [False] * len(sample.prompt) + [True] * len(sample.ids)
+        ]
+        expected.append([entropies[i - 1] for i, sampled in enumerate(is_completion) if sampled])
     take_step(loop, begin(loop))
     for line in _tokens(loop.folder, 1):
         (segment,) = line["segments"]
-        assert _where_said(segment, "entropies") == pytest.approx(expected[line["episode"]], abs=1e-3)
+        assert _completion_values(segment, "entropies") == pytest.approx(expected[line["episode"]], abs=1e-3)
 
 
-def test_groups_that_train_go_before_others_and_failed_episodes_have_no_tokens(build: Build) -> None:
+def test_tokens_are_saved_for_flat_groups_but_not_for_failures(build: Build) -> None:
     world = WorldConfig(ENV, options=("gone=(0, 1, 2, 3)",), agent="bare", instructions=False)
     config = coins(world=world, tasks_per_step=16, rollouts=RolloutFiles(tokens=16), max_failed=1.0)
     loop = build(config, lambda: "heads")
     take_step(loop, begin(loop))
     lines, episodes = _tokens(loop.folder, 1), _episodes(loop.folder, 1)
     assert len(episodes) == 16 * 3
-    assert {line["episode"] for line in lines} == {at for at, e in enumerate(episodes) if not e.failed}
+    assert {line["episode"] for line in lines} == {index for index, e in enumerate(episodes) if not e.failed}
     assert 0 < len(lines) < len(episodes)
-    # Who always says the same comes out alike each time: all groups are flat and left out.
+    # A constant policy gets equal returns, so all groups are flat and filtered.
     assert not any(line["trained"] for line in lines)
     assert {a for line in lines for segment in line["segments"] for a in segment["advantages"]} == {None}
     assert {type(h) for line in lines for segment in line["segments"] for h in segment["entropies"]} == {
@@ -115,7 +119,7 @@ def test_groups_that_train_go_before_others_and_failed_episodes_have_no_tokens(b
     }
 
 
-def test_trained_groups_come_first(build: Build) -> None:
+def test_tokens_of_trained_groups_are_saved_first(build: Build) -> None:
     loop = build(coins(tasks_per_step=8, rollouts=RolloutFiles(tokens=3)), guess())
     collected = collect(loop, begin(loop))
     loop = build(coins(tasks_per_step=8, rollouts=RolloutFiles(tokens=3)), guess(), name="again")
@@ -133,13 +137,13 @@ def test_trained_groups_come_first(build: Build) -> None:
         (RolloutFiles(every=0), []),
     ],
 )
-def test_how_much_is_kept_is_a_setting(build: Build, settings: RolloutFiles, names: list[str]) -> None:
+def test_saved_files_depend_on_the_settings(build: Build, settings: RolloutFiles, names: list[str]) -> None:
     loop = build(coins(steps=3, rollouts=settings), guess())
     loop.run(lambda: False)
-    assert [*_kept(loop.folder)] == names
+    assert [*_files(loop.folder)] == names
 
 
-def test_what_is_kept_changes_nothing_in_what_is_learned(build: Build) -> None:
+def test_saving_rollouts_does_not_change_training(build: Build) -> None:
     weights: list[Any] = []
     for every in (0, 1):
         loop = build(
@@ -147,7 +151,7 @@ def test_what_is_kept_changes_nothing_in_what_is_learned(build: Build) -> None:
         )
         take_step(loop, take_step(loop, begin(loop)))
         weights.append([parameter.clone() for parameter in loop.learner.policy.parameters()])
-        assert len(_kept(loop.folder)) == 4 * every
+        assert len(_files(loop.folder)) == 4 * every
     assert all(torch.equal(*pair) for pair in zip(*weights, strict=True))
 
 
@@ -156,40 +160,42 @@ def _config() -> RLConfig:
 
 
 @pytest.mark.long
-def test_a_run_that_goes_on_takes_back_what_it_plays_again(build: Build) -> None:
-    whole, loop = build(_config(), name="whole"), build(_config())
-    whole.run(lambda: False)
-    asked = iter([False, True])
-    loop.run(lambda: next(asked))
+def test_resumed_run_removes_rollouts_that_it_repeats(build: Build) -> None:
+    uninterrupted, loop = build(_config(), name="whole"), build(_config())
+    uninterrupted.run(lambda: False)
+    stop_requests = iter([False, True])
+    loop.run(lambda: next(stop_requests))
     for name in ("step-000002.jsonl", "step-000002.tokens.jsonl", "step-000003.jsonl"):
-        (loop.folder.rollouts / name).write_text("of a life that is over\n")
+        (loop.folder.rollouts / name).write_text("of an earlier process\n")
     loop.run(lambda: True)
-    assert [*_kept(loop.folder)] == ["step-000001.jsonl", "step-000001.tokens.jsonl"]
+    assert [*_files(loop.folder)] == ["step-000001.jsonl", "step-000001.tokens.jsonl"]
     loop.run(lambda: False)
-    assert _kept(loop.folder).keys() == _kept(whole.folder).keys()
+    assert _files(loop.folder).keys() == _files(uninterrupted.folder).keys()
     for step in (1, 2, 3):
-        assert _tokens(loop.folder, step) == _tokens(whole.folder, step)
-        assert [e.turns for e in _episodes(loop.folder, step)] == [e.turns for e in _episodes(whole.folder, step)]
+        assert _tokens(loop.folder, step) == _tokens(uninterrupted.folder, step)
+        assert [e.turns for e in _episodes(loop.folder, step)] == [
+            e.turns for e in _episodes(uninterrupted.folder, step)
+        ]
 
 
-def test_rollouts_of_an_update_whose_evaluation_is_to_come_stay(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rollouts_of_a_completed_update_are_kept_on_resume(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = build(_config())
 
-    def leave(*_: Any) -> None:
+    def fail(*_: Any) -> None:
         raise EngineGone("It has left for good.")
 
     with monkeypatch.context() as patch, pytest.raises(EngineGone):
-        patch.setattr(loop, "finish_step", leave)
+        patch.setattr(loop, "finish_step", fail)
         loop.run(lambda: False)
-    left = _kept(loop.folder)
-    assert [*left] == ["step-000001.jsonl", "step-000001.tokens.jsonl"]
+    saved = _files(loop.folder)
+    assert [*saved] == ["step-000001.jsonl", "step-000001.tokens.jsonl"]
     loop.run(lambda: False)
-    assert {name: text for name, text in _kept(loop.folder).items() if name in left} == left
-    assert len(_kept(loop.folder)) == 6
+    assert {name: text for name, text in _files(loop.folder).items() if name in saved} == saved
+    assert len(_files(loop.folder)) == 6
 
 
 @given(st.lists(st.integers(0, 300), max_size=40))
-def test_texts_of_tokens_joined_are_the_whole_text(chat: Chat, ids: list[int]) -> None:
+def test_token_texts_join_to_the_full_text(chat: Chat, ids: list[int]) -> None:
     texts = chat.token_texts(ids)
     assert len(texts) == len(ids)
     assert "".join(texts) == chat.tokenizer.decode(ids, clean_up_tokenization_spaces=False)

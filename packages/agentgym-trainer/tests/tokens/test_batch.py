@@ -32,7 +32,7 @@ def test_batch_holds_all_tokens_of_all_segments_in_order(sample: list[Trajectory
 @given(trajectories())
 def test_experience_holds_only_completion_tokens(sample: list[Trajectory]) -> None:
     batch = make_batch(sample)
-    experience = batch.experience
+    experience = batch.tokens
     expected = [
         (e, turn, logprob, token)
         for e, trajectory in enumerate(sample)
@@ -56,7 +56,7 @@ def test_experience_holds_only_completion_tokens(sample: list[Trajectory]) -> No
 @settings(max_examples=30)
 @given(trajectories())
 def test_rewards_states_and_groups_are_by_episode_and_turn(sample: list[Trajectory]) -> None:
-    experience = make_batch(sample).experience
+    experience = make_batch(sample).tokens
     longest = max((len(t.rewards) for t in sample), default=0)
     assert (
         experience.rewards_EK.shape == experience.played_EK.shape == experience.state_EK.shape == (len(sample), longest)
@@ -89,11 +89,11 @@ def test_to_moves_all_tensors(sample: list[Trajectory]) -> None:
     batch = make_batch(sample)
     moved = batch.to(torch.device("meta"))
     tensors: list[Any] = [getattr(moved, name) for name in ("ids_S", "position_S", "completion_index_N")]
-    tensors += [getattr(moved.experience, field.name) for field in fields(moved.experience)]
+    tensors += [getattr(moved.tokens, field.name) for field in fields(moved.tokens)]
     assert {tensor.device.type for tensor in tensors if tensor is not None} == {"meta"}
     assert (moved.starts, moved.completion_starts, moved.episodes) == (
         batch.starts,
         batch.completion_starts,
         batch.episodes,
     )
-    assert moved.experience.old_logprobs_N is None
+    assert moved.tokens.old_logprobs_N is None

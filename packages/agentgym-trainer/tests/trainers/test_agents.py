@@ -60,7 +60,7 @@ def _kinds(episodes: Sequence[Episode], lines: Sequence[Trajectory]) -> list[str
 def _own(student: Learner, lines: Sequence[Trajectory]) -> Batch:
     """A batch as if the student had sampled it."""
     batch = make_batch(lines)
-    return replace(batch, experience=replace(batch.experience, rollout_logprobs_N=student.logprobs(batch)))
+    return replace(batch, tokens=replace(batch.tokens, rollout_logprobs_N=student.logprobs(batch)))
 
 
 def test_reinforcement_learning_moves_plans_looks_back_and_summaries(
@@ -69,11 +69,11 @@ def test_reinforcement_learning_moves_plans_looks_back_and_summaries(
     assert [episode.score for episode in long_ones] == pytest.approx([2 / 3, 1 / 3])
     student, lines = learner(new_model(), lr=1e-3, micro_tokens=10_000), list(map(trajectory, long_ones))
     batch = _own(student, lines)
-    before_N = batch.experience.rollout_logprobs_N
+    before_N = batch.tokens.rollout_logprobs_N
     experience = student.compute_logprobs(batch, ALGORITHM)
     student.update(batch, experience, ALGORITHM.compute_advantages(experience, student.total), ALGORITHM)
     moved_N = student.logprobs(batch) - before_N
-    kinds, won_N = _kinds(long_ones, lines), batch.experience.episode_N == 0
+    kinds, won_N = _kinds(long_ones, lines), batch.tokens.episode_N == 0
     for kind in KINDS:
         own_N = torch.tensor([found == kind for found in kinds])
         assert moved_N[own_N & won_N].mean() > moved_N[own_N & ~won_N].mean() + 0.01

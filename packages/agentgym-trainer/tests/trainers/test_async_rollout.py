@@ -91,7 +91,7 @@ def test_no_version_ahead_is_the_synchronous_loop_to_the_bit(build: Build, monke
     plain = _no_evaluation(build("plain", **mixture), monkeypatch)
     plain.run(lambda: False)
     ahead = _no_evaluation(build("ahead", **mixture), monkeypatch)
-    ahead.collector.ahead = ahead.collector.play_ahead()
+    ahead.collector.async_collector = ahead.collector.open_async_collector()
     ahead.run(lambda: False)
     assert len(_lines(plain)) == 3
     for line in _lines(plain):
@@ -153,7 +153,7 @@ def test_a_reply_goes_on_with_new_weights_and_each_token_has_the_log_probability
     loop = _no_evaluation(
         build(async_rollout=AsyncRollout(1), steps=2, algorithm=replace(RESTLESS, entropy=5.0)), monkeypatch
     )
-    engine, player = cast("Any", loop.rollouts.engine), cast("Any", loop.collector.ahead)._policy
+    engine, player = cast("Any", loop.rollouts.engine), cast("Any", loop.collector.async_collector)._policy
     load, step, reply = engine.load, engine._step, player.reply
     weights_of: dict[int, dict[str, torch.Tensor]] = {}
     begun: list[int] = []
@@ -313,7 +313,7 @@ def test_two_groups_of_one_task_are_not_compared_with_each_other(build: Build, m
     assess = loop.learner.compute_logprobs
 
     def watch(batch: Batch, algorithm: Any) -> Any:
-        compared.extend(batch.experience.group_E.tolist())
+        compared.extend(batch.tokens.group_E.tolist())
         return assess(batch, algorithm)
 
     monkeypatch.setattr(loop.learner, "compute_logprobs", watch)

@@ -92,7 +92,7 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         host, port = (sockets or [])[0].getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        worlds = await self._app.state.sessions.catalog.seen()
+        worlds = await self._app.state.sessions.catalog.list_environments()
         sys.stdout.write(f"Serving on {url}: {offer(worlds, self._settings.retriever)}\n")
         sys.stdout.flush()
 

@@ -47,7 +47,7 @@ class TrainingState:
     best: Best | None = None
     learned: dict[str, Any] | None = None
     """Metrics of the last update while its evaluation on held-out tasks is pending; JSON values."""
-    ahead: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    in_flight: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """For each process, the rollouts in progress when it collected the last step (`AsyncCollector.in_flight`); empty
     without asynchronous rollouts."""
 

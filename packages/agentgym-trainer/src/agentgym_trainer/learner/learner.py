@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,15 +19,9 @@ from accelerate.utils import DistributedType, gather_object
 from accelerate.utils.fsdp_utils import fsdp2_prepare_model
 from torch import Tensor
 from torch.distributed.tensor import DTensor
-from torch.optim.lr_scheduler import LambdaLR
-from transformers import (
-    get_constant_schedule_with_warmup,
-    get_cosine_schedule_with_warmup,
-    get_linear_schedule_with_warmup,
-)
 
 from agentgym_trainer.algorithms import Algorithm, Imitation
-from agentgym_trainer.algorithms.types import AdvantageOutput, MicroBatch, ModelOutputs, TokenBatch
+from agentgym_trainer.algorithms.types import AdvantageOutput, ModelOutputs, TokenBatch
 from agentgym_trainer.config import Optimizer
 from agentgym_trainer.learner.finite_checks import (
     GRADIENTS,
@@ -38,29 +32,12 @@ from agentgym_trainer.learner.finite_checks import (
     listed,
     pop_causes,
 )
+from agentgym_trainer.learner.loss_term import LossTerm
+from agentgym_trainer.learner.optimizer import check_precision, make_schedule, parameter_groups
 from agentgym_trainer.learner.packing import Pack, Unit, empty_pack, make_packs, split_minibatches
 from agentgym_trainer.models.policy import PolicyModel
 from agentgym_trainer.models.weights import Weights, weights_of
 from agentgym_trainer.tokens.batch import Batch
-
-
-@dataclass(frozen=True, slots=True)
-class LossTerm:
-    """One term of the loss of an update: a batch and the algorithm to train on it."""
-
-    batch: Batch
-    """This process's batch; it may be empty."""
-    experience: TokenBatch
-    """From `Learner.compute_logprobs`."""
-    credit: AdvantageOutput
-    """From the algorithm."""
-    algorithm: Algorithm | Imitation
-    places: Sequence[tuple[int, int]] | None = None
-    """Sort key of each episode among those of all processes, ascending; None orders them by process."""
-    weight: float = 1.0
-    """Coefficient of the algorithm's loss."""
-    name: str = ""
-    """Prefix of the names of its metrics."""
 
 
 class Learner:
@@ -89,17 +66,17 @@ class Learner:
         """
         self.accelerator = accelerator
         self.settings = settings
-        _check(accelerator, actor)
+        check_precision(accelerator, actor)
         if (deepspeed := accelerator.deepspeed_plugin) is not None:
             # DeepSpeed clips gradients itself, and requires a micro-batch size that has no effect here.
             required = {"gradient_clipping": settings.clip_norm, "train_micro_batch_size_per_gpu": 1}
             deepspeed.deepspeed_config.update(required)
         self.reference = self._placed(actor.frozen()) if reference and not actor.has_adapter else None
         optimizer = torch.optim.AdamW(
-            _parameter_groups(actor, settings.lr, critic_lr), betas=settings.betas, weight_decay=settings.weight_decay
+            parameter_groups(actor, settings.lr, critic_lr), betas=settings.betas, weight_decay=settings.weight_decay
         )
         # Not accelerate's wrapper of it, which checkpoints save: that would step once for every process.
-        self.scheduler = _schedule(optimizer, settings, total_steps)
+        self.scheduler = make_schedule(optimizer, settings, total_steps)
         self.actor, self.optimizer, _ = accelerator.prepare(actor, optimizer, self.scheduler)
         self.skips = Skips(settings.max_skips)
 
@@ -165,12 +142,12 @@ class Learner:
             computed["values_N"] = value_N if algorithm.needs_critic else None
         if algorithm.needs_reference:
             computed["ref_logprobs_N"] = self._reference_logprobs(batch)
-        return batch.experience.with_logprobs(**computed)
+        return batch.tokens.with_logprobs(**computed)
 
     def update(
         self,
         batch: Batch,
-        experience: TokenBatch,
+        tokens: TokenBatch,
         advantages: AdvantageOutput,
         algorithm: Algorithm | Imitation,
         *,
@@ -185,8 +162,8 @@ class Learner:
 
         Args:
             batch: The whole batch of this process. It may be empty, if only other processes have episodes. Episodes
-                that `experience` keeps out of the loss are not trained on.
-            experience: From `compute_logprobs`.
+                that `tokens` keeps out of the loss are not trained on.
+            tokens: From `compute_logprobs`.
             advantages: From the algorithm.
             algorithm: Computes weights and loss.
             epochs: Passes over the batch.
@@ -209,7 +186,7 @@ class Learner:
         Raises:
             NotFinite: On all processes, if too many steps in a row were skipped.
         """
-        terms = [LossTerm(batch, experience, advantages, algorithm, places), *([auxiliary] if auxiliary else [])]
+        terms = [LossTerm(batch, tokens, advantages, algorithm, places), *([auxiliary] if auxiliary else [])]
         terms = [replace(term, batch=term.batch.to(self.accelerator.device)) for term in terms]
         non_empty = [(term, rank_N, count) for term in terms for rank_N, count in [self._episode_ranks(term)] if count]
         wanted = max(1, min(minibatches, round(minibatches * share)))
@@ -221,7 +198,7 @@ class Learner:
                 (
                     term,
                     split_minibatches(count, parts, order)[rank_N].to(device),
-                    term.experience.loss_mask_N.to(device),
+                    term.tokens.loss_mask_N.to(device),
                 )
                 for term, rank_N, count in non_empty
             ]
@@ -242,7 +219,7 @@ class Learner:
         """Return, for each completion token, the rank of its episode among all episodes that have tokens in the loss (0
         for others), and the number of those episodes.
         """
-        tokens = term.experience
+        tokens = term.tokens
         loss_mask_N, episode_N = tokens.loss_mask_N.cpu(), tokens.episode_N.cpu()
         trained = episode_N[loss_mask_N].unique()
         places, process = term.places, self.accelerator.process_index
@@ -260,10 +237,10 @@ class Learner:
         totals: defaultdict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=self.accelerator.device))
         for number, (term, chosen_N, share) in enumerate(non_empty, 1):
             algorithm = term.algorithm
-            weight_N = algorithm.weights(term.experience, chosen_N, self.total)
-            critic_weight_N = algorithm.critic_weights(term.credit, chosen_N, self.total)
+            weight_N = algorithm.weights(term.tokens, chosen_N, self.total)
+            critic_weight_N = algorithm.critic_weights(term.advantages, chosen_N, self.total)
             for pack, last in self._rounds(term.batch, chosen_N, algorithm.unit):
-                micro_batch = _micro_batch(term, pack, share, weight_N, critic_weight_N)
+                micro_batch = term.micro_batch(pack, share, weight_N, critic_weight_N)
                 with self._accumulating(last and number == len(non_empty)):
                     outputs = _score(self.actor, pack)
                     loss, metrics = algorithm.loss(outputs, micro_batch)
@@ -272,7 +249,7 @@ class Learner:
                     self.accelerator.backward((loss + _zero(outputs)) * self.accelerator.num_processes)
                 named = {f"{term.name}{name}": value for name, value in metrics.items()}
                 use = self._use(pack)
-                nonfinite = count_nonfinite(term.experience.rewards_EK, micro_batch, outputs, loss)
+                nonfinite = count_nonfinite(term.tokens.rewards_EK, micro_batch, outputs, loss)
                 for name, value in {"loss": loss.detach(), **named, **use, **nonfinite}.items():
                     totals[name] += value
         means, use, causes = self._means(totals)
@@ -387,38 +364,6 @@ class Learner:
         return reference.to(self.accelerator.device)
 
 
-def _check(accelerator: Accelerator, actor: PolicyModel) -> None:
-    """Refuse configurations that accelerate or DeepSpeed would silently change."""
-    deepspeed = accelerator.distributed_type == DistributedType.DEEPSPEED
-    if accelerator.mixed_precision == "fp16" and accelerator.scaler is None and not deepspeed:
-        raise ValueError("accelerate ignores fp16 on this device; choose the precision bf16 or no.")
-    if deepspeed and actor.critic is not None:
-        raise ValueError(
-            "DeepSpeed clips all gradients by one norm, so the critic's would scale the policy's down; "
-            "use DDP or FSDP2, or an algorithm without a critic."
-        )
-
-
-def _parameter_groups(actor: PolicyModel, lr: float, critic_lr: float | None) -> list[dict[str, Any]]:
-    """Return the parameter groups: the policy's weights, then the critic's own."""
-    groups = [{"params": [p for p in actor.policy.parameters() if p.requires_grad], "lr": lr}]
-    if actor.critic is not None:
-        groups.append({"params": list(actor.critic.parameters()), "lr": lr if critic_lr is None else critic_lr})
-    return groups
-
-
-def _schedule(optimizer: torch.optim.Optimizer, settings: Optimizer, total_steps: int) -> LambdaLR:
-    """Return a schedule of transformers without its first and last step, where warmup and decay have a learning rate of
-    0 and an update would have no effect.
-    """
-    for group in optimizer.param_groups:
-        group["initial_lr"] = group["lr"]
-    if settings.schedule == "constant":
-        return get_constant_schedule_with_warmup(optimizer, settings.warmup, last_epoch=0)
-    decay = {"linear": get_linear_schedule_with_warmup, "cosine": get_cosine_schedule_with_warmup}[settings.schedule]
-    return decay(optimizer, settings.warmup, total_steps + 1, last_epoch=0)
-
-
 def _score(model: Any, pack: Pack) -> ModelOutputs:
     return model(pack.ids_T, pack.position_T, pack.lengths, pack.before_M, pack.target_M)
 
@@ -426,27 +371,3 @@ def _score(model: Any, pack: Pack) -> ModelOutputs:
 def _zero(outputs: ModelOutputs) -> Tensor | float:
     """Return 0 as a function of the critic: DDP needs a gradient for every weight, even without a critic loss."""
     return 0.0 if outputs.values_M is None else outputs.values_M[:0].sum()
-
-
-def _micro_batch(
-    term: LossTerm, pack: Pack, share: Tensor, weight_N: Tensor, critic_weight_N: Tensor | None
-) -> MicroBatch:
-    """Select the completion tokens of a pack."""
-    tokens, advantages = term.experience, term.credit
-
-    def select(values_N: Tensor | None) -> Any:
-        return None if values_N is None else values_N[pack.index_M]
-
-    return MicroBatch(
-        episode_M=select(tokens.episode_N),
-        turn_M=select(tokens.turn_N),
-        rollout_logprobs_M=select(tokens.rollout_logprobs_N),
-        old_logprobs_M=select(tokens.old_or_rollout_logprobs_N),
-        advantages_M=select(advantages.advantages_N),
-        weight_M=select(weight_N),
-        share=share,
-        ref_logprobs_M=select(tokens.ref_logprobs_N),
-        values_M=select(tokens.values_N),
-        value_targets_M=select(advantages.value_targets_N),
-        critic_weight_M=select(critic_weight_N),
-    )

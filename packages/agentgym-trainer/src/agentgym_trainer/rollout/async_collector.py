@@ -222,14 +222,14 @@ class AsyncCollector:
         """The groups of this process among those in flight when the run was saved. If the number of processes has
         changed since, all of them are distributed again.
         """
-        if not state.ahead:
+        if not state.in_flight:
             return ()
-        self._draws = max(known["draws"] for known in state.ahead)
-        if len(state.ahead) == self._ranks.count:
-            own = state.ahead[self._ranks.index]
+        self._draws = max(known["draws"] for known in state.in_flight)
+        if len(state.in_flight) == self._ranks.count:
+            own = state.in_flight[self._ranks.index]
             self._draws = own["draws"]
             return restore_group_specs(own["groups"], self._worlds)
-        every = [group for known in state.ahead for group in known["groups"]]
+        every = [group for known in state.in_flight for group in known["groups"]]
         return restore_group_specs(self._ranks.share(every), self._worlds)
 
     def _classified(self, flight: _InFlightGroup) -> EpisodeGroup:

@@ -38,7 +38,7 @@ class RolloutCollector:
         self.chat = chat
         self.rollouts = rollouts
         self.ranks = ranks
-        self.ahead = self.play_ahead() if config.async_rollout.max_staleness else None
+        self.async_collector = self.open_async_collector() if config.async_rollout.max_staleness else None
 
     def collect(self, state: TrainingState) -> tuple[list[EpisodeGroup], list[GroupOutcome]]:
         """Play the groups of a step.
@@ -47,28 +47,28 @@ class RolloutCollector:
             The groups that this process played, and the outcomes of the groups of all processes, in the order in which
             they were drawn. Groups that were resampled or dropped are included, and marked by their treatment.
         """
-        if self.ahead is None:
+        if self.async_collector is None:
             return self._play_step(state)
         with self.ranks.errors_together():
-            own = self.ahead.collect(state)
+            own = self.async_collector.collect(state)
         return own, self._outcomes(own)
 
     def in_flight(self) -> list[dict[str, Any]]:
         """The groups in flight of each process, for checkpoints; see `AsyncCollector.in_flight`."""
-        return self.ranks.gather([self.ahead.in_flight()]) if self.ahead else []
+        return self.ranks.gather([self.async_collector.in_flight()]) if self.async_collector else []
 
     def settle(self) -> None:
         """Finish the episodes in flight, so that all slots are free for an evaluation."""
-        if self.ahead:
+        if self.async_collector:
             with self.ranks.errors_together():
-                self.ahead.settle()
+                self.async_collector.settle()
 
     def close(self) -> None:
         """Cancel the episodes in flight."""
-        if self.ahead:
-            self.ahead.close()
+        if self.async_collector:
+            self.async_collector.close()
 
-    def play_ahead(self) -> AsyncCollector:
+    def open_async_collector(self) -> AsyncCollector:
         """A collector that samples groups while the learner works."""
 
         def shared(number: int, state: TrainingState) -> list[GroupSpec]:

@@ -178,7 +178,7 @@ class EpisodeGroup:
         group = cls(number, tuple(episodes), usable, "ok", "keep", shaped, masked)
         outlines = make_batch([group.trajectory(e, outline(e)) for e in usable])
         with blaming(algorithm.advantages, doing=f"compare the episodes of {episodes[0].task_id}"):
-            flat = algorithm.is_flat(outlines.experience)
+            flat = algorithm.is_flat(outlines.tokens)
         kind, treatment = algorithm.groups.classify(len(usable), zero_variance=flat, failed=len(episodes) - len(usable))
         return replace(group, kind=kind, treatment=treatment)
 

@@ -134,7 +134,7 @@ def select_groups(groups: Sequence[GroupOutcome], count: int) -> list[int]:
 
 def split_by_episode(values_N: Tensor, batch: Batch) -> list[list[float]]:
     """Split one value per completion token into one list per episode of the batch."""
-    lengths_E = batch.experience.episode_N.bincount(minlength=len(batch.experience.group_E))
+    lengths_E = batch.tokens.episode_N.bincount(minlength=len(batch.tokens.group_E))
     return [part.tolist() for part in values_N.cpu().split(lengths_E.tolist())]
 
 

@@ -32,7 +32,7 @@ class Batch:
     """Index into N of the first completion token of each segment, then the number of completion tokens."""
     episodes: tuple[int, ...]
     """Episode of each segment."""
-    experience: TokenBatch
+    tokens: TokenBatch
     """The completion tokens and turns, for the algorithm."""
 
     @property
@@ -43,9 +43,9 @@ class Batch:
     def to(self, device: torch.device) -> Batch:
         """Return a copy of the batch on `device`."""
         tensors = {name: getattr(self, name).to(device) for name in ("ids_S", "position_S", "completion_index_N")}
-        optional = {name: getattr(self.experience, name) for name in TokenBatch.__slots__}
+        optional = {name: getattr(self.tokens, name) for name in TokenBatch.__slots__}
         moved = {name: tensor.to(device) for name, tensor in optional.items() if tensor is not None}
-        return replace(self, **tensors, experience=replace(self.experience, **moved))
+        return replace(self, **tensors, tokens=replace(self.tokens, **moved))
 
 
 def make_batch(trajectories: Sequence[Trajectory]) -> Batch:
@@ -59,7 +59,7 @@ def make_batch(trajectories: Sequence[Trajectory]) -> Batch:
         starts=(0, *accumulate(len(segment.ids) for segment in segments)),
         completion_starts=(0, *accumulate(sum(segment.loss_mask) for segment in segments)),
         episodes=tuple(e for e, trajectory in enumerate(trajectories) for _ in trajectory.segments),
-        experience=_token_batch(trajectories, segments, completion_S),
+        tokens=_token_batch(trajectories, segments, completion_S),
     )
 
 

@@ -102,6 +102,6 @@ async def _sample(engine: Engine, contexts: Sequence[Sequence[int]], sampling: S
 def _gap(learner: Learner, sampled: Sequence[Trajectory]) -> float:
     """Return the mean absolute difference over the tokens of all processes."""
     batch = make_batch(sampled).to(learner.accelerator.device)
-    gap_N = (learner.logprobs(batch) - batch.experience.rollout_logprobs_N).abs()
+    gap_N = (learner.logprobs(batch) - batch.tokens.rollout_logprobs_N).abs()
     total, tokens = learner.total(torch.stack([gap_N.sum(), torch.ones_like(gap_N).sum()])).tolist()
     return total / tokens

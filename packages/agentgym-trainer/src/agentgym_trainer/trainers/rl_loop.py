@@ -7,11 +7,9 @@ share; metrics and decisions are computed from what all of them played.
 
 from __future__ import annotations
 
-import time
-from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,7 @@ from agentgym_envs import Episode, Message
 from agentgym_eval.util.errors import RunStopped
 from numpy.typing import NDArray
 
-from agentgym_trainer.algorithms import AdvantageOutput, Imitation, TokenBatch
+from agentgym_trainer.algorithms import AdvantageOutput
 from agentgym_trainer.config import RLConfig
 from agentgym_trainer.curriculum.horizon import StepOutcome, begun, next_stage
 from agentgym_trainer.curriculum.state import TrainingState
@@ -28,13 +26,13 @@ from agentgym_trainer.curriculum.task_sampler import remembered
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.engines.base import EngineError
 from agentgym_trainer.learner.finite_checks import listed, without_nonfinite
-from agentgym_trainer.learner.learner import Learner, LossTerm
+from agentgym_trainer.learner.learner import Learner
 from agentgym_trainer.plugins import PluginError, blaming
 from agentgym_trainer.rollout.async_metrics import length_metrics, staleness_metrics
 from agentgym_trainer.rollout.collector import RolloutCollector
 from agentgym_trainer.rollout.environments import OpenEnvironment
 from agentgym_trainer.rollout.failures import FailureLimit, TooManyFailed
-from agentgym_trainer.rollout.groups import EpisodeGroup, EpisodeOutcome, GroupOutcome
+from agentgym_trainer.rollout.groups import EpisodeOutcome
 from agentgym_trainer.rollout.play import seed_of
 from agentgym_trainer.rollout.runner import RolloutRunner
 from agentgym_trainer.run.checkpoint import METRICS, Checkpoints
@@ -49,48 +47,22 @@ from agentgym_trainer.run.metrics import (
     success_metrics,
     task_means,
 )
+from agentgym_trainer.run.phase_timer import PhaseTimer
 from agentgym_trainer.run.rollout_log import RolloutLogger, split_by_episode
 from agentgym_trainer.stopping import Stopped
-from agentgym_trainer.tokens.batch import Batch, make_batch
+from agentgym_trainer.tokens.batch import make_batch
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.demonstrations import Demonstrations
 from agentgym_trainer.tokens.trajectory import trajectory
+from agentgym_trainer.trainers.auxiliary_loss import sft_term
 from agentgym_trainer.trainers.critic_bootstrap import bootstrap_values
 from agentgym_trainer.trainers.evaluation import Evaluator
 from agentgym_trainer.trainers.logprob_check import PROBES, check_logprobs, last_contexts
+from agentgym_trainer.trainers.rl_batch import Rollouts, StepBatch
 from agentgym_trainer.trainers.setup import has_own_weights
 from agentgym_trainer.trainers.task_dependence import task_dependence
 
 _UPDATE, _PROBE = 1, 3  # parts of seeds; the collector uses 0 and evaluations use 2
-
-
-@dataclass(frozen=True, slots=True)
-class Rollouts:
-    """The groups of one step."""
-
-    own: list[EpisodeGroup]
-    """Groups that this process played."""
-    groups: list[GroupOutcome]
-    """Outcomes of the groups of all processes: those drawn first, then those that replaced others."""
-    usage: dict[str, int]
-    """Tokens that the engines prefilled, reused from their caches and generated, over all processes."""
-    sampler: Any
-    """State of the task sampler after these groups."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepBatch:
-    """What a step trains on."""
-
-    episodes: list[Episode]
-    keys: list[tuple[int, int]]
-    """Group number and sample of each episode: their order doesn't depend on the number of processes."""
-    in_loss: list[bool]
-    """Whether each episode is in the loss; the others count in baselines and statistics only."""
-    batch: Batch
-    """Token ids of all episodes, packed without padding."""
-    tokens: TokenBatch
-    """Log-probabilities, rewards and masks of the completion tokens."""
 
 
 class RLLoop:
@@ -128,7 +100,7 @@ class RLLoop:
         self._gap: float | None = None
         self._recent: list[Episode] = []
         self._counted = self._engine_usage()
-        self._seconds = defaultdict[str, float](float)
+        self._timer = PhaseTimer()
 
     def run(self, stopping: Callable[[], bool]) -> TrainingState:
         """Train from the last checkpoint, if there is one, to the last step.
@@ -194,7 +166,7 @@ class RLLoop:
     def sync_weights(self, step: int) -> None:
         """Load the weights of this step into the engine, with empty caches, as in a run that was resumed."""
         if self._synced != step:
-            with self._timed("load"):
+            with self._timer.phase("load"):
                 # A copy, where an engine that dies while the learner works has to be given them again.
                 weights = self.learner.weights(step, copied=self.config.async_rollout.max_staleness > 0)
                 with self.ranks.errors_together():
@@ -213,14 +185,14 @@ class RLLoop:
         Raises:
             TooManyFailed: if more episodes failed than `max_failed` allows.
         """
-        with self._timed("rollout"):
+        with self._timer.phase("rollout"):
             own, groups = self.collector.collect(state)
             self._sleep()
         self._failures.count(episode for group in groups for episode in group.episodes)
         self._recent = [episode for group in own for episode in group.episodes] or self._recent
         before, self._counted = self._counted, self._engine_usage()
         *tokens, busy = self._counted - before
-        self._seconds["engine"] += busy
+        self._timer.add("engine", busy)
         totals = np.sum(self.ranks.gather([tokens]), axis=0).astype(int).tolist()
         usage: dict[str, int] = dict(zip(("prefilled", "reused", "generated"), totals, strict=True))
         with blaming(self.config.sampler, doing=f"take note of step {state.step + 1}"):
@@ -229,7 +201,7 @@ class RLLoop:
 
     def make_batch(self, rollouts: Rollouts) -> StepBatch:
         """The episodes that train, as tensors: all that didn't fail, of groups that are kept."""
-        with self._timed("logprobs"):
+        with self._timer.phase("logprobs"):
             kept = [(g, e) for g in rollouts.own if g.treatment == "keep" for e in g.usable]
             trajectories = [group.trajectory(episode, trajectory(episode)) for group, episode in kept]
             batch = make_batch(trajectories)
@@ -239,12 +211,12 @@ class RLLoop:
             keys=[(group.number, episode.sample) for group, episode in kept],
             in_loss=[each.in_loss for each in trajectories],
             batch=batch,
-            tokens=batch.experience,
+            tokens=batch.tokens,
         )
 
     def compute_logprobs(self, batch: StepBatch) -> StepBatch:
         """Add old and reference log-probabilities and values under the weights before the update, if needed."""
-        with self._timed("logprobs"):
+        with self._timer.phase("logprobs"):
             tokens = self.learner.compute_logprobs(batch.batch, self.algorithm)
             if self.config.truncation == "bootstrap":
                 value_E = bootstrap_values(self.learner, self.chat, batch.episodes, self.config.generation)
@@ -254,18 +226,18 @@ class RLLoop:
     def compute_advantages(self, batch: StepBatch, step: int) -> AdvantageOutput:
         """The advantage of every completion token, and value targets where there is a critic."""
         doing = f"estimate advantages of step {step + 1}"
-        with self._timed("logprobs"), blaming(self.algorithm, self.algorithm.advantages, doing=doing):
+        with self._timer.phase("logprobs"), blaming(self.algorithm, self.algorithm.advantages, doing=doing):
             return self.algorithm.compute_advantages(batch.tokens, self.learner.total)
 
     def update(self, batch: StepBatch, advantages: AdvantageOutput, rollouts: Rollouts, step: int) -> dict[str, Any]:
         """Update the weights. Returns metrics."""
         config = self.config
-        with self._timed("logprobs"):
-            auxiliary = self._sft_term(step)
+        with self._timer.phase("logprobs"):
+            auxiliary = sft_term(self.demonstrations, self.learner, step, config.imitation.weight)
             dependence = self._task_dependence(step, rollouts)
         self._log_rollouts(batch, advantages, rollouts, step)
         doing = f"take update {step + 1}; the last checkpoint is from before it"
-        with self._timed("update"), blaming(self.algorithm, doing=doing, error=RunStopped):
+        with self._timer.phase("update"), blaming(self.algorithm, doing=doing, error=RunStopped):
             metrics = self.learner.update(
                 batch.batch,
                 batch.tokens,
@@ -299,7 +271,7 @@ class RLLoop:
             step=state.step + 1,
             env_steps=state.env_steps + sum(episode.turns for group in groups for episode in group.episodes),
             sampler=rollouts.sampler,
-            ahead=self.collector.in_flight(),
+            in_flight=self.collector.in_flight(),
         )
         line = self._metrics_line(after, rollouts, metrics)
         return replace(after, learned={"cut": cut_while_improving(groups), "line": without_nonfinite(line)})
@@ -312,7 +284,7 @@ class RLLoop:
         line = learned["line"] | {split: success}
         for name, metrics in line["worlds"].items():
             metrics[split] = success_metrics(played, name)
-        for phase, seconds in self._taken().items():
+        for phase, seconds in self._timer.take().items():
             line["seconds"][phase] = line["seconds"].get(phase, 0.0) + seconds
         if self.ranks.is_main:
             line["warnings"] = [asdict(warning) for warning in self.monitor.observe(line)]
@@ -325,7 +297,7 @@ class RLLoop:
 
     def evaluate(self, step: int) -> dict[Manner, list[EpisodeOutcome]]:
         """Play the held-out tasks, sampled as in training and greedily; results on disk are read instead."""
-        with self._timed("evaluation"):
+        with self._timer.phase("evaluation"):
             return self.evaluator.evaluate(step, lambda: self._evaluating(step))
 
     @contextmanager
@@ -337,23 +309,6 @@ class RLLoop:
         yield
         self._sleep()
         self._counted += self._engine_usage() - before
-
-    def _sft_term(self, step: int) -> LossTerm | None:
-        """The auxiliary loss on demonstrations, if there are any."""
-        if self.demonstrations is None:
-            return None
-        own, algorithm = self.demonstrations.of_step(step), Imitation()
-        batch = make_batch([trajectory for _, trajectory in own])
-        tokens = self.learner.compute_logprobs(batch, algorithm)
-        return LossTerm(
-            batch,
-            tokens,
-            algorithm.compute_advantages(tokens, self.learner.total),
-            algorithm,
-            places=[place for place, _ in own],
-            weight=self.config.imitation.weight,
-            name="sft/",
-        )
 
     def _task_dependence(self, step: int, rollouts: Rollouts) -> dict[str, float]:
         """How much replies depend on their tasks, in the steps that measure it."""
@@ -371,7 +326,7 @@ class RLLoop:
     def _log_rollouts(self, batch: StepBatch, advantages: AdvantageOutput, rollouts: Rollouts, step: int) -> None:
         """Write the step's episodes and tokens to the run folder, in the steps that keep them."""
         if self.rollout_logger.is_due(step + 1):
-            with self._timed("record"):
+            with self._timer.phase("record"):
                 by_episode = split_by_episode(advantages.advantages_N, batch.batch)
                 trained = zip(batch.keys, by_episode, batch.in_loss, strict=True)
                 kept = {key: values for key, values, in_loss in trained if in_loss}
@@ -405,31 +360,18 @@ class RLLoop:
         return np.array([usage.prefilled, usage.reused, usage.generated, usage.busy])
 
     def _save(self, state: TrainingState) -> None:
-        with self._timed("checkpoint"):
+        with self._timer.phase("checkpoint"):
             self.checkpoints.save(self.learner, self.chat.tokenizer, state, self.folder.metrics)
 
     def _is_due(self, step: int, every: int) -> bool:
         """Whether something done every `every` steps (never if 0), and after the last one, is due after this step."""
         return step == self.config.steps or (every > 0 and step % every == 0)
 
-    @contextmanager
-    def _timed(self, phase: str) -> Generator[None]:
-        """Add the seconds of this context to a phase, without those of phases nested in it."""
-        began, within = time.perf_counter(), sum(self._seconds.values())
-        yield
-        within = sum(self._seconds.values()) - within
-        self._seconds[phase] += time.perf_counter() - began - within
-
-    def _taken(self) -> dict[str, float]:
-        """Seconds of each phase since the last call."""
-        seconds, self._seconds = self._seconds, defaultdict[str, float](float)
-        return dict(seconds)
-
     def _metrics_line(self, state: TrainingState, rollouts: Rollouts, metrics: dict[str, Any]) -> dict[str, Any]:
         """The step's line of metrics, without its evaluation. The seconds of `checkpoint` are those of the step before,
         since this step's checkpoint is still to be written.
         """
-        stage, seconds = state.stage, self._taken()
+        stage, seconds = state.stage, self._timer.take()
         episodes = step_metrics(rollouts.groups, [world.name for world in self.worlds])
         tokens = episodes["tokens"] | rollouts.usage | metrics.pop("tokens")
         return {

@@ -88,7 +88,7 @@ def task_dependence(
         [single_reply_trajectory(prompt, reply, (0.0,) * len(reply)) for prompt, reply in ranks.share(made)]
     )
     logp_N = learner.logprobs(batch).double().cpu()
-    logp_X = logp_N.new_zeros(len(batch.episodes)).index_add(0, batch.experience.episode_N, logp_N)
+    logp_X = logp_N.new_zeros(len(batch.episodes)).index_add(0, batch.tokens.episode_N, logp_N)
     scores = dict(ranks.gather(list(zip(ranks.share(pairs), logp_X.tolist(), strict=True))))
     found = [
         (*mutual_information(torch.tensor(square, dtype=torch.float64)), len(square))

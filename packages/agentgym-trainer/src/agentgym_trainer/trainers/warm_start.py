@@ -48,5 +48,5 @@ def warm_start(
         for start in range(0, len(order), batch):
             chosen = [trajectories[i] for i in ranks.share(order[start : start + batch].tolist())]
             packed, algorithm = make_batch(chosen), Imitation()
-            experience = learner.compute_logprobs(packed, algorithm)
-            yield learner.update(packed, experience, algorithm.compute_advantages(experience, learner.total), algorithm)
+            tokens = learner.compute_logprobs(packed, algorithm)
+            yield learner.update(packed, tokens, algorithm.compute_advantages(tokens, learner.total), algorithm)

@@ -75,15 +75,18 @@ def slow_gae(episodes: list[Play], estimator: GAE) -> tuple[list[float], list[fl
             actions = [(token.value, [next(rewards)]) for token in play.said]
         next_advantage, next_value = 0.0, play.beyond
         episode_advantages: list[float] = []
-        for value, paid in reversed(actions):
+        for value, action_rewards in reversed(actions):
             next_advantage = (
-                sum(paid) + estimator.gamma * next_value - value + estimator.gamma * estimator.lam * next_advantage
+                sum(action_rewards)
+                + estimator.gamma * next_value
+                - value
+                + estimator.gamma * estimator.lam * next_advantage
             )
             next_value = value
             episode_advantages.insert(0, next_advantage)
         advantages += episode_advantages
         targets += [advantage + value for advantage, (value, _) in zip(episode_advantages, actions, strict=True)]
-        sizes += [len(paid) for _, paid in actions]
+        sizes += [len(action_rewards) for _, action_rewards in actions]
     if estimator.whiten:
         advantages = slow_normalised(advantages)
     for size in sizes:

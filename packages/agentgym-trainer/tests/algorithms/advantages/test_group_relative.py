@@ -261,7 +261,7 @@ def test_returns_that_differ_by_rounding_are_flat(returns: list[float], flat: bo
 
 @few_examples
 @given(plays(groups=1, masked=True), estimators)
-def test_group_is_flat_if_no_token_in_the_loss_has_an_advantage(episodes: list[Play], estimator: Estimator) -> None:
+def test_group_without_advantages_in_the_loss_is_flat(episodes: list[Play], estimator: Estimator) -> None:
     found = advantages(replace(estimator, whiten=False), episodes).tolist()
     in_loss = [play.in_loss for play in episodes for _ in play.said]
     flat = not any(advantage for advantage, trains in zip(found, in_loss, strict=True) if trains)

@@ -84,7 +84,7 @@ def test_terminal_reward_goes_to_the_last_completion_token() -> None:
     empty_reply = Sample(prompt=(7, 8, 9), ids=(), logprobs=(), fresh=False, version=0)
     batch = make_batch([trajectory(episode([reply, empty_reply], [0.0, 1.0]))])
     assert batch.ids_S.tolist() == [3, 4, 5, 6, 7, 8, 9]
-    assert token_rewards(batch.experience).tolist() == [0.0, 1.0]
+    assert token_rewards(batch.tokens).tolist() == [0.0, 1.0]
 
 
 @few_examples
@@ -110,9 +110,9 @@ def test_discounted_sums_of_long_episodes_are_precise() -> None:
 def test_two_processes_normalise_like_one(values: list[float], cut: int) -> None:
     all_values = torch.tensor(values, dtype=torch.float64)
     expected = normalised(all_values, alone)
-    spread = statistics.pstdev(values)
+    std = statistics.pstdev(values)
     mean = statistics.fmean(values)
-    slow = [(value - mean) / spread if spread else 0.0 for value in values]
+    slow = [(value - mean) / std if std else 0.0 for value in values]
     assert expected.tolist() == pytest.approx(slow, abs=1e-12)
     shares = all_values[: cut % len(values)], all_values[cut % len(values) :]
     found = at_once(lambda rank, total: normalised(shares[rank], total))

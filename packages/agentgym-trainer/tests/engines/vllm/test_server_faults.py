@@ -256,8 +256,8 @@ def test_interrupted_transfer_leaves_no_partial_weights(monkeypatch: pytest.Monk
 def test_more_servers_than_processes_are_rejected(tmp_path: Path) -> None:
     urls = ("--engine.kind", "vllm-server", "--engine.urls", "http://127.0.0.1:1", "http://127.0.0.1:2")
     flags = coin_flags(tmp_path / "run", "--warm-start.episodes", "0", *urls)
-    assert train_cli(flags, tmp_path / "said") == 2
-    assert "engine.urls names 2 servers" in " ".join((tmp_path / "said").read_text().split())
+    assert train_cli(flags, tmp_path / "log") == 2
+    assert "engine.urls names 2 servers" in " ".join((tmp_path / "log").read_text().split())
 
 
 def test_weights_are_restored_while_only_other_processes_sample() -> None:

@@ -189,7 +189,7 @@ def test_cart_lines_can_be_changed_and_removed(shop: Any) -> None:
     assert shop.rows("SELECT * FROM cart_items WHERE account = 1") == []
 
 
-def test_guest_can_buy_and_track_orders(guest: Any) -> None:
+def test_guest_can_buy_and_needs_the_email_to_track(guest: Any) -> None:
     number, name, _ = _product(guest)
     guest.post("/cart/add", data={"product": number})
     choices = {"method": "collect", "payment": "transfer", "recipient": "Ada Pike", "street": "1 Well Lane"}

@@ -25,11 +25,11 @@ class AdvantageEstimator(Protocol):
     needs_critic: ClassVar[bool]
     """Whether the batch must have `values_N`. Then `estimate` also returns the critic's targets."""
 
-    def estimate(self, experience: TokenBatch, penalty_N: Tensor | None, total: Total) -> AdvantageEstimate:
+    def estimate(self, batch: TokenBatch, penalty_N: Tensor | None, total: Total) -> AdvantageEstimate:
         """Assign the rewards of a batch to its completion tokens. It must not change its arguments.
 
         Args:
-            experience: The episodes that this process trains on, without failed episodes and dropped groups; it may be
+            batch: The episodes that this process trains on, without failed episodes and dropped groups; it may be
                 empty. Episodes that `loss_mask_E` keeps out of the loss count in baselines and statistics.
             penalty_N: KL penalty in nats, subtracted from the reward of each completion token, float32; None if KL is
                 not part of the reward.

@@ -45,22 +45,22 @@ class GAE:
     def __post_init__(self) -> None:
         check_discounts(gamma=self.gamma, lam=self.lam)
 
-    def estimate(self, experience: TokenBatch, penalty_N: Tensor | None, total: Total) -> AdvantageEstimate:
+    def estimate(self, batch: TokenBatch, penalty_N: Tensor | None, total: Total) -> AdvantageEstimate:
         """Compute advantages, critic targets (advantage + value, before whitening) and the mask of first tokens.
 
         Raises:
             ValueError: The batch has no critic values.
         """
-        if experience.values_N is None:
+        if batch.values_N is None:
             raise ValueError("GAE needs critic values, but the batch has none; choose a critic, or other advantages.")
-        first_N = self._first(experience)
+        first_N = self._first(batch)
         action_N = first_N.cumsum(0) - 1
-        reward_N = token_rewards(experience, penalty_N)
-        value_X, episode_X = experience.values_N.double()[first_N], experience.episode_N[first_N]
+        reward_N = token_rewards(batch, penalty_N)
+        value_X, episode_X = batch.values_N.double()[first_N], batch.episode_N[first_N]
         reward_X = value_X.new_zeros(len(value_X)).index_add(0, action_N, reward_N)
         next_X = value_X.new_zeros(len(value_X))
-        if experience.bootstrap_E is not None:
-            next_X = experience.bootstrap_E.double()[episode_X]
+        if batch.bootstrap_E is not None:
+            next_X = batch.bootstrap_E.double()[episode_X]
         next_X[:-1] = value_X[1:].where(episode_X[1:] == episode_X[:-1], next_X[:-1])
         error_X = reward_X + self.gamma * next_X - value_X
         advantage_X = discounted(error_X, episode_X, self.gamma * self.lam)

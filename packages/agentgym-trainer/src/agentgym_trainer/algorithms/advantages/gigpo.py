@@ -44,7 +44,7 @@ class StepGroups:
     def __post_init__(self) -> None:
         check_discounts(gamma=self.gamma)
 
-    def estimate(self, experience: TokenBatch, penalty_N: Tensor | None, total: Total) -> AdvantageEstimate:
+    def estimate(self, batch: TokenBatch, penalty_N: Tensor | None, total: Total) -> AdvantageEstimate:
         """Compute advantages; 0 where neither group carries a signal.
 
         Metrics, over the turns that have completion tokens: `step_group_size`, the mean number of turns in a step
@@ -53,20 +53,18 @@ class StepGroups:
         Raises:
             ValueError: The anchor is the observation, and the batch has no observations.
         """
-        anchor_EK = experience.state_EK if self.anchor == "state" else experience.observation_EK
+        anchor_EK = batch.state_EK if self.anchor == "state" else batch.observation_EK
         if anchor_EK is None:
             raise ValueError("GiGPO was given no observations to find step groups by; set anchor to 'state'.")
-        turns = turn_rewards(experience, penalty_N)
+        turns = turn_rewards(batch, penalty_N)
         e_X, k_X = turns.completed_EK.nonzero(as_tuple=True)
         anchors, anchor_X = anchor_EK[e_X, k_X].unique(return_inverse=True)
-        anchor_X = experience.group_E[e_X] * len(anchors) + anchor_X
+        anchor_X = batch.group_E[e_X] * len(anchors) + anchor_X
         return_X, tokens_EK = turns.to_go(self.gamma)[e_X, k_X], turns.tokens_EK
-        episode_E = relative(
-            turns.returns, experience.group_E, tokens_EK.sum(1), baseline=self.baseline, scale=self.scale
-        )
+        episode_E = relative(turns.returns, batch.group_E, tokens_EK.sum(1), baseline=self.baseline, scale=self.scale)
         step_X = relative(return_X, anchor_X, tokens_EK[e_X, k_X], baseline=self.baseline, scale=self.scale)
         advantage_EK = turns.reward_EK.index_put((e_X, k_X), episode_E[e_X] + self.step_weight * step_X)
-        advantage_N = advantage_EK[experience.episode_N, experience.turn_N]
+        advantage_N = advantage_EK[batch.episode_N, batch.turn_N]
         advantage_N = normalised(advantage_N, total) if self.whiten else advantage_N
         return AdvantageEstimate(advantage_N.float(), metrics=_group_sizes(anchor_X, total))
 

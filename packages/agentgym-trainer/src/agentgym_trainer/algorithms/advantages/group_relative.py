@@ -53,22 +53,22 @@ class GroupRelative:
     def __post_init__(self) -> None:
         check_discounts(gamma=self.gamma)
 
-    def estimate(self, experience: TokenBatch, penalty_N: Tensor | None, total: Total) -> AdvantageEstimate:
+    def estimate(self, batch: TokenBatch, penalty_N: Tensor | None, total: Total) -> AdvantageEstimate:
         """Compute advantages; 0 for groups without a signal."""
-        turns = turn_rewards(experience, penalty_N)
+        turns = turn_rewards(batch, penalty_N)
         to_go_EK, tokens_EK = turns.to_go(self.gamma), turns.tokens_EK
         if self.returns == "episode":
             # A slice, since K is 0 if there are no episodes.
             return_E, length_E = to_go_EK[:, :1].sum(1), tokens_EK.sum(1)
-            advantage_E = relative(return_E, experience.group_E, length_E, baseline=self.baseline, scale=self.scale)
-            advantage_N = advantage_E[experience.episode_N]
+            advantage_E = relative(return_E, batch.group_E, length_E, baseline=self.baseline, scale=self.scale)
+            advantage_N = advantage_E[batch.episode_N]
         else:
             e_X, k_X = turns.completed_EK.nonzero(as_tuple=True)
-            group_X = experience.group_E[e_X] * to_go_EK.shape[1] + k_X
+            group_X = batch.group_E[e_X] * to_go_EK.shape[1] + k_X
             return_X, length_X = to_go_EK[e_X, k_X], tokens_EK[e_X, k_X]
             advantage_X = relative(return_X, group_X, length_X, baseline=self.baseline, scale=self.scale)
             advantage_EK = to_go_EK.index_put((e_X, k_X), advantage_X)
-            advantage_N = advantage_EK[experience.episode_N, experience.turn_N]
+            advantage_N = advantage_EK[batch.episode_N, batch.turn_N]
         return AdvantageEstimate((normalised(advantage_N, total) if self.whiten else advantage_N).float())
 
 

@@ -40,12 +40,12 @@ class TokenReturns:
     def __post_init__(self) -> None:
         check_discounts(gamma=self.gamma)
 
-    def estimate(self, experience: TokenBatch, penalty_N: Tensor | None, total: Total) -> AdvantageEstimate:
+    def estimate(self, batch: TokenBatch, penalty_N: Tensor | None, total: Total) -> AdvantageEstimate:
         """Compute advantages. The mean of the batch shifts all groups alike, including those without a signal."""
-        reward_N = self._centred(experience) if self.baseline else token_rewards(experience)
+        reward_N = self._centred(batch) if self.baseline else token_rewards(batch)
         if penalty_N is not None:
             reward_N = reward_N - penalty_N.double()
-        to_go_N = discounted(reward_N, experience.episode_N, self.gamma)
+        to_go_N = discounted(reward_N, batch.episode_N, self.gamma)
         return AdvantageEstimate(normalised(to_go_N, total).float())
 
     def _centred(self, batch: TokenBatch) -> Tensor:
