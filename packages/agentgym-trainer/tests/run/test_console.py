@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -183,3 +184,13 @@ def test_every_environment_has_its_rows_and_command(mixed: tuple[RLConfig, RunFo
     commands = [text for text in out.getvalue().splitlines() if text.startswith("  uv run evaluate")]
     assert [command.split()[4] for command in commands] == list(WORLDS)
     assert commands[1].endswith("--no-instructions --options \"levels='GoTo'\"")
+
+
+def test_options_are_quoted_for_a_shell(mixed: tuple[RLConfig, RunFolder, list[Any]]) -> None:
+    config, folder, _ = mixed
+    options = ("title=\"a 'b' $HOME\"", "depth=(1, 2)")
+    out = io.StringIO()
+    config = replace(config, world=replace(config.world, options=options))
+    summary.show_results(config, folder, Console(file=out, width=120), seconds=1.0)
+    (command, _) = (text for text in out.getvalue().splitlines() if text.startswith("  uv run evaluate"))
+    assert tuple(shlex.split(command)[-2:]) == options

@@ -54,9 +54,13 @@ def _evaluate(config: BaseConfig, world: WorldConfig, model: Path) -> str:
         f"--temperature {config.generation.temperature:g}",
     ]
     flags += [] if world.instructions else ["--no-instructions"]
-    # Options are Python literals, which usually contain single quotes.
-    flags += ["--options", *(f'"{option}"' for option in world.options)] if world.options else []
+    flags += ["--options", *map(_quoted, world.options)] if world.options else []
     return " ".join([command("evaluate"), *flags])
+
+
+def _quoted(option: str) -> str:
+    """Quote an option for a shell. Options are Python literals, which usually contain single quotes."""
+    return f'"{option}"' if set('"$`\\!').isdisjoint(option) else shlex.quote(option)
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,28 @@ def test_cancelled_command_is_ended_with_its_children(
     assert all_end([asyncio.run(cancel_hook())])
 
 
+def test_command_that_fails_to_start_after_its_cancellation(monkeypatch: pytest.MonkeyPatch) -> None:
+    cancelled = asyncio.Event()
+
+    async def fail_late(*command: str, **options: Any) -> asyncio.subprocess.Process:
+        await cancelled.wait()
+        raise OSError("Resource temporarily unavailable")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", fail_late)
+
+    async def cancel_hook() -> None:
+        running = asyncio.create_task(ResetHook(("true",), timeout=PATIENCE).run(["shopping"]))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.sleep(0)
+        cancelled.set()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(cancel_hook())
+
+
 def test_command_that_times_out_is_a_fault() -> None:
     with pytest.raises(EnvFault, match=r"took over 0\.1 s"):
         asyncio.run(ResetHook(("sh", "-c", "sleep 3600"), timeout=0.1).run(["shopping"]))

@@ -12,6 +12,7 @@ import os
 import signal
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -102,10 +103,11 @@ async def _execute(*command: str) -> None:
     except OSError as error:
         raise EnvFault(f"The reset command {command} can't be run: {error}.") from error
     except asyncio.CancelledError:
-        process = await starting  # asyncio alone would end the command but not its children
-        if process.returncode is None:
-            os.killpg(process.pid, signal.SIGKILL)  # the whole process group
-            await process.wait()
+        with suppress(OSError):  # it can't be run, or its process group has just ended
+            process = await starting  # asyncio alone would end the command but not its children
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)  # the whole process group
+                await process.wait()
         raise
     if process.returncode:
         tail = output.decode(errors="replace")[-1_000:].strip()
