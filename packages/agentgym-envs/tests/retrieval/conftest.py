@@ -55,7 +55,7 @@ def lucene_index(java: None, tmp_path_factory: pytest.TempPathFactory, corpus: P
     from agentgym_envs.retrieval.indexing import make_index
 
     out = tmp_path_factory.mktemp("lucene") / "index"
-    make_index(corpus, out, told=lambda phase, count: None)
+    make_index(corpus, out, on_progress=lambda phase, count: None)
     return out
 
 

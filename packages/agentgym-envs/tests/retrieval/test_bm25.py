@@ -92,7 +92,7 @@ def test_best_selects_the_highest_scores(values: list[float], k: int, stretch: i
     positive = (index for index in range(len(values)) if values[index] > 0)
     expected = sorted(positive, key=lambda index: (-values[index], rank[index]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("agentgym_envs.retrieval.bm25._STRETCH", stretch)
+        patch.setattr("agentgym_envs.retrieval.bm25._BLOCK_SIZE", stretch)
         selected = best(np.array(values, dtype=np.float32), np.array(rank, dtype=np.int32), k)
     assert selected.tolist() == expected[:k]
 

@@ -207,7 +207,7 @@ def test_index_built_by_several_threads_is_complete(
     java: None, tmp_path: Path, corpus: Path, passages: list[Passage]
 ) -> None:
     progress: list[tuple[str, int]] = []
-    make_index(corpus, tmp_path / "out", threads=3, told=lambda phase, count: progress.append((phase, count)))
+    make_index(corpus, tmp_path / "out", threads=3, on_progress=lambda phase, count: progress.append((phase, count)))
     assert progress == [("reading", 1_000), ("indexing", len(passages))]
     retriever = open_retriever(f"pyserini:{tmp_path / 'out'}")
     (hits,) = retriever.search([passages[-1].text], 1)

@@ -11,7 +11,7 @@ from agentgym_envs.retrieval.indexing import Backend, make_index
 
 
 def make(corpus: Path, out: Path, *, backend: Backend = "bm25", overwrite: bool = True) -> int:
-    return make_index(corpus, out, backend=backend, overwrite=overwrite, told=lambda phase, count: None)
+    return make_index(corpus, out, backend=backend, overwrite=overwrite, on_progress=lambda phase, count: None)
 
 
 @pytest.fixture

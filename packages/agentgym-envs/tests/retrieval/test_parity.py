@@ -46,7 +46,7 @@ def fingerprint() -> str:
 def search_with_lucene() -> list[list[str]]:
     with tempfile.TemporaryDirectory() as folder:
         corpus = write_corpus(Path(folder) / "almanac.jsonl", passages())
-        make_index(corpus, Path(folder) / "index", told=lambda phase, count: None)
+        make_index(corpus, Path(folder) / "index", on_progress=lambda phase, count: None)
         retriever = LuceneRetriever(str(Path(folder) / "index"))
         results = ids(retriever.search(almanac_queries(), K))
         retriever.close()

@@ -249,5 +249,5 @@ def test_index_is_rebuilt_if_its_code_changes(monkeypatch: pytest.MonkeyPatch) -
     passages = [Passage("1", "", "a heron")]
     first = cached_index("makers", lambda: passages)
     assert cached_index("makers", lambda: passages) == first
-    monkeypatch.setattr("agentgym_envs.retrieval.bm25._maker", lambda: "another")
+    monkeypatch.setattr("agentgym_envs.retrieval.bm25._builder_version", lambda: "another")
     assert cached_index("makers", lambda: passages) != first

@@ -19,7 +19,7 @@ TOKEN = "correct-horse-battery-staple"
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    await JSONResponse({"stranger": scope["state"]["stranger"]})(scope, receive, send)
+    await JSONResponse({"unauthenticated": scope["state"]["unauthenticated"]})(scope, receive, send)
 
 
 def send_request(
@@ -57,7 +57,7 @@ def basic(password: str, user: str = "") -> str:
     [f"Bearer {TOKEN}", f"bearer   {TOKEN} ", basic(TOKEN), basic(TOKEN, "anyone"), basic(TOKEN).replace("B", "b", 1)],
 )
 def test_request_with_the_token_is_admitted(authorization: str) -> None:
-    assert send_request(TOKEN, authorization=authorization)[:2] == (200, {"stranger": False})
+    assert send_request(TOKEN, authorization=authorization)[:2] == (200, {"unauthenticated": False})
     assert send_request(TOKEN, authorization=authorization, host="gpu7.example.org")[0] == 200
 
 
@@ -97,9 +97,9 @@ def test_guard_handles_any_header(noise: bytes) -> None:
 
 
 def test_health_check_needs_no_token() -> None:
-    assert send_request(TOKEN, "/healthz")[:2] == (200, {"stranger": True})
-    assert send_request(TOKEN, "/healthz", authorization=f"Bearer {TOKEN}")[:2] == (200, {"stranger": False})
-    assert send_request(None, "/healthz")[:2] == (200, {"stranger": False})
+    assert send_request(TOKEN, "/healthz")[:2] == (200, {"unauthenticated": True})
+    assert send_request(TOKEN, "/healthz", authorization=f"Bearer {TOKEN}")[:2] == (200, {"unauthenticated": False})
+    assert send_request(None, "/healthz")[:2] == (200, {"unauthenticated": False})
     assert send_request(TOKEN, "/healthz/")[0] == 401
 
 

@@ -118,7 +118,7 @@ def test_unauthenticated_connection_closes_soon_after_the_response(rest: bytes) 
 
 
 def test_oldest_unauthenticated_connection_closes_at_the_limit() -> None:
-    admission = Admission(strangers=2)
+    admission = Admission(max_unauthenticated=2)
 
     async def scenario() -> None:
         async with listen(Guard(app, TOKEN), admission) as connect:
@@ -221,7 +221,7 @@ def test_no_timeout_applies_while_a_call_is_pending() -> None:
     started, finish = asyncio.Event(), asyncio.Event()
 
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
-        scope["state"]["stranger"] = False
+        scope["state"]["unauthenticated"] = False
         started.set()
         await finish.wait()
         await app(scope, receive, send)
@@ -255,7 +255,7 @@ def test_no_timeout_applies_while_a_call_is_pending() -> None:
 
 def test_authenticated_client_may_idle_after_an_early_response() -> None:
     async def respond_early(scope: Scope, receive: Receive, send: Send) -> None:
-        scope["state"]["stranger"] = False
+        scope["state"]["unauthenticated"] = False
         await send({"type": "http.response.start", "status": 413, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body"})
 

@@ -8,7 +8,7 @@ import resource
 from typing import Any
 
 import pytest
-from agentgym_envs.server.logs import Seldom, log_config
+from agentgym_envs.server.logs import RateLimitFilter, log_config
 from agentgym_envs.server.serving import raise_open_files
 
 MAX_OPEN_FILES = 1 << 20
@@ -20,7 +20,7 @@ def make_record(message: str, level: int = logging.WARNING) -> logging.LogRecord
 
 def test_warnings_are_logged_once_a_minute_and_errors_always() -> None:
     now = 100.0
-    log_filter = Seldom(lambda: now)
+    log_filter = RateLimitFilter(lambda: now)
     passed = [log_filter.filter(make_record("Invalid HTTP request received.")) for _ in range(1_000)]
     assert passed == [True] + [False] * 999
     assert log_filter.filter(make_record("Something else."))

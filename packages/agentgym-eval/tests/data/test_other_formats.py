@@ -24,7 +24,9 @@ def read(path: Path, *records: Any, score: float | None = 1.0) -> tuple[list[Epi
     conversions = Counter[str]()
     episodes = list(
         read_data(
-            [write_records(path / "file", records)], score=score, told=lambda message: conversions.update([message])
+            [write_records(path / "file", records)],
+            score=score,
+            on_change=lambda message: conversions.update([message]),
         )
     )
     return episodes, dict(conversions)

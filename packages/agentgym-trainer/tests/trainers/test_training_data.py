@@ -37,8 +37,8 @@ def otherwise(episodes: Sequence[Episode], *worlds: WorldConfig) -> list[str]:
 
 def test_episodes_of_the_agent_that_the_run_has_need_no_word() -> None:
     assert otherwise(play("bare", *TRAIN), BARE) == []
-    assert otherwise(play("bare", *TRAIN, told=False), replace(BARE, instructions=False)) == []
-    nobody = [replace(episode, agent="") for episode in play("react", *TRAIN, told=False)]
+    assert otherwise(play("bare", *TRAIN, on_change=False), replace(BARE, instructions=False)) == []
+    nobody = [replace(episode, agent="") for episode in play("react", *TRAIN, on_change=False)]
     elsewhere = [replace(episode, env="agentgym/TextCraft-v0") for episode in play("react", *TRAIN)]
     assert otherwise([*nobody, *elsewhere], BARE) == []
 
@@ -48,7 +48,7 @@ def test_another_agent_and_other_instructions_are_named_with_the_flags_that_mend
     assert sentence.startswith("3 of 3 episodes of coin/Coin-v0 were played by react with instructions and bare with ")
     assert "is evaluated as bare without instructions." in sentence
     assert sentence.endswith("--world.agent react --world.instructions.")
-    mixed = [*play("bare", *TRAIN), *play("bare+plan", *OTHERS, told=False)]
+    mixed = [*play("bare", *TRAIN), *play("bare+plan", *OTHERS, on_change=False)]
     (sentence,) = otherwise(mixed, BARE, WorldConfig(OTHER, agent="bare"))
     assert sentence.startswith("2 of 2 episodes of coin/OneSided-v0 were played by bare+plan without instructions")
     assert sentence.endswith("--extra-worlds.0.agent bare+plan --extra-worlds.0.no-instructions.")

@@ -134,7 +134,9 @@ def _index(settings: IndexSettings) -> int:
         with brought_by("searchqa"):
             from agentgym_envs.retrieval.indexing import make_index
 
-            count = make_index(settings.corpus, settings.out, **options, overwrite=settings.overwrite, told=progress)
+            count = make_index(
+                settings.corpus, settings.out, **options, overwrite=settings.overwrite, on_progress=progress
+            )
     finally:
         progress.end()
     spec = f"{settings.backend}:{settings.out}"

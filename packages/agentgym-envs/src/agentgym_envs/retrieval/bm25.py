@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 K1, B = 0.9, 0.4
 _MARKER, _RANK = "bm25.json", "rank.npy"
 _FORMAT = 1
-_STRETCH = 256
+_BLOCK_SIZE = 256
 
 
 class Bm25Retriever:
@@ -78,7 +78,7 @@ class Bm25Retriever:
 def best(scores: NDArray[np.float32], rank: NDArray[np.int32], k: int) -> NDArray[np.intp]:
     """Return the indices of the `k` highest positive scores, highest first; ties are broken by the lower `rank`."""
     # The k-th highest block maximum is a lower bound of the k-th highest score, and far cheaper to compute.
-    maxima = np.maximum.reduceat(scores, np.arange(0, len(scores), _STRETCH))
+    maxima = np.maximum.reduceat(scores, np.arange(0, len(scores), _BLOCK_SIZE))
     threshold = np.partition(maxima, len(maxima) - k)[len(maxima) - k] if k < len(maxima) else 0
     candidates = np.flatnonzero(scores >= threshold) if threshold > 0 else np.flatnonzero(scores)
     return candidates[np.lexsort((rank[candidates], -scores[candidates]))[:k]]
@@ -126,7 +126,7 @@ def cached_index(key: str, passages: Callable[[], Iterable[Passage]]) -> Path:
 
     Two processes may build concurrently; the slower one uses the index of the faster one.
     """
-    digest = hashlib.blake2b(f"{_maker()} {key}".encode(), digest_size=12).hexdigest()
+    digest = hashlib.blake2b(f"{_builder_version()} {key}".encode(), digest_size=12).hexdigest()
     cache_root = cache_folder("bm25")
     folder = cache_root / digest
     if not is_index(folder):
@@ -150,7 +150,7 @@ def open_cached(key: str, passages: Callable[[], Iterable[Passage]]) -> Bm25Retr
 
 
 @cache
-def _maker() -> str:
+def _builder_version() -> str:
     """Identify the code that builds indexes: another version of it or of bm25s may yield other terms or scores."""
     sources = (Path(__file__).with_name(name).read_bytes() for name in ("analysis.py", "bm25.py", "passage_file.py"))
     code = hashlib.blake2b(b"".join(sources), digest_size=12).hexdigest()

@@ -14,13 +14,19 @@ from agentgym_envs.retrieval.corpus import CorpusError, read_corpus
 from agentgym_envs.retrieval.passages import Passage
 
 Backend = Literal["pyserini", "bm25"]
-Told = Callable[[str, int], None]
+OnProgress = Callable[[str, int], None]
 """A progress callback that takes the current phase and the number of passages read so far."""
 _EVERY = 1_000
 
 
 def make_index(
-    corpus: Path, out: Path, *, backend: Backend = "pyserini", threads: int = 1, overwrite: bool = False, told: Told
+    corpus: Path,
+    out: Path,
+    *,
+    backend: Backend = "pyserini",
+    threads: int = 1,
+    overwrite: bool = False,
+    on_progress: OnProgress,
 ) -> int:
     """Index the passages of `corpus` into the folder `out` and return their number.
 
@@ -32,7 +38,7 @@ def make_index(
         backend: The retriever that will search the index.
         threads: Threads of Lucene; with more than one, ties aren't ordered as in the corpus.
         overwrite: Replace an existing index.
-        told: Progress callback, called about once per 1,000 passages.
+        on_progress: Progress callback, called about once per 1,000 passages.
 
     Raises:
         CorpusError: if the corpus can't be read or is empty.
@@ -47,7 +53,7 @@ def make_index(
     out.parent.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
-        counted = _counted(passages, told)
+        counted = _counted(passages, on_progress)
         number = build_index(counted, building) if backend == "bm25" else _lucene(counted, building, threads)
         building.chmod(0o755)  # mkdtemp gives access to the owner only
         _move_into_place(building, out)
@@ -86,15 +92,15 @@ def _move_into_place(building: Path, out: Path) -> None:
     shutil.rmtree(old)
 
 
-def _counted(passages: Iterable[Passage], told: Told) -> Iterator[Passage]:
+def _counted(passages: Iterable[Passage], on_progress: OnProgress) -> Iterator[Passage]:
     number = 0
     for number, passage in enumerate(passages, 1):
         yield passage
         if number % _EVERY == 0:
-            told("reading", number)
+            on_progress("reading", number)
     if not number:
         raise CorpusError("The corpus contains no passages; there is nothing to index.")
-    told("indexing", number)
+    on_progress("indexing", number)
 
 
 def _lucene(passages: Iterable[Passage], folder: Path, threads: int) -> int:

@@ -262,7 +262,7 @@ def _add_server_routes(app: FastAPI, sessions: Sessions) -> None:
     async def health(request: Request) -> Response:
         """Return the state of the server. Unauthenticated clients get only the status."""
         status = {"status": "closing" if sessions.closing else "ok"}
-        if getattr(request.state, "stranger", False):
+        if getattr(request.state, "unauthenticated", False):
             return json_response(status)
         workers = sessions.workers.list_workers()
         return json_response(status | {"version": app.version, "sessions": len(sessions), "workers": workers})

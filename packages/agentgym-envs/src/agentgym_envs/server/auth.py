@@ -67,8 +67,8 @@ class Guard:
     `Host` header reveals if there are no tokens, or from another origin, which the `Origin` header reveals. Both are
     refused.
 
-    `OPEN_PATHS` admit all clients; `request.state.stranger` is true there for requests without a token. `client_of`
-    distinguishes clients with different tokens.
+    `OPEN_PATHS` admit all clients; `request.state.unauthenticated` is true there for requests without a token.
+    `client_of` distinguishes clients with different tokens.
     """
 
     def __init__(self, app: ASGIApp, *tokens: str) -> None:
@@ -80,9 +80,9 @@ class Guard:
         if scope["type"] == "http":
             headers = dict(scope["headers"])
             client = self._client(_credentials(headers.get(b"authorization", b"")))
-            stranger = bool(self._clients) and not client
-            scope.setdefault("state", {}).update(stranger=stranger, client=client)
-            refusal = self._refusal(headers, stranger and scope["path"] not in OPEN_PATHS)
+            unauthenticated = bool(self._clients) and not client
+            scope.setdefault("state", {}).update(unauthenticated=unauthenticated, client=client)
+            refusal = self._refusal(headers, unauthenticated and scope["path"] not in OPEN_PATHS)
             if refusal is not None:
                 await refusal.response()(scope, receive, send)
                 return
@@ -92,7 +92,7 @@ class Guard:
         """Return the client with this token, or an empty string. Compares in constant time."""
         return "".join(client for known, client in self._clients.items() if hmac.compare_digest(token, known))
 
-    def _refusal(self, headers: dict[bytes, bytes], stranger: bool) -> Refusal | None:
+    def _refusal(self, headers: dict[bytes, bytes], unauthenticated: bool) -> Refusal | None:
         host = headers.get(b"host", b"").decode("latin-1")
         if not self._clients and not is_loopback(_name(host)):
             return Refusal(
@@ -101,7 +101,7 @@ class Guard:
         origin = headers.get(b"origin")
         if origin is not None and origin.decode("latin-1").lower().partition("://")[2] != host.lower():
             return Refusal(403, "forbidden", "Web pages of other origins may not send requests to this server.")
-        if stranger:
+        if unauthenticated:
             message = (
                 "A token is required: send Authorization: Bearer TOKEN, or use HTTP basic with the token as password."
             )

@@ -26,14 +26,14 @@ class Admission:
     A client without a token has as long for its next request."""
     body: float = 60.0
     """Seconds within which a body must be complete, from the end of its head."""
-    strangers: int = 1_024
+    max_unauthenticated: int = 1_024
     """Maximum number of connections without an authenticated request. One more closes the oldest."""
     waiting: dict[Connection, None] = field(default_factory=dict["Connection", None], repr=False)
 
     def add(self, connection: Connection) -> None:
         """Add a connection of an unauthenticated client."""
         self.waiting[connection] = None
-        if len(self.waiting) > self.strangers:
+        if len(self.waiting) > self.max_unauthenticated:
             oldest = next(iter(self.waiting))
             del self.waiting[oldest]
             oldest.refuse(503, "This server has too many unauthenticated connections; retry.")
@@ -122,7 +122,7 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Handle the end of a response."""
         cycle = self.cycle  # of the last request, which may be queued behind the one that was responded to
-        self._authenticated = self._authenticated or not cycle.scope.get("state", {}).get("stranger", True)
+        self._authenticated = self._authenticated or not cycle.scope.get("state", {}).get("unauthenticated", True)
         super().on_response_complete()
         if cycle.response_complete and not self._authenticated and not self.transport.is_closing():
             self._admission.add(self)

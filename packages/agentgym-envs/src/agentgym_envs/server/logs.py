@@ -13,7 +13,7 @@ _INTERVAL = 60.0  # seconds
 _MAX_WARNINGS = 256  # distinct warnings to keep track of
 
 
-class Seldom(logging.Filter):
+class RateLimitFilter(logging.Filter):
     """A filter that passes each warning once a minute, with the number of suppressed ones. Errors always pass."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -46,7 +46,7 @@ def log_config() -> dict[str, Any]:
     return {
         "version": 1,
         "disable_existing_loggers": False,
-        "filters": {"seldom": {"()": Seldom}},
+        "filters": {"seldom": {"()": RateLimitFilter}},
         "formatters": {"plain": {"()": RedactingFormatter, "fmt": "%(levelname)s: %(message)s"}},
         "handlers": {"stderr": handler},
         "loggers": {"uvicorn": logger, "agentgym_envs": logger},

@@ -36,7 +36,7 @@ from agentgym_envs.util.redaction import redacted, resolved
 
 _KEEP_ALIVE = 300  # seconds; a language model generates between two steps of an agent
 _MIN_BODY_SECONDS, _MIN_BYTES_PER_SECOND = 30.0, 65_536.0  # time limit of a body: a base plus its size over the rate
-_MAX_STRANGERS = 4_096
+_MAX_UNAUTHENTICATED = 4_096
 _MAX_FILES = 1 << 20
 _FLUSH_SECONDS = 0.5  # time to send the last responses at shutdown
 _EXIT_INTERRUPTED = 130
@@ -59,7 +59,7 @@ def run(settings: ServeSettings) -> int:
             _add_retriever(app, settings.retriever, settings.max_batch, held)
         admission = Admission(
             body=_MIN_BODY_SECONDS + settings.max_body / _MIN_BYTES_PER_SECOND,
-            strangers=min(_MAX_STRANGERS, raise_open_files() // 2),
+            max_unauthenticated=min(_MAX_UNAUTHENTICATED, raise_open_files() // 2),
         )
         _Server(app, settings, tokens, admission).run(sockets=[listener])
     sys.stderr.write("Stopped.\n")

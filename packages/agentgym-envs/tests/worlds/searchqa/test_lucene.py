@@ -21,7 +21,7 @@ def test_forked_workers_search_with_lucene(tmp_path: Path) -> None:
     lines = [json.dumps({"id": i, "title": title, "text": text}) + "\n" for i, title, text in passages]
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("".join(lines), encoding="utf-8")
-    make_index(corpus, tmp_path / "index", told=lambda doing, read: None)
+    make_index(corpus, tmp_path / "index", on_progress=lambda doing, read: None)
     spec = f"pyserini:{tmp_path}/index"
     parent_retriever = open_retriever(spec)
     parent_retriever.search(["duck"], 1)  # Lucene already runs in the parent when the workers are forked

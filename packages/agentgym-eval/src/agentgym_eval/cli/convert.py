@@ -141,7 +141,7 @@ def _records(settings: ConvertSettings, left_out: list[str], changed: list[str])
             skip=skip,
             keep=settings.keep,
             half=left_out.append,
-            told=changed.append,
+            on_change=changed.append,
         )
         for episode in _counting(read):
             if episode.failed and settings.to != "episodes":

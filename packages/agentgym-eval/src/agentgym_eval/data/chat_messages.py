@@ -28,7 +28,7 @@ _ROLES: dict[str, _Role] = {
 }
 _GAP = "\n\n"
 
-Told = Callable[[str], object]
+OnChange = Callable[[str], object]
 """Callback that receives a description of each change to a conversation."""
 
 
@@ -45,14 +45,14 @@ class _ParsedMessage:
     """Id of the call that a tool message answers."""
 
 
-def recording(messages: Any, tools: Any = None, *, told: Told, name: str = "messages") -> Recording:
+def recording(messages: Any, tools: Any = None, *, on_change: OnChange, name: str = "messages") -> Recording:
     """Convert a list of chat messages to a recording.
 
     Args:
         messages: A list of JSON objects with `role` and `content`; those of the assistant may have `tool_calls`,
             `weight` (0: excluded from the loss) and `reasoning_content`.
         tools: JSON schemas of functions, as a list or as a JSON string.
-        told: Called with a description of each conversion.
+        on_change: Called with a description of each conversion.
         name: Name of the list in its record, for error messages.
 
     Raises:
@@ -61,7 +61,7 @@ def recording(messages: Any, tools: Any = None, *, told: Told, name: str = "mess
     if not isinstance(messages, list):
         raise ValueError(f"`{name}` is not a list of messages")
     parsed = [_parse_message(message, at, name) for at, message in enumerate(messages, 1)]
-    alternating = list(_in_turns(_one_call_at_a_time(_system_first(parsed, told), told), told))
+    alternating = list(_in_turns(_one_call_at_a_time(_system_first(parsed, on_change), on_change), on_change))
     return Recording(
         tuple(Message("user" if each.role == "tool" else each.role, each.text) for each in alternating),
         silent=frozenset(place for place, each in enumerate(alternating) if not each.loss),
@@ -126,18 +126,18 @@ def _reasoning(message: Mapping[str, Any], at: int) -> str | None:
     return found or None
 
 
-def _system_first(parsed: Sequence[_ParsedMessage], told: Told) -> Iterator[_ParsedMessage]:
+def _system_first(parsed: Sequence[_ParsedMessage], on_change: OnChange) -> Iterator[_ParsedMessage]:
     """Merge the leading system messages into one, and turn later ones into user messages."""
     begun = next((place for place, each in enumerate(parsed) if each.role != "system"), len(parsed))
     if begun:
         yield replace(parsed[0], text=_GAP.join(each.text for each in parsed[:begun]))
     for each in parsed[begun:]:
         if each.role == "system":
-            told("a system message within a conversation is read as a user message")
+            on_change("a system message within a conversation is read as a user message")
         yield replace(each, role="user") if each.role == "system" else each
 
 
-def _one_call_at_a_time(parsed: Iterator[_ParsedMessage], told: Told) -> Iterator[_ParsedMessage]:
+def _one_call_at_a_time(parsed: Iterator[_ParsedMessage], on_change: OnChange) -> Iterator[_ParsedMessage]:
     """Split parallel function calls into one reply per call, each before its answer."""
     waiting: list[_ParsedMessage] = []
     for each in parsed:
@@ -151,7 +151,7 @@ def _one_call_at_a_time(parsed: Iterator[_ParsedMessage], told: Told) -> Iterato
         if len(each.calls) < 2:
             yield each
             continue
-        told("parallel function calls are read as consecutive calls")
+        on_change("parallel function calls are read as consecutive calls")
         for place, call in enumerate(each.calls):
             text = each.text if place == 0 else neutral({"tool_calls": [call]})
             reasoning = each.reasoning if place == 0 else None
@@ -161,7 +161,7 @@ def _one_call_at_a_time(parsed: Iterator[_ParsedMessage], told: Told) -> Iterato
         raise ValueError(f"message {waiting[0].at} calls functions that no tool message answers")
 
 
-def _in_turns(parsed: Iterator[_ParsedMessage], told: Told) -> Iterator[_ParsedMessage]:
+def _in_turns(parsed: Iterator[_ParsedMessage], on_change: OnChange) -> Iterator[_ParsedMessage]:
     """Merge consecutive messages of the same side."""
     last: _ParsedMessage | None = None
     for each in parsed:
@@ -176,7 +176,7 @@ def _in_turns(parsed: Iterator[_ParsedMessage], told: Told) -> Iterator[_ParsedM
             raise ValueError(
                 f"messages {last.at} and {each.at} form one reply, but only one of them has the `weight` 0"
             )
-        told("consecutive messages of the same side are merged")
+        on_change("consecutive messages of the same side are merged")
         thought = _GAP.join(filter(None, (last.reasoning, each.reasoning))) or None
         last = replace(last, text=f"{last.text}{_GAP}{each.text}", reasoning=thought)
     if last is not None:

@@ -42,7 +42,7 @@ def read_data(
     skip: Callable[[str], object] | None = None,
     keep: bool = False,
     half: Callable[[str], object] | None = None,
-    told: Callable[[str], object] | None = None,
+    on_change: Callable[[str], object] | None = None,
 ) -> Iterator[Episode]:
     """Yield the episodes in files of any format, in order.
 
@@ -54,7 +54,7 @@ def read_data(
             Without it, such conversations raise an error.
         keep: Keep such conversations under their own ids instead, without an environment.
         half: Called with a message if a file of episodes ends in an incomplete line, left by a killed process.
-        told: Called with a description of each conversion within a conversation.
+        on_change: Called with a description of each conversion within a conversation.
 
     Raises:
         UsageError: If a file doesn't exist, is damaged, has none of these formats, or lacks a score; the message says
@@ -62,7 +62,7 @@ def read_data(
     """
     if score is not None and not 0 <= score <= 1:
         raise UsageError(f"A score must be between 0 and 1, not {score:g}.")
-    reading = _Reading(score, skip, keep, half, told or (lambda _: None))
+    reading = _Reading(score, skip, keep, half, on_change or (lambda _: None))
     for path in [paths] if isinstance(paths, (str, Path)) else paths:
         for file in _files(Path(path)):
             yield from reading.file(file)
@@ -74,7 +74,7 @@ class _Reading:
     skip: Callable[[str], object] | None
     keep: bool
     half: Callable[[str], object] | None
-    told: Callable[[str], object]
+    on_change: Callable[[str], object]
     attempts: Counter[str] = field(default_factory=Counter[str])
     """Number of recorded conversations by task, so far."""
 
@@ -110,13 +110,13 @@ class _Reading:
             if (original := trl.original(record)) is not None:
                 yield original
         elif kind == "trl":
-            recording = chat_messages.recording(record["messages"], record.get("tools"), told=self.told)
+            recording = chat_messages.recording(record["messages"], record.get("tools"), on_change=self.on_change)
             yield self._recorded(recording, Task(name, "", "train", "", 0), self.score)
         elif kind == "agentgym":
             if (task := self._task(record)) is not None:
                 yield self._recorded(agentgym.read(record), task, self.score)
         else:
-            for found in other_formats.conversations(kind, record, self.told):
+            for found in other_formats.conversations(kind, record, self.on_change):
                 task = Task(found.task_id or name, found.env, "train", "", 0)
                 score = self.score if found.score is None else found.score
                 yield self._recorded(found.recording, task, score, found.agent)

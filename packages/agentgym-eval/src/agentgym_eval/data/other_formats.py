@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentgym_eval.data.chat_messages import Told, recording
+from agentgym_eval.data.chat_messages import OnChange, recording
 from agentgym_eval.data.recorded import Recording
 
 _SPEAKERS = {
@@ -45,17 +45,17 @@ def kind_of(record: dict[str, Any]) -> str | None:
     return next((kind for kind, (keys, _) in FORMATS.items() if keys <= record.keys()), None)
 
 
-def conversations(kind: str, record: dict[str, Any], told: Told) -> Iterator[Found]:
+def conversations(kind: str, record: dict[str, Any], on_change: OnChange) -> Iterator[Found]:
     """Yield the conversations of a record of this format.
 
     Raises:
         ValueError: If the record isn't of the format; the message says where.
     """
     _, read = FORMATS[kind]
-    return read(record, told)
+    return read(record, on_change)
 
 
-def _sharegpt(record: dict[str, Any], told: Told) -> Iterator[Found]:
+def _sharegpt(record: dict[str, Any], on_change: OnChange) -> Iterator[Found]:
     entries = record["conversations"]
     if not isinstance(entries, list) or not all(isinstance(message, dict) for message in entries):
         raise ValueError("`conversations` is not a list of messages")
@@ -66,40 +66,42 @@ def _sharegpt(record: dict[str, Any], told: Told) -> Iterator[Found]:
             raise ValueError(f"the `from` of message {at} is none of {', '.join(_SPEAKERS)}")
         weight = {"weight": message["weight"]} if "weight" in message else {}
         messages.append({"role": _SPEAKERS[speaker], "content": message.get("value"), **weight})
-    yield Found(recording(messages, record.get("tools"), told=told, name="conversations"))
+    yield Found(recording(messages, record.get("tools"), on_change=on_change, name="conversations"))
 
 
-def _completion(record: dict[str, Any], told: Told) -> Iterator[Found]:
+def _completion(record: dict[str, Any], on_change: OnChange) -> Iterator[Found]:
     prompt = _without_loss(_messages(record["prompt"], "user", "prompt"))
     whole = [*prompt, *_messages(record["completion"], "assistant", "completion")]
-    yield Found(recording(whole, record.get("tools"), told=told), _score(record, told, "reward", "score"))
+    yield Found(
+        recording(whole, record.get("tools"), on_change=on_change), _score(record, on_change, "reward", "score")
+    )
 
 
-def _preference(record: dict[str, Any], told: Told) -> Iterator[Found]:
+def _preference(record: dict[str, Any], on_change: OnChange) -> Iterator[Found]:
     """Yield the chosen conversation, then the rejected one; without scores in the record, they score 1 and 0."""
     prompt = _messages(record.get("prompt") or [], "user", "prompt")
     sides = [_messages(record[side], "assistant", side) for side in ("chosen", "rejected")]
     shared = _shared_prefix(*sides)
     for side, messages, default in zip(("chosen", "rejected"), sides, (1.0, 0.0), strict=True):
-        score = _score(record, told, f"score_{side}", f"{side}_score")
+        score = _score(record, on_change, f"score_{side}", f"{side}_score")
         whole = [*_without_loss([*prompt, *messages[:shared]]), *messages[shared:]]
         yield Found(
-            recording(whole, record.get("tools"), told=told),
+            recording(whole, record.get("tools"), on_change=on_change),
             default if score is None else score,
             **{name: str(record.get(name) or "") for name in ("env", "task_id", "agent")},
         )
 
 
-def _alpaca(record: dict[str, Any], told: Told) -> Iterator[Found]:
+def _alpaca(record: dict[str, Any], on_change: OnChange) -> Iterator[Found]:
     asked = [text for name in ("instruction", "input") if (text := record.get(name))]
     if not all(isinstance(text, str) for text in asked):
         raise ValueError("`instruction` and `input` must be text")
     system = [{"role": "system", "content": record["system"]}] if record.get("system") else []
     entries = [{"role": "user", "content": "\n\n".join(asked)}, {"role": "assistant", "content": record["output"]}]
-    yield Found(recording([*system, *entries], told=told))
+    yield Found(recording([*system, *entries], on_change=on_change))
 
 
-FORMATS: dict[str, tuple[frozenset[str], Callable[[dict[str, Any], Told], Iterator[Found]]]] = {
+FORMATS: dict[str, tuple[frozenset[str], Callable[[dict[str, Any], OnChange], Iterator[Found]]]] = {
     "sharegpt": (frozenset({"conversations"}), _sharegpt),
     "preferences": (frozenset({"chosen", "rejected"}), _preference),
     "completions": (frozenset({"prompt", "completion"}), _completion),
@@ -127,10 +129,10 @@ def _without_loss(messages: Sequence[Any]) -> list[Any]:
     return [m | {"weight": 0} if isinstance(m, dict) and m.get("role") == "assistant" else m for m in messages]
 
 
-def _score(record: dict[str, Any], told: Told, *names: str) -> float | None:
+def _score(record: dict[str, Any], on_change: OnChange, *names: str) -> float | None:
     """Return the first of these fields that a record has; None, with a report, if its value is not a valid score."""
     score = next((record[name] for name in names if record.get(name) is not None), None)
     if score is None or (type(score) in (int, float) and 0 <= score <= 1):
         return score
-    told("a reward outside of 0 to 1 is not used as a score")
+    on_change("a reward outside of 0 to 1 is not used as a score")
     return None

@@ -125,8 +125,8 @@ class RLLoop:
             if self.ranks.is_main:
                 # The line of an update whose evaluation is still to come is written after that evaluation.
                 kept = self.checkpoints.at(state.step) / METRICS
-                if told := self.folder.rewind(state.step - bool(state.learned), kept):
-                    self.console.say(told)
+                if message := self.folder.rewind(state.step - bool(state.learned), kept):
+                    self.console.say(message)
                 self.folder.forget_rollouts(state.step)
                 self.monitor.resume(self.folder.read_metrics())
         try:

@@ -68,7 +68,7 @@ def _collect(
         keep_episodes(found, data, "the experts", folder, tracker)
         return
     changes = Counter[str]()
-    found = list(read_data(data.files, score=data.score, keep=True, told=lambda what: changes.update([what])))
+    found = list(read_data(data.files, score=data.score, keep=True, on_change=lambda what: changes.update([what])))
     for what, times in changes.most_common():
         tracker.say(f"In the data, {what} ({times} times).")
     kept = keep_episodes(found, data, ", ".join(data.files), folder, tracker)
