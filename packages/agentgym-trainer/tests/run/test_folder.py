@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from agentgym_eval.util.errors import UsageError
-from agentgym_trainer.config import SFTConfig
+from agentgym_eval.viewer.index.runs import Run
+from agentgym_eval.viewer.pages.scenes import env_options
+from agentgym_trainer.config import RLConfig, SFTConfig, WorldConfig
 from agentgym_trainer.run.folder import RunFolder
 
 pytestmark = pytest.mark.quick
@@ -83,3 +85,12 @@ def test_discard_empties_a_folder_that_cannot_be_removed(tmp_path: Path) -> None
     folder = prepared(tmp_path)
     folder.discard()
     assert list((tmp_path / "real").iterdir()) == []
+
+
+def test_viewer_finds_the_options_of_every_environment(tmp_path: Path) -> None:
+    extra = WorldConfig("agentgym/BabyAI-v0", options=("levels='GoTo'",))
+    config = RLConfig(world=WorldConfig("agentgym/TextCraft-v0", options=("depth=(1, 2)",)), extra_worlds=(extra,))
+    folder = RunFolder.create(tmp_path / "run", config, "mixed")
+    run = Run("run", "run", folder.path, "train", json.loads((folder.path / "run.json").read_text()))
+    assert env_options(run, "agentgym/TextCraft-v0") == {"depth": (1, 2)}
+    assert env_options(run, "agentgym/BabyAI-v0") == {"levels": "GoTo"}

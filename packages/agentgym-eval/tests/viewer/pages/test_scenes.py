@@ -165,8 +165,8 @@ def test_replay_is_cached_and_the_environment_stays_open(monkeypatch: pytest.Mon
     [
         {"settings": {"env": "textcraft", "options": ["depth=(1,1)", "odd", 3]}},
         {"settings": {"env": "agentgym/Remote-v0", "options": ["env=agentgym/TextCraft-v0", "depth=(1,1)"]}},
-        {"config": {"world": {"env": "agentgym/TextCraft-v0", "options": ["depth=(1,1)"]}, "others": []}},
-        {"config": {"world": {"env": "babyai"}, "others": [{"env": "textcraft", "options": ["depth=(1,1)"]}]}},
+        {"config": {"world": {"env": "agentgym/TextCraft-v0", "options": ["depth=(1,1)"]}, "extra_worlds": []}},
+        {"config": {"world": {"env": "babyai"}, "extra_worlds": [{"env": "textcraft", "options": ["depth=(1,1)"]}]}},
     ],
 )
 def test_environment_options_are_found_in_all_kinds_of_records(record: dict[str, Any]) -> None:

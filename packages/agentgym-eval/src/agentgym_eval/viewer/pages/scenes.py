@@ -164,7 +164,7 @@ def env_options(run: Run, env_id: str) -> dict[str, Any]:
 def raw_env_options(run: Run, env_id: str) -> list[str]:
     """Return the recorded options of the run's environment with this id, as KEY=VALUE strings."""
     settings = run.settings
-    candidates = [settings, settings.get("world"), *(settings.get("others") or ())]
+    candidates = [settings, settings.get("world"), *(settings.get("extra_worlds") or ())]
     for candidate in candidates:
         if isinstance(candidate, dict) and isinstance(candidate.get("env"), str):
             options: list[str] = [pair for pair in candidate.get("options") or () if _is_option(pair)]
