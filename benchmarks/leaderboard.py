@@ -1,50 +1,46 @@
-"""Who gets how far in the five worlds: the experts, chance, small models of our own, and what the paper published.
+"""Success in the five environments: experts, a random policy, small models trained here, and published results.
 
     uv run python benchmarks/leaderboard.py
     uv run python benchmarks/leaderboard.py --report docs/results
 
-The first command trains the small models with `uv run train` and lets everybody play with `uv run evaluate`, just as
-anyone would, each as far as it hasn't been done yet; `--worlds` takes some of them, `--quick` shows that it works. The
-second reads what they left, and writes the page, its pictures and the figures as JSON.
+The first command trains the small models with `uv run train` and plays all policies with `uv run evaluate`, as far as
+it isn't done yet. The second writes the page, its pictures and JSON from the runs.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from commands import call, train  # the files beside this one
+from commands import call, train
+from harness import arguments
 from leaderboard_cells import WORLDS, Cell, cells_of
 from leaderboard_page import write
-from rich.console import Console
 
 
-def run_all(cells: Sequence[Cell], console: Console, *, quick: bool) -> None:
-    """Train what hasn't been trained, and play what hasn't been played."""
+def run_all(cells: Sequence[Cell], *, quick: bool) -> None:
+    """Train and play, as far as it isn't done yet."""
     for cell in cells:
         for training in cell.trainings:
-            train(training, console, quick=quick)
+            train(training, quick=quick)
         if not (cell.folder / "report.json").exists():
             command = cell.command.replace(f"--tasks {cell.world.tasks}", "") + " --tasks 2" if quick else cell.command
-            call(command, console)
+            call(command)
 
 
 def main() -> None:
-    """Run what hasn't been run, or report what has."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    """Finish all runs, or report them."""
     names = [world.name for world in WORLDS]
+    parser = arguments(__doc__, "quick", "report")
     parser.add_argument("--out", type=Path, default=Path("runs/leaderboard"), help="folder of the runs")
-    parser.add_argument("--worlds", nargs="+", choices=names, default=names, help="these only")
-    parser.add_argument("--quick", action="store_true", help="miniature runs: shows that it works")
-    parser.add_argument("--report", type=Path, help="write the page and JSON to this folder; runs nothing")
-    asked, console = parser.parse_args(), Console()
-    worlds = [world for world in WORLDS if world.name in asked.worlds]
-    cells = cells_of(worlds, asked.out)
-    if asked.report is None:
-        run_all(cells, console, quick=asked.quick)
+    parser.add_argument("--worlds", nargs="+", choices=names, default=names, help="only these environments")
+    settings = parser.parse_args()
+    worlds = [world for world in WORLDS if world.name in settings.worlds]
+    cells = cells_of(worlds, settings.out)
+    if settings.report is None:
+        run_all(cells, quick=settings.quick)
     else:
-        write(cells, worlds, asked.out, asked.report, console)
+        write(cells, worlds, settings.out, settings.report)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,13 @@
-"""What the length bias of the token mean does to GRPO, and what removes it, over worlds, KL weights and seeds.
+"""Measure the length bias of GRPO's token mean and of settings that remove it, over environments, KL weights and seeds.
 
     uv run python benchmarks/length_bias.py --processes 2 --seeds 0 1 2 3 4 5 6 7
     uv run python benchmarks/length_bias.py --report docs/results --seeds 0 1 2 3 4 5 6 7
 
-Under a token mean with a group baseline the loss-weighted sum of advantages is below zero wherever failed episodes have
+With a token mean and a group baseline, the loss-weighted sum of advantages is negative wherever failed episodes have
 more completion tokens than successful ones. Each setting that removes the bias is compared with the plain token mean:
-same warm start, same tasks, same number of updates, one pair per seed. The first command runs what hasn't been run yet,
-seed by seed, so that it can be stopped at any time, and adds a record of each finished run to
-docs/results/length-bias.json, so that the study can go on elsewhere without the run folders; the second writes a page
-from the records (`--quick`: miniatures, which show that it works).
+same warm start, same tasks, same number of updates, paired by seed. The first command finishes all runs, seed by seed,
+and adds a record of each to docs/results/length-bias.json, so it can be interrupted at any time and resumed on another
+machine without the run folders. The second writes a page from the records.
 """
 
 from __future__ import annotations
@@ -27,26 +26,17 @@ from agentgym_eval.metrics.seeds import over_seeds
 from agentgym_trainer.algorithms import GRPO, KL, Aggregation, Algorithm, GroupRelative
 from agentgym_trainer.config import Evaluation, Generation, Optimizer, RLConfig, WarmStart, WorldConfig
 from agentgym_trainer.curriculum.horizon import FixedHorizon
-from agentgym_trainer.recipes import RECIPES
-from many_runs import (  # the file beside this one
-    PLAYED,
-    Run,
-    command_line,
-    commits,
-    markdown,
-    miniature,
-    run_all,
-    show,
-    success_by_task,
-)
-from rich.console import Console
+from agentgym_trainer.run.folder import RunFolder
+from harness import markdown, show, study_arguments, write_json, write_report
+from outcomes import commits, success_by_task
+from training_runs import PLAYED, Run, latest_checkpoint, miniature, quickstart, run_all
 
 SAMPLES, TASKS = 4, 96
 KLS = (0.0, 1e-3, 0.05)
 
-_QUICKSTART = replace(RECIPES["quickstart"].config, evaluation=Evaluation(tasks=1, test=False, samples=1, ks=(1,)))
+_QUICKSTART = replace(quickstart(), evaluation=Evaluation(tasks=1, test=False, samples=1, ks=(1,)))
 WORLDS: dict[str, RLConfig] = {
-    # As `uv run train` has it, with its horizon of 4, 8 and 12 turns.
+    # The recipe, with its horizon of 4, 8 and 12 turns.
     "quickstart": _QUICKSTART,
     # Tasks that take the expert 5 to 10 turns, at a horizon of 20.
     "long": replace(
@@ -97,7 +87,7 @@ class Cell:
 
 
 def cells_of(out: Path, seeds: Sequence[int], *, quick: bool, worlds: Sequence[str] = tuple(WORLDS)) -> list[Cell]:
-    """All runs, seed by seed, so that those that have ended are balanced."""
+    """Return all runs, seed by seed, so that the finished ones are balanced."""
     found = list[Cell]()
     for seed, world, kl, (arm, algorithm) in product(seeds, worlds, KLS, ARMS.items()):
         base = miniature(WORLDS[world]) if quick else WORLDS[world]
@@ -111,13 +101,11 @@ def cells_of(out: Path, seeds: Sequence[int], *, quick: bool, worlds: Sequence[s
     return found
 
 
-# What runs came to.
+# Outcomes.
 
 
 def likelihood(start: Path, model: Path, temperature: float) -> float:
-    """Mean log-probability, in nats per episode, that a model gives to the episodes that succeeded at the start; NaN
-    where none did.
-    """
+    """Return a model's mean log-probability, in nats per episode, of the warm start's successful episodes, or NaN."""
     import torch
     from accelerate import Accelerator
     from agentgym_trainer.learner.learner import Learner
@@ -136,14 +124,12 @@ def likelihood(start: Path, model: Path, temperature: float) -> float:
     return learner.logprobs(batch).sum().item() / len(successful)
 
 
-def figures(cell: Cell, starts: Path) -> dict[str, Any]:
-    """What one run came to."""
-    from agentgym_trainer.run.folder import RunFolder
-
+def record_of(cell: Cell, starts: Path) -> dict[str, Any]:
+    """Return the record of a finished run."""
     folder, start = RunFolder(cell.run.path), starts / cell.world / f"seed-{cell.run.seed}"
     lines = list(folder.read_metrics())
-    last = lines[-len(lines) // 5 :]
-    temperature = cell.run.config.generation.temperature
+    model, temperature = latest_checkpoint(cell.run.path), cell.run.config.generation.temperature
+    assert model is not None
     return {
         "world": cell.world,
         "kl": cell.kl,
@@ -151,30 +137,23 @@ def figures(cell: Cell, starts: Path) -> dict[str, Any]:
         "seed": cell.run.seed,
         "before": float(np.mean(success_by_task(list(read_episodes(start / PLAYED))))),
         "success": float(np.mean(success_by_task(list(read_episodes(cell.run.path / PLAYED))))),
-        "entropy": _mean(last, "entropy"),
+        "entropy": _mean(lines[-len(lines) // 5 :], "entropy"),
         "advantage": _mean(lines, "advantage/mean_token"),
-        "logprob": likelihood(start, latest(folder), temperature),
+        "logprob": likelihood(start, model, temperature),
         "logprob_before": likelihood(start, RunFolder(start).start, temperature),
         "updates": len(lines),
         "commit": commits([cell.run.path]),
     }
 
 
-def latest(folder: Any) -> Path:
-    """The last checkpoint of a run."""
-    from agentgym_trainer.run.checkpoint import Checkpoints
-
-    return Checkpoints(folder.checkpoints, keep=1, say=print).latest()
-
-
 def _mean(lines: Sequence[dict[str, Any]], name: str) -> float:
-    """Of a metric over the updates that have it, NaN without any: where no group trains there is none."""
+    """Return the mean of a metric over the updates that have it, or NaN: without a trainable group there is none."""
     values = [line[name] for line in lines if line.get(name) is not None]
     return float(np.mean(values)) if values else float("nan")
 
 
 def paired(records: Sequence[dict[str, Any]], world: str, kl: float, arm: str, name: str) -> Difference | None:
-    """A figure less that of the plain token mean, over the seeds that have both; None where none has."""
+    """Compare a value with that of the plain token mean, over the seeds that have both; None without any."""
 
     def by_seed(of: str) -> dict[int, float]:
         return {r["seed"]: r[name] for r in records if (r["world"], r["kl"], r["arm"]) == (world, kl, of)}
@@ -184,24 +163,19 @@ def paired(records: Sequence[dict[str, Any]], world: str, kl: float, arm: str, n
     return over_seeds([plain[seed] for seed in both], [ours[seed] for seed in both]) if both else None
 
 
-# The report.
+# The page.
 
 
-def report(records: Sequence[dict[str, Any]], folder: Path, console: Console, command: str) -> None:
-    """Write the page, and show the table."""
+def report(records: Sequence[dict[str, Any]], folder: Path, command: str) -> None:
+    """Write the page."""
+    keys = list(product(WORLDS, KLS, ARMS))
+    compared = {key: paired(records, *key, "success") for key in keys if key[2] != PLAIN}
+    adjusted = holm({str(key): found.p for key, found in compared.items() if found})
     rows = list[dict[str, str]]()
-    compared = {
-        f"{world} {kl} {arm}": paired(records, world, kl, arm, "success")
-        for world, kl, arm in product(WORLDS, KLS, ARMS)
-        if arm != PLAIN
-    }
-    adjusted = holm({name: found.p for name, found in compared.items() if found})
-    for world, kl, arm in product(WORLDS, KLS, ARMS):
-        own = [r for r in records if (r["world"], r["kl"], r["arm"]) == (world, kl, arm)]
-        if own:
-            rows.append(_row(own, records, adjusted.get(f"{world} {kl} {arm}")))
-    show("Success on dev tasks, sampled", rows, console)
-    folder.mkdir(parents=True, exist_ok=True)
+    for key in keys:
+        if own := [r for r in records if (r["world"], r["kl"], r["arm"]) == key]:
+            rows.append(_row(own, records, adjusted.get(str(key))))
+    show("Success on dev tasks, sampled", rows)
     seeds = {world: len({r["seed"] for r in records if r["world"] == world}) for world in WORLDS}
     page = _PAGE.format(
         table=markdown(rows),
@@ -210,9 +184,9 @@ def report(records: Sequence[dict[str, Any]], folder: Path, console: Console, co
         updates=", ".join(f"{config.steps} in {world}" for world, config in WORLDS.items()),
         tasks=TASKS,
         samples=SAMPLES,
-        seeds=", ".join(f"{count} of {world}" for world, count in seeds.items()),
+        seeds=", ".join(f"{count} in {world}" for world, count in seeds.items()),
     )
-    (folder / "length-bias.md").write_text(page, encoding="utf-8")
+    write_report(folder, "length-bias", page)
 
 
 def _row(own: Sequence[dict[str, Any]], records: Sequence[dict[str, Any]], p: float | None) -> dict[str, str]:
@@ -232,65 +206,60 @@ def _row(own: Sequence[dict[str, Any]], records: Sequence[dict[str, Any]], p: fl
         return f"{at.mean:+{form}}{ends}"
 
     return {
-        "world": key[0],
+        "environment": key[0],
         "KL": f"{key[1]:g}",
         "setting": key[2],
         "seeds": str(len(own)),
         "before": f"{mean('before'):.3f}",
         "after": f"{mean('success'):.3f}",
-        "against token mean": difference("success", ".3f"),
+        "difference to token mean": difference("success", ".3f"),
         "p (Holm)": "–" if p is None else f"{p:.3f}",
-        "mean token advantage": f"{mean('advantage'):+.3f}",
+        "mean advantage per token": f"{mean('advantage'):+.3f}",
         "entropy, last fifth": f"{mean('entropy'):.2f}",
         "log-probability of successes": f"{mean('logprob_before'):.1f} → {mean('logprob'):.1f}",
-        "against token mean, nats": difference("logprob", ".1f"),
+        "difference to token mean, nats": difference("logprob", ".1f"),
     }
 
 
-_PAGE = """# The length bias of GRPO's token mean, and what removes it
+_PAGE = """# The length bias of GRPO's token mean
 
 ```sh
 {command}
 ```
 
-Under a token mean with a group baseline, every completion token of an episode has the episode's advantage. Failed
-episodes have more tokens, so the loss-weighted sum of advantages is below zero: an update lowers the probability of
-what was sampled, on average. Three settings make that sum zero. Everything else is the same: the
-warm start of each seed, and the number of updates ({updates}). Seeds: {seeds}, at commit {commits}. Before and after:
-{tasks} dev tasks, {samples} sampled episodes of each; the test split takes no part in the choice of a default.
+With a token mean and a group baseline, every completion token of an episode has the episode's advantage. Failed
+episodes have more tokens, so the loss-weighted sum of advantages is negative: an update lowers the probability of the
+sampled tokens, on average. Three settings make that sum zero. Everything else is the same: the warm start of each seed,
+and the number of updates ({updates}). Seeds: {seeds}, at commit {commits}. Before and after: {tasks} dev tasks,
+{samples} sampled episodes of each; the test split isn't used to choose a default.
 
 {table}
 
 Differences are paired by seed, with 95% t-intervals over seeds; p-values are adjusted over all comparisons by Holm's
-method. The log-probability is that of the episodes in which the warm start succeeded, in nats per episode.
+method. The log-probability is that of the warm start's successful episodes, in nats per episode.
 """
 
 
-def read_records(file: Path) -> list[dict[str, Any]]:
-    """The records of the runs that have finished; a run that has one isn't run again."""
-    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
-
-
 def main() -> None:
-    """Run what hasn't been run, or report what has."""
-    (asked, command), console = command_line(__doc__ or ""), Console()
-    file = (asked.out if asked.quick else Path("docs/results")) / "length-bias.json"
-    records = read_records(file)
-    if asked.report is not None:
+    """Finish all runs, or report them."""
+    settings, command = study_arguments(__doc__)
+    file = (settings.out if settings.quick else Path("docs/results")) / "length-bias.json"
+    records: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    if settings.report is not None:
         if not records:
-            raise SystemExit(f"{file} has no records; run the study first.")
-        report(records, asked.report, console, command)
+            raise SystemExit(f"{file} has no records; run the script without --report first.")
+        report(records, settings.report, command)
         return
     known = {(r["world"], r["kl"], r["arm"], r["seed"]) for r in records}
-    cells = cells_of(asked.out, asked.seeds, quick=asked.quick)
-    todo = [cell for cell in cells if (cell.world, cell.kl, cell.arm, cell.run.seed) not in known]
-    starts = asked.out / "starts"
-    for seed, world in product(asked.seeds, WORLDS):
-        some = [cell for cell in todo if (cell.world, cell.run.seed) == (world, seed)]
-        if some:
-            run_all([cell.run for cell in some], starts / world, asked.processes, console)
-            records += [figures(cell, starts) for cell in some]
-            file.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
+    cells = cells_of(settings.out, settings.seeds, quick=settings.quick)
+    missing = [cell for cell in cells if (cell.world, cell.kl, cell.arm, cell.run.seed) not in known]
+    starts = settings.out / "starts"
+    for seed, world in product(settings.seeds, WORLDS):
+        batch = [cell for cell in missing if (cell.world, cell.run.seed) == (world, seed)]
+        if batch:
+            run_all([cell.run for cell in batch], starts / world, settings.processes)
+            records += [record_of(cell, starts) for cell in batch]
+            write_json(file, records)
 
 
 if __name__ == "__main__":

@@ -1,68 +1,63 @@
-"""What `EnvPool` costs per step in each backend, and which backend suits which world; `worlds.py` runs both.
-
-`overhead` plays the same TextCraft actions in a bare loop and through the pool. `suits` plays the expert's games of
-each world in SLOTS slots of each local backend, each slot as soon as it can, and compares what a step takes with what
-the world says of itself in `step_seconds`.
-"""
+"""Overhead of `EnvPool` per step by backend, and the fastest backend of each environment, for `worlds.py`."""
 
 from __future__ import annotations
 
 import itertools
-import multiprocessing
+import re
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import agentgym_envs
 import gymnasium
-import psutil
-import server  # the file beside this one
 from agentgym_envs import RegisteredWorld
 from agentgym_envs.pool import EnvPool, WorldSpec
 from agentgym_envs.pool.backends import default_backend
+from harness import isolated, process_tree, resident_mb
 
 SLOTS = 8
 LOCAL = ("inline", "thread", "process")
-CHEAP = "agentgym/TextCraft-v0"
+ENV = "agentgym/TextCraft-v0"
 _ENDLESS = {"max_episode_steps": 10**9}
 _ROUNDS = 20
 _TURNS = 8
-"""Turns of a game at most: all slots play games of one length, so that none is left over at the end."""
+"""Maximum number of turns in `compare_backends`, the same in all slots, so that all end together."""
 
-
-Game = tuple[str, list[str]]
+Plan = tuple[str, list[str]]
 """A task and the expert's actions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """What a step takes beyond the world's own time."""
+    """Time of a step beyond the environment's own."""
 
     backend: str
     slots: int
     us_per_step: float
     us_of_pool: float
-    """Of it, what a bare loop over the same actions doesn't take."""
+    """Its part that a loop without pool doesn't take."""
 
 
 @dataclass(frozen=True, slots=True)
-class Suits:
-    """How fast a world is in each backend."""
+class BackendSpeeds:
+    """Speed of an environment with each backend."""
 
     world: str
     declared_ms: float
     measured_ms: float
-    """A step of one world in this thread."""
+    """Time of a step in the caller's thread."""
     steps_per_second: dict[str, float]
     megabytes: dict[str, float]
-    """Memory that SLOTS slots need."""
+    """Memory of SLOTS slots."""
     default: str
 
     @property
-    def wrong(self) -> str:
-        """What the world should say of itself, if it says something else."""
+    def mismatch(self) -> str:
+        """How the measurements contradict what the environment declares."""
         found = [] if 1 / 3 < self.measured_ms / self.declared_ms < 3 else ["step_seconds is off"]
         best = max(self.steps_per_second, key=lambda backend: self.steps_per_second[backend])
         slow = self.steps_per_second[self.default] < 0.7 * self.steps_per_second[best]
@@ -72,37 +67,51 @@ class Suits:
 # Overhead.
 
 
-def overhead(seconds: float) -> list[Overhead]:
-    """Each backend with 1 and 16 slots, and the bare loop; the best of some rounds, in which all take turns."""
+def measure_overhead(seconds: float) -> list[Overhead]:
+    """Measure a loop without pool and each backend with 1 and 16 slots: the best of alternating rounds."""
     found: list[Overhead] = []
     for slots in (1, 16):
         with ExitStack() as stack:
-            bare = _bare(stack, slots)
-            url, _ = stack.enter_context(server.ours(0))
-            backends: dict[str, str] = {**{backend: backend for backend in LOCAL}, "http": url}
-            ways = {name: _pooled(stack, slots, backend) for name, backend in backends.items()}
-            took: dict[str, list[float]] = {name: [] for name in ("bare", *ways)}
+            url = stack.enter_context(serve())
+            backends = {backend: backend for backend in LOCAL} | {"http": url}
+            loops = {"bare": _bare_loop(stack, slots)}
+            loops |= {name: _pool_loop(stack, slots, backend) for name, backend in backends.items()}
+            best = dict.fromkeys(loops, float("inf"))
             for _ in range(_ROUNDS):
-                for name, way in {"bare": bare, **ways}.items():
-                    took[name].append(_us_per_step(way, slots, seconds / _ROUNDS / len(took)))
-        best = {name: min(times) for name, times in took.items()}
+                for name, loop in loops.items():
+                    best[name] = min(best[name], _us_per_step(loop, slots, seconds / _ROUNDS / len(loops)))
         found += [Overhead(name, slots, us, us - best["bare"]) for name, us in best.items()]
     return found
 
 
-def _actions() -> tuple[str, list[str]]:
-    """A task, and actions that don't end it."""
-    with closing(agentgym_envs.make(CHEAP)) as env:
+@contextmanager
+def serve() -> Generator[str]:
+    """Run `serve` in a process, and yield its URL."""
+    command = [str(Path(sys.executable).parent / "serve"), "--port", "0", "--workers", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            found = re.search(r"http://[\d.]+:\d+", process.stdout.readline())
+            if found is None:
+                raise RuntimeError(f"{' '.join(command)} printed no URL.")
+            yield found[0]
+        finally:
+            process.terminate()
+
+
+def _endless_plan() -> Plan:
+    """Return a task, and actions that don't end it."""
+    with closing(agentgym_envs.make(ENV)) as env:
         task = agentgym_envs.text_env(env).tasks.train[0]
         _, info = env.reset(options={"task": task.id})
         goal = f" {task.payload['goal']} using"
         return task.id, [action for action in info["available_actions"] if goal not in action]
 
 
-def _bare(stack: ExitStack, slots: int) -> Callable[[int], None]:
-    """A round of so many turns in each of some worlds, in a loop."""
-    task, actions = _actions()
-    envs = [stack.enter_context(closing(agentgym_envs.make(CHEAP, **_ENDLESS))) for _ in range(slots)]
+def _bare_loop(stack: ExitStack, slots: int) -> Callable[[int], None]:
+    """Return a function that plays a number of turns in environments without a pool."""
+    task, actions = _endless_plan()
+    envs = [stack.enter_context(closing(agentgym_envs.make(ENV, **_ENDLESS))) for _ in range(slots)]
     for env in envs:
         env.reset(options={"task": task})
 
@@ -114,10 +123,10 @@ def _bare(stack: ExitStack, slots: int) -> Callable[[int], None]:
     return play
 
 
-def _pooled(stack: ExitStack, slots: int, backend: str) -> Callable[[int], None]:
-    """The same through a pool: all slots are sent an action, all results are received."""
-    task, actions = _actions()
-    pool = stack.enter_context(EnvPool(CHEAP, slots, backend, options=_ENDLESS))
+def _pool_loop(stack: ExitStack, slots: int, backend: str) -> Callable[[int], None]:
+    """Return the same for a pool: an action is sent to all slots, and all results are received."""
+    task, actions = _endless_plan()
+    pool = stack.enter_context(EnvPool(ENV, slots, backend, options=_ENDLESS))
     for slot in range(slots):
         pool.reset(slot, task)
     _receive(pool, slots)
@@ -141,33 +150,46 @@ def _receive(pool: EnvPool, count: int) -> None:
 
 
 def _us_per_step(play: Callable[[int], None], slots: int, seconds: float) -> float:
-    turns, until = 0, time.perf_counter() + seconds
-    began = time.perf_counter()
-    while (now := time.perf_counter()) < until or not turns:
+    turns, began = 0, time.perf_counter()
+    while (passed := time.perf_counter() - began) < seconds or not turns:
         play(20)
         turns += 20
-    return 1e6 * (now - began) / (turns * slots)
+    return 1e6 * passed / (turns * slots)
 
 
-# Which backend suits a world.
+def overhead_table(found: Sequence[Overhead]) -> list[dict[str, str]]:
+    """Return a row for each backend and number of slots."""
+    return [
+        {
+            "backend": row.backend,
+            "slots": str(row.slots),
+            "us/step": f"{row.us_per_step:.1f}",
+            "of the pool": f"{row.us_of_pool:.1f}",
+            "x bare": f"{row.us_per_step / (row.us_per_step - row.us_of_pool):.2f}",
+        }
+        for row in found
+    ]
 
 
-def suits(world: RegisteredWorld, seconds: float) -> Suits:
-    """Play the world's games in each local backend, for about `seconds` each."""
+# Comparison of backends.
+
+
+def compare_backends(world: RegisteredWorld, seconds: float) -> BackendSpeeds:
+    """Play the expert's actions with each local backend, for about `seconds` each in a process of its own."""
     with closing(agentgym_envs.make(world.id)) as env:
         tasks = agentgym_envs.text_env(env).tasks.train.ids[:SLOTS]
-        games = [(task, list(itertools.islice(_expert(env, task), _TURNS))) for task in tasks]
+        plans = [(task, list(itertools.islice(_expert(env, task), _TURNS))) for task in tasks]
         declared = agentgym_envs.text_env(env).step_seconds
-    length = min(len(actions) for _, actions in games)
-    games = [(task, actions[:length]) for task, actions in games]
-    alone, _ = _apart(world.id, games[:1], "inline", seconds)
-    figures = {backend: _apart(world.id, games, backend, seconds) for backend in LOCAL}
-    return Suits(
+    turns = min(len(actions) for _, actions in plans)
+    plans = [(task, actions[:turns]) for task, actions in plans]
+    alone, _ = isolated(_measure_backend, world.id, plans[:1], "inline", seconds)
+    found = {backend: isolated(_measure_backend, world.id, plans, backend, seconds) for backend in LOCAL}
+    return BackendSpeeds(
         world.id,
         1000 * declared,
         1000 / alone,
-        {backend: rate for backend, (rate, _) in figures.items()},
-        {backend: megabytes for backend, (_, megabytes) in figures.items()},
+        {backend: rate for backend, (rate, _) in found.items()},
+        {backend: megabytes for backend, (_, megabytes) in found.items()},
         default_backend(WorldSpec(world.id)),
     )
 
@@ -182,50 +204,47 @@ def _expert(env: gymnasium.Env[str, str], task: str) -> Iterator[str]:
         over = terminated or truncated
 
 
-def _apart(world: str, games: Sequence[Game], backend: str, seconds: float) -> tuple[float, float]:
-    """`_rate` in a fresh process, so that none inherits another's memory or caches."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-        return process.submit(_rate, world, games, backend, seconds).result()
-
-
-def _rate(world: str, games: Sequence[Game], backend: str, seconds: float) -> tuple[float, float]:
-    """Steps per second of all slots together, resets not counted, and the megabytes they need. Of many rounds the best
-    one counts: whatever else the machine does only takes away.
-    """
-    best, spent, before = 0.0, 0.0, memory()
-    with EnvPool(world, len(games), backend) as pool:
+def _measure_backend(world: str, plans: Sequence[Plan], backend: str, seconds: float) -> tuple[float, float]:
+    """Return the steps per second of all slots in the best round, without resets, and the memory of the slots in MB."""
+    best, spent, before = 0.0, 0.0, resident_mb(process_tree())
+    with EnvPool(world, len(plans), backend) as pool:
         while spent < seconds:
-            for slot, (task, _) in enumerate(games):
+            for slot, (task, _) in enumerate(plans):
                 pool.reset(slot, task)
-            _receive(pool, len(games))
+            _receive(pool, len(plans))
             began = time.perf_counter()
-            steps = _play(pool, games)
-            took = time.perf_counter() - began
-            best, spent = max(best, steps / took), spent + took
-        needed = memory() - before
-    return best, needed / 2**20
+            steps = _play(pool, plans)
+            passed = time.perf_counter() - began
+            best, spent = max(best, steps / passed), spent + passed
+        return best, resident_mb(process_tree()) - before
 
 
-def _play(pool: EnvPool, games: Sequence[Game]) -> int:
-    """The games, each slot as soon as it can; how many steps they were."""
-    left = [iter(actions) for _, actions in games]
+def _play(pool: EnvPool, plans: Sequence[Plan]) -> int:
+    """Play the actions, each slot independently of the others; return the number of steps."""
+    left = [iter(actions) for _, actions in plans]
     for slot, actions in enumerate(left):
         pool.send(slot, next(actions))
-    steps, on_their_way = 0, len(games)
-    while on_their_way:
+    steps, open_slots = 0, len(plans)
+    while open_slots:
         for result in pool.recv():
             if result.error is not None:
                 raise result.error
             steps += 1
             action = next(left[result.slot], None)
             if action is None:
-                on_their_way -= 1
+                open_slots -= 1
             else:
                 pool.send(result.slot, action)
     return steps
 
 
-def memory() -> int:
-    """Resident bytes of this process and its descendants."""
-    this = psutil.Process()
-    return sum(process.memory_info().rss for process in (this, *this.children(recursive=True)))
+def backend_table(found: Sequence[BackendSpeeds]) -> list[dict[str, str]]:
+    """Return a row for each environment."""
+    rows: list[dict[str, str]] = []
+    for row in found:
+        columns = {"environment": row.world, "declared ms": f"{row.declared_ms:.3g}", "ms": f"{row.measured_ms:.3g}"}
+        for backend in LOCAL:
+            columns |= {f"{backend} steps/s": f"{row.steps_per_second[backend]:,.0f}"}
+            columns |= {f"{backend} MB": f"{row.megabytes[backend]:,.0f}"}
+        rows.append(columns | {"default": row.default, "remark": row.mismatch})
+    return rows

@@ -1,80 +1,71 @@
-"""How long a training step takes on machines that aren't here: simulated rollouts, and arithmetic for the rest.
+"""Estimate the time of a training step on other hardware: simulated rollouts, and arithmetic for the rest.
 
-    uv run python benchmarks/scale.py                  # the plans of docs/scale.md
-    uv run python benchmarks/scale_check.py            # the simulator against what this machine really does
+    uv run python benchmarks/scale.py                  # the table of docs/scale.md
+    uv run python benchmarks/scale_check.py            # the simulator compared with this machine
 
-Rollouts are those of `simulator.py`; for a GPU the times of a pass come from its bandwidth and its arithmetic. What the
-learner takes are operations over their rate, or bytes over theirs.
+`simulator.py` simulates the rollouts; the time of a forward pass on a GPU follows from its bandwidth and FLOP/s. The
+update takes its operations divided by their rate, or its bytes divided by theirs.
 
-Efficiencies are assumptions, named below; only what sends weights was measured. The figures say what limits what, to a
-factor of about two. What they come to on GPUs was not measured here.
+The efficiencies below are assumptions; only the rate of sending weights was measured. The results show the bottleneck,
+within a factor of about two. They were not compared with measurements on GPUs.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
-from simulator import Pass, Turn, simulate  # the file beside this one
+from harness import arguments, show, write_json
+from simulator import PassCost, Turn, simulate
 
 BANDWIDTH_SHARE = 0.6
-"""Of a GPU's memory bandwidth that decoding reaches."""
+"""Share of a GPU's memory bandwidth that decoding reaches."""
 PREFILL_MFU, TRAINING_MFU = 0.5, 0.35
-"""Shares of its arithmetic that reading prompts and training reach."""
-WIRE = 0.9e9
-"""Bytes per second that one process sends of its weights to vLLM servers, as measured on one core."""
-PASS = 2e-3
-"""Seconds of a pass that have to do with neither: launching, scheduling, sampling."""
-
-
-# Worlds.
+"""Shares of the peak FLOP/s that prefill and training reach."""
+SEND_RATE = 0.9e9
+"""Bytes per second of weights from one process to vLLM servers, measured on one core."""
+PASS_OVERHEAD = 2e-3
+"""Seconds per forward pass for launching, scheduling and sampling."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Episodes of a world; lengths are geometric means, of lognormal distributions."""
+    """Episodes of an environment; lengths are medians of lognormal distributions."""
 
     name: str
     turns: int
     prompt: int
     """Tokens before the first reply."""
-    said: int
+    completion: int
     """Tokens of a reply."""
-    observed: int
+    observation: int
     """Tokens of an observation."""
     latency: float
-    """Seconds of a world's step."""
-    processor: float
-    """Of these, the ones that a core computes."""
+    """Seconds per step of the environment."""
+    cpu_seconds: float
+    """CPU time of a step."""
 
     def draw(self, tasks: int, samples: int, rng: np.random.Generator) -> list[list[Turn]]:
-        """Trajectories of a batch; only the first of a group reads its prompt."""
+        """Draw the trajectories of a batch; only the first of a group prefills its prompt."""
         drawn: list[list[Turn]] = []
         for e in range(tasks * samples):
             turns = int(rng.integers(self.turns // 2, self.turns + 1))
-            said = np.maximum(1, self.said * rng.lognormal(0, 0.6, turns)).astype(int)
-            read = np.maximum(1, self.observed * rng.lognormal(0, 0.5, turns)).astype(int)
-            read[0] = self.prompt if e % samples == 0 else 1
-            shared = [self.prompt - int(read[0])] + [0] * (turns - 1)
-            columns = read.tolist(), said.tolist(), (self.latency * rng.lognormal(0, 0.8, turns)).tolist(), shared
+            completion = np.maximum(1, self.completion * rng.lognormal(0, 0.6, turns)).astype(int)
+            prefill = np.maximum(1, self.observation * rng.lognormal(0, 0.5, turns)).astype(int)
+            prefill[0] = self.prompt if e % samples == 0 else 1
+            shared = [self.prompt - int(prefill[0])] + [0] * (turns - 1)
+            latency = (self.latency * rng.lognormal(0, 0.8, turns)).tolist()
+            columns = prefill.tolist(), completion.tolist(), latency, shared
             drawn.append([Turn(*turn) for turn in zip(*columns, strict=True)])
         return drawn
 
 
 WORKLOADS = (
-    Workload("TextCraft", turns=30, prompt=900, said=120, observed=40, latency=2e-5, processor=2e-5),
-    Workload("SciWorld", turns=30, prompt=700, said=100, observed=120, latency=0.006, processor=0.006),
-    Workload("WebArena", turns=15, prompt=1500, said=150, observed=800, latency=1.5, processor=0.07),
+    Workload("TextCraft", turns=30, prompt=900, completion=120, observation=40, latency=2e-5, cpu_seconds=2e-5),
+    Workload("SciWorld", turns=30, prompt=700, completion=100, observation=120, latency=0.006, cpu_seconds=0.006),
+    Workload("WebArena", turns=15, prompt=1500, completion=150, observation=800, latency=1.5, cpu_seconds=0.07),
 )
-
-
-# Machines.
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,24 +74,22 @@ class Model:
 
     name: str
     weights: float
-    """How many."""
+    """Number of parameters."""
     cache: int
-    """Bytes of keys and values per token."""
+    """Bytes of KV cache per token."""
 
 
 @dataclass(frozen=True, slots=True)
 class GPU:
-    """As its maker gives it."""
+    """A GPU, according to its vendor."""
 
     name: str
     flops: float
     """Dense bfloat16, per second."""
     bandwidth: float
-    """Bytes of its memory per second."""
-    memory: float
-    """Bytes."""
+    """Bytes per second of its memory."""
     link: float
-    """Bytes per second to the others of its node, one way."""
+    """Bytes per second to other GPUs of its node, one way."""
     network: float
     """Bytes per second to other nodes."""
 
@@ -110,153 +99,150 @@ MODELS = {
     "7B": Model("Qwen2.5-7B", 7.6e9, 2 * 28 * 4 * 128 * 2),
     "32B": Model("Qwen2.5-32B", 32.8e9, 2 * 64 * 8 * 128 * 2),
 }
-H200 = GPU("H200", flops=989e12, bandwidth=4.8e12, memory=141e9, link=450e9, network=50e9)
+H200 = GPU("H200", flops=989e12, bandwidth=4.8e12, link=450e9, network=50e9)
 
 
-def engine_pass(model: Model, gpu: GPU, together: int = 1) -> Pass:
-    """The pass of an engine whose weights are shared out among the memories of so many GPUs.
-
-    It reads all weights once and every context's keys and values; what each reply and each read token adds are two
-    operations per weight.
-    """
-    memory = gpu.bandwidth * BANDWIDTH_SHARE * together
-    token = 2 * model.weights / (gpu.flops * PREFILL_MFU * together)
-    # A cache beyond what the weights leave of nine tenths of the memory isn't modelled: replies wait before.
-    return Pass(PASS + 2 * model.weights / memory, token, token, model.cache / memory, replies=256)
+def pass_cost(model: Model, gpu: GPU, tensor_parallel: int = 1) -> PassCost:
+    """Return the cost of a forward pass: reading all weights and KV caches, and two operations per weight and token."""
+    memory = gpu.bandwidth * BANDWIDTH_SHARE * tensor_parallel
+    token = 2 * model.weights / (gpu.flops * PREFILL_MFU * tensor_parallel)
+    # The size of the KV cache isn't modelled: the limit on replies is reached before.
+    return PassCost(PASS_OVERHEAD + 2 * model.weights / memory, token, token, model.cache / memory, max_replies=256)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Machines, and how they are used."""
+    """Hardware and its use."""
 
     name: str
     model: Model
     learners: int
     """GPUs that train."""
     engines: int
-    """GPUs that sample; 0: the learners' do, by turns."""
-    together: int = 1
+    """GPUs that sample; 0 means those of the learner, alternating."""
+    tensor_parallel: int = 1
     """GPUs of one engine."""
     overlap: bool = False
-    """Whether separate engines sample while the learner works (`--async-rollout.max-staleness 1`)."""
+    """Whether engines sample during the update (`--async-rollout.max-staleness 1`)."""
     tasks: int = 32
     samples: int = 8
     per_node: int = 8
     gpu: GPU = H200
 
+    @property
+    def rate(self) -> float:
+        """Bytes per second between the learner's GPUs."""
+        return self.gpu.network if self.learners > self.per_node else self.gpu.link
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Seconds of a training step, and what they are spent on."""
+    """A training step."""
 
     rollout: float
-    learn: float
-    push: float
+    """Seconds, like the next three."""
+    update: float
+    weights: float
     seconds: float
     busy: float
-    """Share of the rollout in which the engines were at work."""
-    said: float
-    """Tokens said per second of the step."""
+    """Share of the rollout in which the engines compute."""
+    tokens_per_second: float
+    """Completion tokens per second of the step."""
     cores: float
-    """Processor cores that the worlds keep busy during the rollout."""
+    """CPU cores that the environments use during the rollout."""
     memory: float
-    """Bytes that a learner's GPU holds for good."""
+    """Permanent bytes per GPU of the learner."""
 
 
-def step(plan: Plan, work: Workload, *, seed: int = 0) -> Step:
-    """What a step of the plan comes to."""
-    batch = work.draw(plan.tasks, plan.samples, np.random.default_rng(seed))
-    engines = max(1, (plan.engines or plan.learners) // plan.together)
-    # Whole groups go to an engine, so that their prompt is read once.
+def step(plan: Plan, workload: Workload, *, seed: int = 0) -> Step:
+    """Estimate a training step."""
+    batch = workload.draw(plan.tasks, plan.samples, np.random.default_rng(seed))
+    engines = max(1, (plan.engines or plan.learners) // plan.tensor_parallel)
+    # A group is sampled by one engine, so its prompt is prefilled once.
     shares = [[batch[e] for e in range(len(batch)) if e // plan.samples % engines == n] for n in range(engines)]
-    rolled = [simulate(share, engine_pass(plan.model, plan.gpu, plan.together)) for share in shares if share]
-    rollout, busy = max(one.seconds for one in rolled), sum(one.busy for one in rolled)
-    said = sum(one.said for one in rolled)
+    cost = pass_cost(plan.model, plan.gpu, plan.tensor_parallel)
+    rollouts = [simulate(share, cost) for share in shares if share]
+    rollout, busy = max(one.seconds for one in rollouts), sum(one.busy for one in rollouts)
     turns = [turn for trajectory in batch for turn in trajectory]
-    learn = learn_seconds(plan, sum(turn.shared + turn.read + turn.said for turn in turns))
-    push = push_seconds(plan)
-    seconds = max(rollout, learn) + push if plan.overlap else rollout + learn + push
-    cores = len(turns) * work.processor / rollout
-    return Step(rollout, learn, push, seconds, busy / (rollout * engines), said / seconds, cores, held_bytes(plan))
+    update = update_seconds(plan, sum(turn.shared + turn.prefill + turn.completion for turn in turns))
+    weights = weights_seconds(plan)
+    seconds = max(rollout, update) + weights if plan.overlap else rollout + update + weights
+    rate = sum(one.completion for one in rollouts) / seconds
+    cores = len(turns) * workload.cpu_seconds / rollout
+    return Step(rollout, update, weights, seconds, busy / (rollout * engines), rate, cores, permanent_bytes(plan))
 
 
-def learn_seconds(plan: Plan, tokens: int) -> float:
-    """Log-probabilities once (2 operations per weight and token) and one update with activations computed twice (8);
-    or, where that takes longer, what FSDP sends: the weights three times an update and gradients once.
+def update_seconds(plan: Plan, tokens: int) -> float:
+    """Return the longer of computation and communication.
+
+    Log-probabilities take 2 operations per weight and token, an update that computes activations twice takes 8. FSDP
+    sends the weights three times per micro-batch, and the gradients once.
     """
     compute = 10 * plan.model.weights * tokens / (plan.learners * plan.gpu.flops * TRAINING_MFU)
     if plan.learners == 1:
         return compute
-    rate = plan.gpu.network if plan.learners > plan.per_node else plan.gpu.link
-    micro = max(1, round(tokens / (plan.learners * 16_384)))
-    return max(compute, micro * 4 * 2 * plan.model.weights / rate)
+    micro_batches = max(1, round(tokens / (plan.learners * 16_384)))
+    return max(compute, micro_batches * 4 * 2 * plan.model.weights / plan.rate)
 
 
-def held_bytes(plan: Plan) -> float:
-    """Weights, gradients and Adam's two moments in float32, shared out by FSDP; and the copy of an engine that is there
-    too. Activations and caches come on top.
+def permanent_bytes(plan: Plan) -> float:
+    """Return the bytes of weights, gradients and Adam's moments in float32, sharded by FSDP, and of an engine's copy.
+
+    Activations and caches come on top.
     """
-    engine = 0.0 if plan.engines else 2 * plan.model.weights / plan.together
+    engine = 0.0 if plan.engines else 2 * plan.model.weights / plan.tensor_parallel
     return 16 * plan.model.weights / plan.learners + engine
 
 
-def push_seconds(plan: Plan) -> float:
-    """Float32 weights gathered from all learners, and with engines of their own one copy in bfloat16 for each of their
-    GPUs, sent by as many learners as there are engines.
+def weights_seconds(plan: Plan) -> float:
+    """Return the time to send the weights to the engines.
+
+    They are gathered in float32 from all learners. Separate engines get a bfloat16 copy for each of their GPUs, from as
+    many learners as there are engines.
     """
-    rate = plan.gpu.network if plan.learners > plan.per_node else plan.gpu.link
-    gathered = 4 * plan.model.weights / rate if plan.learners > 1 else 0.0
-    engines = plan.engines // plan.together
-    return gathered + 2 * plan.model.weights * plan.together * -(-engines // plan.learners) / WIRE
+    gathered = 4 * plan.model.weights / plan.rate if plan.learners > 1 else 0.0
+    engines = plan.engines // plan.tensor_parallel
+    return gathered + 2 * plan.model.weights * plan.tensor_parallel * -(-engines // plan.learners) / SEND_RATE
 
 
 PLANS = (
     Plan("one GPU", MODELS["1.5B"], learners=1, engines=0),
-    Plan("8 GPUs, by turns", MODELS["7B"], learners=8, engines=0),
+    Plan("8 GPUs, alternating", MODELS["7B"], learners=8, engines=0),
     Plan("8 GPUs, 4 + 4", MODELS["7B"], learners=4, engines=4),
     Plan("8 GPUs, 4 + 4, overlap", MODELS["7B"], learners=4, engines=4, overlap=True),
     Plan("2 + 2 nodes, overlap", MODELS["7B"], learners=16, engines=16, overlap=True, tasks=128),
-    Plan("2 + 2 nodes, overlap", MODELS["32B"], learners=16, engines=16, together=2, overlap=True, tasks=128),
-    Plan("8 + 8 nodes, overlap", MODELS["32B"], learners=64, engines=64, together=2, overlap=True, tasks=512),
+    Plan("2 + 2 nodes, overlap", MODELS["32B"], learners=16, engines=16, tensor_parallel=2, overlap=True, tasks=128),
+    Plan("8 + 8 nodes, overlap", MODELS["32B"], learners=64, engines=64, tensor_parallel=2, overlap=True, tasks=512),
 )
 
 
-def show(found: Sequence[tuple[Plan, Workload, Step]], console: Console) -> None:
-    """The table."""
-    table = Table(title="A training step on H200s, as computed", title_justify="left")
-    for name in (
-        "machines",
-        "model",
-        "episodes",
-        "world",
-        "rollout s",
-        "learn s",
-        "push s",
-        "step s",
-        "busy",
-        "tokens/s",
-    ):
-        table.add_column(name, justify="left" if name in ("machines", "model", "world") else "right")
-    for name in ("cores", "GB"):
-        table.add_column(name, justify="right")
-    for plan, work, came in found:
-        times = (f"{seconds:.1f}" for seconds in (came.rollout, came.learn, came.push, came.seconds))
-        rates = f"{came.busy:.0%}", f"{came.said:,.0f}", f"{came.cores:.1f}", f"{came.memory / 1e9:.0f}"
-        table.add_row(plan.name, plan.model.name, str(plan.tasks * plan.samples), work.name, *times, *rates)
-    console.print(table)
+def table(found: Sequence[tuple[Plan, Workload, Step]]) -> list[dict[str, str]]:
+    """Return the rows of the table in docs/scale.md."""
+    return [
+        {
+            "machines": plan.name,
+            "model": plan.model.name,
+            "episodes": str(plan.tasks * plan.samples),
+            "environment": workload.name,
+            "rollout s": f"{made.rollout:.0f}",
+            "update s": f"{made.update:.0f}",
+            "weights s": f"{made.weights:.0f}",
+            "step s": f"{made.seconds:.0f}",
+            "busy": f"{made.busy:.0%}",
+            "tokens/s": f"{made.tokens_per_second:,.0f}",
+            "cores": f"{made.cores:.1f}",
+            "GB": f"{made.memory / 1e9:.0f}",
+        }
+        for plan, workload, made in found
+    ]
 
 
 def main() -> None:
-    """Compute all plans in all worlds."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
-    asked = parser.parse_args()
-    found = [(plan, work, step(plan, work)) for plan in PLANS for work in WORKLOADS]
-    show(found, Console())
-    if asked.out is not None:
-        rows = [{"plan": asdict(plan), "world": asdict(work), "step": asdict(came)} for plan, work, came in found]
-        asked.out.parent.mkdir(parents=True, exist_ok=True)
-        asked.out.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    """Estimate all plans in all environments."""
+    settings = arguments(__doc__, "out").parse_args()
+    found = [(plan, workload, step(plan, workload)) for plan in PLANS for workload in WORKLOADS]
+    show("Estimated training steps on H200s", table(found))
+    write_json(settings.out, [{"plan": plan, "world": workload, "step": made} for plan, workload, made in found])
 
 
 if __name__ == "__main__":

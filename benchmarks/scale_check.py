@@ -1,23 +1,20 @@
-"""The simulator of `simulator.py` against what the transformers engine really does on this machine.
+"""Compare the simulator of `simulator.py` with rollouts of the transformers engine on this machine.
 
     uv run python benchmarks/scale_check.py --out scale.json
 
-What a pass takes is found from some rollouts, by least squares; with that the simulator says how long others take, with
-more and fewer trajectories, of other lengths, and with worlds that don't answer at once: one coroutine per trajectory,
-and lock-step. The engine really computes; worlds are times only, and no time passes while all wait for them: an event
-loop counts what was computed and what would have been waited for, so that it doesn't matter who else is at work here.
+The cost of a forward pass is fitted to some rollouts by least squares. The simulator then predicts others, with other
+numbers and lengths of trajectories, and environments that take time to respond: with one coroutine per trajectory, and
+in lock-step. The engine really computes, but nothing waits for an environment: the event loop adds the CPU time and the
+time that would have been waited, so other load on the machine doesn't matter.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import selectors
 import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,114 +22,104 @@ import torch
 from agentgym_trainer.engines.base import Engine, SamplingParams
 from agentgym_trainer.engines.hf.engine import transformers_engine
 from agentgym_trainer.models.scratch import build_model
-from rich.console import Console
-from rich.table import Table
-from simulator import Counts, Pass, Turn, simulate, simulate_lock_step  # the file beside this one
-from talkers import SIZE
+from harness import arguments, show, write_json
+from rollout_models import MODEL
+from scipy.optimize import nnls
+from simulator import Counts, PassCost, Turn, simulate, simulate_lock_step
 
-VOCAB = SIZE.vocab
-FITTED, CHECKED = (2, 8, 32), (4, 16, 64)
-"""Trajectories at once."""
-LATENCIES = {"at once": 0.0, "50 ms": 0.05, "0.5 s": 0.5}
+FIT_SIZES, CHECK_SIZES = (2, 8, 32), (4, 16, 64)
+"""Numbers of concurrent trajectories."""
+RESPONSE_TIMES = {"0": 0.0, "50 ms": 0.05, "0.5 s": 0.5}
+_PROMPT, _OBSERVATION = 120, 24
+"""Tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Rollouts as they were, and as they were said to be."""
+    """A rollout and its simulation."""
 
     trajectories: int
-    worlds: str
-    way: str
+    response_time: str
+    scheduling: str
     measured: float
     """Seconds."""
     simulated: float
 
 
-def contexts(count: int, length: int, rng: np.random.Generator) -> list[list[int]]:
-    """Token ids of which no two begin alike."""
-    return [[i % VOCAB, *rng.integers(VOCAB, size=length - 1).tolist()] for i in range(count)]
-
-
-async def _ask(engine: Engine, context: Sequence[int], said: int) -> tuple[int, ...]:
-    return (await engine.generate(context, SamplingParams(max_tokens=said, seed=len(context)))).ids
-
-
-def fit(engine: Engine) -> Pass:
-    """What a pass of the engine takes: what makes the times of some rollouts come out best, short and long alike."""
+def fit(engine: Engine) -> PassCost:
+    """Return the cost of a pass that fits the times of some rollouts best, with the same weight for short and long."""
     rows, times = list[Counts](), list[float]()
-    nothing = Pass(itself=1e-9, reply=0, read=0)  # with worlds that answer at once the counts don't hang on times
-    for n in FITTED * 2:
+    no_cost = PassCost(base=1e-9, reply=0, prefill=0)  # with a response time of 0, counts don't depend on the cost
+    for n in FIT_SIZES * 2:
         drawn = draw(n, 0.0, np.random.default_rng([n, len(rows)]))
-        for play, simulated in ((really, simulate), (really_in_lock_step, simulate_lock_step)):
+        for play, simulator in ((play_async, simulate), (play_lock_step, simulate_lock_step)):
             times.append(seconds(play(engine, drawn, np.random.default_rng(n))))
-            rows.append(simulated(drawn, nothing).counts)
-    found = _least_squares(np.array(rows) / np.array(times)[:, None], np.ones(len(times)))
-    return Pass(itself=found[0], reply=found[1], read=found[2], context=found[3], joining=found[4])
+            rows.append(simulator(drawn, no_cost).counts)
+    found: list[float] = nnls(np.array(rows) / np.array(times)[:, None], np.ones(len(times)))[0].tolist()
+    return PassCost(base=found[0], reply=found[1], prefill=found[2], context=found[3], prefill_base=found[4])
 
 
-def _least_squares(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> list[float]:
-    """Coefficients of which none is below 0: whichever would be, is 0."""
-    kept = list(range(a.shape[1]))
-    while True:
-        found = np.linalg.lstsq(a[:, kept], b, rcond=None)[0]
-        if found.min() >= 0:
-            return [float(found[kept.index(i)]) if i in kept else 0.0 for i in range(a.shape[1])]
-        kept.pop(int(found.argmin()))
-
-
-def draw(count: int, latency: float, rng: np.random.Generator) -> list[list[Turn]]:
-    """Trajectories of 4 to 8 turns, ragged in all they have."""
+def draw(count: int, response_time: float, rng: np.random.Generator) -> list[list[Turn]]:
+    """Draw trajectories of 4 to 8 turns, with replies and response times of different lengths."""
     drawn: list[list[Turn]] = []
     for _ in range(count):
         turns = int(rng.integers(4, 9))
-        said = 1 + rng.geometric(1 / 20, turns).clip(max=95)
-        read = np.array([120, *[24] * (turns - 1)])
-        world = latency * rng.lognormal(0, 1, turns)
-        drawn.append([Turn(*turn) for turn in zip(read.tolist(), said.tolist(), world.tolist(), strict=True)])
+        completion = 1 + rng.geometric(1 / 20, turns).clip(max=95)
+        prefill = [_PROMPT, *[_OBSERVATION] * (turns - 1)]
+        latency = response_time * rng.lognormal(0, 1, turns)
+        drawn.append([Turn(*turn) for turn in zip(prefill, completion.tolist(), latency.tolist(), strict=True)])
     return drawn
 
 
-async def really(engine: Engine, trajectories: Sequence[Sequence[Turn]], rng: np.random.Generator) -> None:
-    """Play them, one coroutine each."""
+def draw_context(number: int, length: int, rng: np.random.Generator) -> list[int]:
+    """Draw token ids; different numbers have no common prefix."""
+    return [number % MODEL.vocab, *rng.integers(MODEL.vocab, size=length - 1).tolist()]
+
+
+async def _reply(engine: Engine, context: Sequence[int], tokens: int) -> tuple[int, ...]:
+    return (await engine.generate(context, SamplingParams(max_tokens=tokens, seed=len(context)))).ids
+
+
+async def play_async(engine: Engine, trajectories: Sequence[Sequence[Turn]], rng: np.random.Generator) -> None:
+    """Play the trajectories, one coroutine each."""
     await engine.sleep()
-    starts = contexts(len(trajectories), 120, rng)
+    prompts = [draw_context(i, _PROMPT, rng) for i in range(len(trajectories))]
 
     async def follow(context: list[int], trajectory: Sequence[Turn]) -> None:
         for t, turn in enumerate(trajectory):
-            context += rng.integers(VOCAB, size=turn.read).tolist() if t else ()
-            context += await _ask(engine, context, turn.said)
+            context += rng.integers(MODEL.vocab, size=turn.prefill).tolist() if t else ()
+            context += await _reply(engine, context, turn.completion)
             if t + 1 < len(trajectory):
-                await asyncio.sleep(turn.world)
+                await asyncio.sleep(turn.latency)
 
-    await asyncio.gather(*map(follow, starts, trajectories))
+    await asyncio.gather(*map(follow, prompts, trajectories))
 
 
-async def really_in_lock_step(engine: Engine, trajectories: Sequence[Sequence[Turn]], rng: np.random.Generator) -> None:
-    """Play them turn by turn, every context read anew."""
+async def play_lock_step(engine: Engine, trajectories: Sequence[Sequence[Turn]], rng: np.random.Generator) -> None:
+    """Play the trajectories turn by turn, and prefill every context completely."""
     for t in range(max(map(len, trajectories))):
         await engine.sleep()
         live = [trajectory for trajectory in trajectories if len(trajectory) > t]
-        lengths = [sum(turn.read + turn.said for turn in some[:t]) + some[t].read for some in live]
-        asked = [contexts(1, length, rng)[0] for length in lengths]
-        await asyncio.gather(*(_ask(engine, c, some[t].said) for c, some in zip(asked, live, strict=True)))
-        await asyncio.sleep(max((some[t].world for some in live if len(some) > t + 1), default=0.0))
+        lengths = [sum(turn.prefill + turn.completion for turn in some[:t]) + some[t].prefill for some in live]
+        contexts = [draw_context(0, length, rng) for length in lengths]
+        replies = (_reply(engine, c, some[t].completion) for c, some in zip(contexts, live, strict=True))
+        await asyncio.gather(*replies)
+        await asyncio.sleep(max((some[t].latency for some in live if len(some) > t + 1), default=0.0))
 
 
-class Undisturbed(asyncio.SelectorEventLoop):
-    """A loop whose clock shows processor time, and which doesn't wait but puts its clock forward: what takes so long in
-    it is what would take so long on a machine where nobody else is at work.
-    """
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock is CPU time plus the timeouts of its waits, which return immediately."""
 
     def __init__(self) -> None:
-        super().__init__(selector := _Impatient())
+        super().__init__(selector := _SkippingSelector())
         self._waits = selector
 
     def time(self) -> float:
-        """Seconds computed and waited for."""
+        """Return the virtual time in seconds."""
         return time.process_time() + self._waits.skipped
 
 
-class _Impatient(selectors.DefaultSelector):
+class _SkippingSelector(selectors.DefaultSelector):
     skipped = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -141,58 +128,56 @@ class _Impatient(selectors.DefaultSelector):
 
 
 def seconds(coroutine: Coroutine[Any, Any, None]) -> float:
-    """That it takes, undisturbed."""
-    with asyncio.Runner(loop_factory=Undisturbed) as runner:
+    """Return the virtual time that a coroutine takes."""
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         began = runner.get_loop().time()
         runner.run(coroutine)
         return runner.get_loop().time() - began
 
 
-def check(engine: Engine, one: Pass, console: Console) -> list[Check]:
-    """All sizes, worlds and ways."""
+def check(engine: Engine, cost: PassCost) -> list[Check]:
+    """Compare all sizes, response times and schedules."""
     found: list[Check] = []
-    for n in CHECKED:
-        for name, latency in LATENCIES.items():
-            drawn = draw(n, latency, np.random.default_rng(n))
-            for way, play, simulated in (
-                ("ours", really, simulate(drawn, one)),
-                ("lock-step", really_in_lock_step, simulate_lock_step(drawn, one)),
+    for n in CHECK_SIZES:
+        for name, response_time in RESPONSE_TIMES.items():
+            drawn = draw(n, response_time, np.random.default_rng(n))
+            for scheduling, play, simulator in (
+                ("asynchronous", play_async, simulate),
+                ("lock-step", play_lock_step, simulate_lock_step),
             ):
                 measured = seconds(play(engine, drawn, np.random.default_rng(n)))
-                found.append(Check(n, name, way, measured, simulated.seconds))
-                console.print(found[-1], highlight=False)
+                found.append(Check(n, name, scheduling, measured, simulator(drawn, cost).seconds))
+                print(found[-1], flush=True)
     return found
 
 
-def show(one: Pass, found: Sequence[Check], console: Console) -> None:
-    """The tables."""
-    micro = {name: f"{1e6 * share:.2f}" for name, share in asdict(one).items() if name != "replies"}
-    console.print("A pass in microseconds:", ", ".join(f"{name} {share}" for name, share in micro.items()))
-    table = Table(title="Seconds of rollouts", title_justify="left")
-    for name in ("trajectories", "worlds", "way", "measured", "simulated", "off by"):
-        table.add_column(name, justify="left" if name in ("worlds", "way") else "right")
-    for row in found:
-        times = f"{row.measured:.2f}", f"{row.simulated:.2f}", f"{row.simulated / row.measured - 1:+.0%}"
-        table.add_row(str(row.trajectories), row.worlds, row.way, *times)
-    console.print(table)
+def table(found: Sequence[Check]) -> list[dict[str, str]]:
+    """Return the rows of the table in docs/scale.md."""
+    return [
+        {
+            "trajectories": str(row.trajectories),
+            "response time": row.response_time,
+            "scheduling": row.scheduling,
+            "measured s": f"{row.measured:.2f}",
+            "simulated s": f"{row.simulated:.2f}",
+            "error": f"{row.simulated / row.measured - 1:+.0%}",
+        }
+        for row in found
+    ]
 
 
 def main() -> None:
-    """Fit, measure, compare."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
-    asked = parser.parse_args()
+    """Fit, measure and compare."""
+    settings = arguments(__doc__, "out").parse_args()
     torch.set_num_threads(1)
-    console = Console()
-    # No token ends a reply: their lengths are set.
-    engine = transformers_engine(build_model(SIZE, vocab=VOCAB, end_id=0, pad_id=0, seed=0), end_id=VOCAB)
-    one = fit(engine)
-    found = check(engine, one, console)
-    show(one, found, console)
-    if asked.out is not None:
-        record = {"pass": asdict(one), "checks": [asdict(row) for row in found]}
-        asked.out.parent.mkdir(parents=True, exist_ok=True)
-        asked.out.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    model = build_model(MODEL, vocab=MODEL.vocab, end_id=0, pad_id=0, seed=0)
+    engine = transformers_engine(model, end_id=MODEL.vocab)  # no token ends a reply: their lengths are given
+    cost = fit(engine)
+    found = check(engine, cost)
+    micro = (f"{name} {1e6 * value:.2f}" for name, value in asdict(cost).items() if name != "max_replies")
+    print("\nA pass in microseconds:", ", ".join(micro))
+    show("Seconds of rollouts", table(found))
+    write_json(settings.out, {"pass": cost, "checks": found})
 
 
 if __name__ == "__main__":

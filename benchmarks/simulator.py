@@ -1,8 +1,8 @@
-"""Simulated rollouts: how long an engine and many worlds need for given trajectories. Knows no machines and no models.
+"""A simulator of rollouts: the time that an engine and many environments take for given trajectories.
 
-An engine makes one pass after another over all replies under way, whose time grows with their number, with the tokens
-that are read and with the contexts that are attended to. A trajectory whose reply is done goes to its world and comes
-back when that has answered. `scale_check.py` compares with what a machine really does.
+An engine repeats forward passes over all replies in progress. The time of a pass grows with the number of replies, the
+prefilled tokens and the lengths of the contexts. After a reply, its trajectory waits for its environment and then for
+the engine again. The simulator depends on neither hardware nor models; `scale_check.py` compares it with real rollouts.
 """
 
 from __future__ import annotations
@@ -17,78 +17,76 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A reply and what comes before and after it."""
+    """A reply, its new prompt tokens, and the environment's response to it."""
 
-    read: int
-    """Tokens to be read before it, which no cache has."""
-    said: int
+    prefill: int
+    """New prompt tokens that no cache has."""
+    completion: int
     """Tokens of the reply."""
-    world: float
-    """Seconds until the world has answered it."""
+    latency: float
+    """Seconds until the environment has responded."""
     shared: int = 0
-    """Tokens before it that needn't be read, since another trajectory's cache has them."""
+    """New prompt tokens that the cache has from another trajectory."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
-    """What one pass of an engine takes, in seconds: a part for itself and one for each of what it holds."""
+class PassCost:
+    """Time of a forward pass of an engine, in seconds."""
 
-    itself: float
+    base: float
     reply: float
-    """Under way in it."""
-    read: float
-    """Token read before a reply."""
+    """Per reply in progress."""
+    prefill: float
+    """Per prefilled token."""
     context: float = 0.0
-    """Token attended to by a reply."""
-    joining: float = 0.0
-    """Once more for itself, when anything is read in it."""
-    replies: int = 1 << 30
-    """Most at once; others wait."""
+    """Per token of context that a reply attends to."""
+    prefill_base: float = 0.0
+    """Once, if anything is prefilled."""
+    max_replies: int = 1 << 30
+    """Maximum number of replies in progress; others wait."""
 
     def seconds(self, counts: Counts) -> float:
-        """Of passes that come to so much."""
+        """Return the time of passes with these counts."""
         return (
-            self.itself * counts.passes
+            self.base * counts.passes
             + self.reply * counts.replies
-            + self.read * counts.read
+            + self.prefill * counts.prefill
             + self.context * counts.context
-            + self.joining * counts.joining
+            + self.prefill_base * counts.prefill_passes
         )
 
 
 class Counts(NamedTuple):
-    """What passes come to: their number, and replies, tokens read and tokens attended to in all of them together."""
+    """The number of passes, and sums over them."""
 
     passes: float = 0.0
     replies: float = 0.0
-    read: float = 0.0
+    prefill: float = 0.0
+    """Prefilled tokens."""
     context: float = 0.0
-    joining: float = 0.0
-    """Passes in which anything was read."""
+    """Tokens attended to."""
+    prefill_passes: float = 0.0
+    """Passes in which anything was prefilled."""
 
     def plus(self, other: Counts) -> Counts:
-        """Both together."""
+        """Return the sum."""
         return Counts(*map(sum, zip(self, other, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
-class Rolled:
-    """What simulated rollouts come to."""
+class Rollout:
+    """Result of a simulation."""
 
     seconds: float
     busy: float
-    """Seconds in which the engine was at work."""
-    said: int
+    """Seconds in which the engine computed."""
+    completion: int
+    """Completion tokens."""
     counts: Counts
 
-    @property
-    def rate(self) -> float:
-        """Tokens said per second."""
-        return self.said / self.seconds
 
-
-def simulate(trajectories: Sequence[Sequence[Turn]], engine: Pass) -> Rolled:
-    """Play all of them at once on one engine, none waiting for another but for a place in it."""
+def simulate(trajectories: Sequence[Sequence[Turn]], engine: PassCost) -> Rollout:
+    """Play all trajectories concurrently on one engine; they only wait for their environments and a free place."""
     arriving = [(0.0, i, 0) for i in range(len(trajectories))]
     waiting, ending = deque[tuple[int, int]](), list[tuple[int, int, int]]()
     contexts = [0] * len(trajectories)
@@ -97,51 +95,53 @@ def simulate(trajectories: Sequence[Sequence[Turn]], engine: Pass) -> Rolled:
     while arriving or waiting or ending:
         while arriving and arriving[0][0] <= now:
             waiting.append(heapq.heappop(arriving)[1:])
-        read = 0
-        while waiting and len(ending) < engine.replies:
+        prefill = 0
+        while waiting and len(ending) < engine.max_replies:
             i, t = waiting.popleft()
             turn = trajectories[i][t]
-            read += turn.read
-            contexts[i] += turn.shared + turn.read
+            prefill += turn.prefill
+            contexts[i] += turn.shared + turn.prefill
             attended += contexts[i]
-            heapq.heappush(ending, (passes + turn.said, i, t))
+            heapq.heappush(ending, (passes + turn.completion, i, t))
         if not ending:
             now = arriving[0][0]
             continue
         live = len(ending)
-        # Passes are alike, but for contexts that grow, until a reply ends or another one comes.
-        one = engine.seconds(Counts(1, live, read, attended, read > 0))
-        again = engine.seconds(Counts(1, live, 0, attended, 0))
+        # Passes only differ in the growing contexts until a reply ends or another one arrives.
+        one = engine.seconds(Counts(1, live, prefill, attended, prefill > 0))
+        next_one = engine.seconds(Counts(1, live, 0, attended, 0))
         count = ending[0][0] - passes
-        if arriving and live < engine.replies and arriving[0][0] < now + one + again * (count - 1):
-            count = max(1, min(count, 1 + math.ceil((arriving[0][0] - now - one) / again)))
-        these = Counts(count, live * count, read, attended * count + live * count * (count - 1) / 2, read > 0)
-        spent = engine.seconds(these)
-        counts, passes, now, busy = counts.plus(these), passes + count, now + spent, busy + spent
+        if arriving and live < engine.max_replies and arriving[0][0] < now + one + next_one * (count - 1):
+            count = max(1, min(count, 1 + math.ceil((arriving[0][0] - now - one) / next_one)))
+        context = attended * count + live * count * (count - 1) / 2
+        merged = Counts(count, live * count, prefill, context, prefill > 0)
+        spent = engine.seconds(merged)
+        counts, passes, now, busy = counts.plus(merged), passes + count, now + spent, busy + spent
         attended += live * count
         while ending and ending[0][0] <= passes:
             _, i, t = heapq.heappop(ending)
-            contexts[i] += trajectories[i][t].said
+            contexts[i] += trajectories[i][t].completion
             attended -= contexts[i]
             if t + 1 < len(trajectories[i]):
-                heapq.heappush(arriving, (now + trajectories[i][t].world, i, t + 1))
-    said = sum(turn.said for trajectory in trajectories for turn in trajectory)
-    return Rolled(now, busy, said, counts)
+                heapq.heappush(arriving, (now + trajectories[i][t].latency, i, t + 1))
+    completion = sum(turn.completion for trajectory in trajectories for turn in trajectory)
+    return Rollout(now, busy, completion, counts)
 
 
-def simulate_lock_step(trajectories: Sequence[Sequence[Turn]], engine: Pass) -> Rolled:
-    """Play them turn by turn, all waiting for the longest reply and the slowest world; contexts are read anew."""
+def simulate_lock_step(trajectories: Sequence[Sequence[Turn]], engine: PassCost) -> Rollout:
+    """Play turn by turn: each waits for the longest reply and the slowest environment, and prefills all contexts."""
     now = busy = 0.0
-    said, counts = 0, Counts()
+    completion, counts = 0, Counts()
     for t in range(max(map(len, trajectories))):
         live = [trajectory for trajectory in trajectories if len(trajectory) > t]
-        turn = simulate([[Turn(_length(some, t), some[t].said, 0)] for some in live], engine)
-        said, busy, counts = said + turn.said, busy + turn.busy, counts.plus(turn.counts)
-        # Nobody waits for what the world says after the last turn.
-        now += turn.seconds + max((some[t].world for some in live if len(some) > t + 1), default=0.0)
-    return Rolled(now, busy, said, counts)
+        turn = simulate([[Turn(_context(some, t), some[t].completion, 0)] for some in live], engine)
+        completion, busy, counts = completion + turn.completion, busy + turn.busy, counts.plus(turn.counts)
+        # The response to the last turn isn't waited for.
+        now += turn.seconds + max((some[t].latency for some in live if len(some) > t + 1), default=0.0)
+    return Rollout(now, busy, completion, counts)
 
 
-def _length(trajectory: Sequence[Turn], t: int) -> int:
-    """Tokens before the reply of turn t."""
-    return sum(turn.shared + turn.read for turn in trajectory[: t + 1]) + sum(turn.said for turn in trajectory[:t])
+def _context(trajectory: Sequence[Turn], t: int) -> int:
+    """Return the tokens before the reply of turn t."""
+    prompts = sum(turn.shared + turn.prefill for turn in trajectory[: t + 1])
+    return prompts + sum(turn.completion for turn in trajectory[:t])

@@ -26,7 +26,7 @@ from agentgym_eval.cli import convert as data_cli
 from agentgym_eval.cli import main as eval_cli
 from dev_packages import need
 from documents import COMMANDS_PAGE, DOCUMENTS, blocks, command_lines, inline_commands, name_of, register, write_files
-from fake_endpoint import Answer, said, serving
+from fake_endpoint import Answer, completion_answer, serve_endpoint
 
 BIN = Path(sys.executable).parent
 CALLED = {
@@ -162,7 +162,7 @@ def trained(arguments: list[str]) -> None:
 
 
 def guess(request: dict[str, Any]) -> Answer:
-    return said("I know nothing", finish="length")  # the episode ends after one reply
+    return completion_answer("I know nothing", finish="length")  # the episode ends after one reply
 
 
 @dataclass
@@ -195,7 +195,7 @@ class Session:
 
     def small(self, command: str, arguments: list[str]) -> list[str]:
         if "--base-url" in arguments or any(word.startswith("openai:") for word in arguments):
-            arguments = [*arguments, "--base-url", self.ends.enter_context(serving(guess)).base_url]
+            arguments = [*arguments, "--base-url", self.ends.enter_context(serve_endpoint(guess)).base_url]
             self.monkeypatch.setenv("OPENAI_API_KEY", "none")
         named = {"--task", "--items"} & set(arguments)
         return arguments if named else [*arguments, *SMALL.get(command, [])]

@@ -1,4 +1,4 @@
-"""The two sides that `learner.py` compares, and what both are given: a model and ragged multi-turn episodes."""
+"""The two updates that `learner.py` compares, this package's and TRL's, and the model and episodes that both get."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from agentgym_trainer.learner.learner import Learner
 from agentgym_trainer.models.policy import PolicyModel
 from agentgym_trainer.models.scratch import train_tokenizer
 from agentgym_trainer.tokens.batch import make_batch
-from agentgym_trainer.tokens.trajectory import Segment, Trajectory
+from agentgym_trainer.tokens.trajectory import Trajectory
+from synthetic import Shape, draw_turns, log_uniform, one_segment, random_qwen2
 
 GROUP = 8
-"""Episodes of a task."""
+"""Group size."""
 LR = 1e-5
 GRPO = Algorithm(aggregation=Aggregation(kind="sequence"))
-"""Without KL, the loss a mean of episodes' means: what TRL calls `grpo`."""
+"""Without KL term, the loss a mean over sequences, which is TRL's loss type `grpo`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is trained on."""
+    """Number and lengths of the episodes, and size of the model."""
 
     episodes: int = 16
     shortest: int = 200
@@ -39,68 +40,43 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """One way of setting a side up."""
+class Setup:
+    """Settings of one side."""
 
     side: str
     name: str
     micro: int
-    """Episodes in a forward pass of TRL's, tokens in one of ours."""
+    """Micro-batch: episodes for TRL, tokens for this package."""
     checkpointing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Episodes:
-    """What both sides are given."""
+    """The batch of both sides."""
 
     trajectories: list[Trajectory]
     advantages: list[float]
 
     @property
     def tokens(self) -> int:
-        """All of them."""
+        """Number of tokens, without padding."""
         return sum(trajectory.tokens for trajectory in self.trajectories)
-
-    @property
-    def said(self) -> float:
-        """Share of the tokens that the agent said."""
-        return sum(sum(trajectory.segments[0].loss_mask) for trajectory in self.trajectories) / self.tokens
-
-
-Update = Callable[[], dict[str, float]]
-
-
-# What both sides get.
 
 
 def build_model(size: Size) -> Any:
-    """A Qwen2 with random weights, embeddings tied."""
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    config = Qwen2Config(
-        vocab_size=size.vocab,
-        hidden_size=size.hidden,
-        intermediate_size=4 * size.hidden,
-        num_hidden_layers=size.layers,
-        num_attention_heads=size.hidden // 32,
-        num_key_value_heads=size.hidden // 64,
-        max_position_embeddings=4 * size.longest,
-        tie_word_embeddings=True,
-        attn_implementation="sdpa",
-        use_cache=False,
-    )
-    torch.manual_seed(0)
-    return Qwen2ForCausalLM(config)
+    """Return a Qwen2 with random weights."""
+    heads, kv_heads = size.hidden // 32, size.hidden // 64
+    return random_qwen2(Shape(size.hidden, size.layers, heads, kv_heads, 4 * size.hidden, size.vocab, 4 * size.longest))
 
 
 def make_episodes(size: Size, model: Any) -> Episodes:
-    """Ragged games: a long first observation, then replies of 15 to 60 tokens and observations of 20 to 100.
+    """Return ragged episodes: a long first observation, then replies of 15 to 60 tokens, observations of 20 to 100.
 
-    Lengths are evenly spread on a log scale. Log-probabilities are the model's own, a little off as an engine's are.
+    Lengths are uniform on a logarithmic scale. Log-probabilities are the model's with noise, like an engine's.
     """
     rng = np.random.default_rng(0)
-    lengths = np.exp(rng.uniform(np.log(size.shortest), np.log(size.longest), size.episodes)).astype(int)
-    trajectories = [_episode(int(length), f"task {e // GROUP}", rng, size, model) for e, length in enumerate(lengths)]
+    lengths = log_uniform(size.shortest, size.longest, size.episodes, rng)
+    trajectories = [_episode(length, f"task {e // GROUP}", rng, size, model) for e, length in enumerate(lengths)]
     score_EG = np.array([t.rewards[-1] for t in trajectories]).reshape(-1, GROUP)
     centred = score_EG - score_EG.mean(1, keepdims=True)
     advantages = centred / (score_EG.std(1, ddof=1, keepdims=True) + 1e-6)
@@ -110,69 +86,61 @@ def make_episodes(size: Size, model: Any) -> Episodes:
 @torch.no_grad()
 def _episode(length: int, task: str, rng: np.random.Generator, size: Size, model: Any) -> Trajectory:
     ids = rng.integers(300, size.vocab, length)
-    said, turns = np.zeros(length, dtype=bool), np.full(length, -1)
-    at, turn = int(rng.integers(60, 150)), 0
-    while at < length:
-        end = min(length, at + int(rng.integers(15, 60)))
-        said[at:end], turns[at:end] = True, turn
-        at, turn = end + int(rng.integers(20, 100)), turn + 1
+    loss_mask, turns = draw_turns(length, int(rng.integers(60, 150)), (15, 60), (20, 100), rng)
     logprobs = torch.log_softmax(model(input_ids=torch.tensor(ids)[None]).logits[0, :-1].float(), -1)
     logprobs = logprobs.gather(1, torch.tensor(ids)[1:, None])[:, 0].numpy() + rng.normal(0, 0.02, length - 1)
-    logprobs = np.concatenate([[0.0], logprobs]) * said
-    segment = Segment(*(tuple(column.tolist()) for column in (ids, said, logprobs, turns)))
-    rewards = (0.0,) * (turn - 1) + (float(rng.random()),)
-    observations = (("act", ""),) * turn
-    return Trajectory((segment,), rewards=rewards, states=("",) * turn, observations=observations, group=task)
+    logprobs = np.concatenate([[0.0], logprobs]) * loss_mask
+    return one_segment(ids, loss_mask, logprobs, turns, float(rng.random()), task)
 
 
-# The two sides. Each returns what takes one update, and the share of padding.
-
-
-def ours(way: Way, model: Any, episodes: Episodes) -> tuple[Update, float]:
-    """`Learner.update` with GRPO."""
-    accelerator = Accelerator(cpu=True)
-    actor = PolicyModel(model)
-    learner = Learner(actor, accelerator, Optimizer(lr=LR, micro_tokens=way.micro))
+def own_update(setup: Setup, model: Any, episodes: Episodes) -> Callable[[], dict[str, float]]:
+    """Return a function that takes one GRPO update with `Learner.update` and returns its metrics."""
+    learner = Learner(PolicyModel(model), Accelerator(cpu=True), Optimizer(lr=LR, micro_tokens=setup.micro))
 
     def update() -> dict[str, float]:
         batch = make_batch(episodes.trajectories)
         experience = learner.compute_logprobs(batch, GRPO)
-        credit = GRPO.compute_advantages(experience, learner.total)
-        return learner.update(batch, experience, credit, GRPO, epochs=1, minibatches=1, seed=0)
+        advantages = GRPO.compute_advantages(experience, learner.total)
+        return learner.update(batch, experience, advantages, GRPO, epochs=1, minibatches=1, seed=0)
 
-    return update, 0.0
+    return update
 
 
-def trls(
-    way: Way, model: Any, episodes: Episodes, steps: int, before: Callable[[], None], after: Callable[[], None]
+def trl_trainer(
+    setup: Setup, model: Any, episodes: Episodes, steps: int, before: Callable[[], None], after: Callable[[], None]
 ) -> tuple[Any, float]:
-    """TRL's trainer, about to take `steps` updates, with a call before and after each of them."""
+    """Return TRL's trainer, which calls `before` and `after` around each of `steps` updates, and its share of padding.
+
+    It is given the episodes instead of generating them.
+    """
     from datasets import Dataset
     from transformers import PrinterCallback, TrainerCallback
-    from trl import GRPOConfig, GRPOTrainer
+    from trl.trainer.grpo_config import GRPOConfig
+    from trl.trainer.grpo_trainer import GRPOTrainer
 
     inputs = trl_inputs(episodes)
 
     class Trainer(GRPOTrainer):
-        """Is handed the episodes instead of generating them."""
-
         def _generate_and_score_completions(self, inputs: Any) -> dict[str, torch.Tensor]:
             return trl_inputs(episodes)
 
     class Around(TrainerCallback):
-        def on_step_begin(self, *unused: Any, **more: Any) -> None:
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
             before()
 
-        def on_step_end(self, *unused: Any, **more: Any) -> None:
+        def on_step_end(self, *_: Any, **__: Any) -> None:
             after()
 
-    many = len(episodes.trajectories)
-    arguments = GRPOConfig(
+    def no_reward(completions: list[Any], **_: Any) -> list[float | None]:
+        return [0.0] * len(completions)
+
+    count = len(episodes.trajectories)
+    config = GRPOConfig(
         output_dir=tempfile.mkdtemp(),
-        per_device_train_batch_size=way.micro,
-        gradient_accumulation_steps=many // way.micro,
+        per_device_train_batch_size=setup.micro,
+        gradient_accumulation_steps=count // setup.micro,
         num_generations=GROUP,
-        gradient_checkpointing=way.checkpointing,
+        gradient_checkpointing=setup.checkpointing,
         loss_type="grpo",
         learning_rate=LR,
         adam_beta2=0.99,
@@ -187,9 +155,9 @@ def trls(
     )
     trainer = Trainer(
         model=model,
-        args=arguments,
-        reward_funcs=lambda completions, **more: [0.0] * len(completions),
-        train_dataset=Dataset.from_dict({"prompt": ["?"] * many}),
+        args=config,
+        reward_funcs=no_reward,
+        train_dataset=Dataset.from_dict({"prompt": ["?"] * count}),
         processing_class=train_tokenizer(["?"] * 8, 300),
         callbacks=[Around()],
     )
@@ -199,7 +167,7 @@ def trls(
 
 
 def trl_inputs(episodes: Episodes) -> dict[str, torch.Tensor]:
-    """The episodes as TRL's own `_generate_and_score_completions` lays a generation batch out."""
+    """Return the episodes in the layout of TRL's `_generate_and_score_completions`."""
     from trl.trainer.utils import pad
 
     columns: dict[str, list[torch.Tensor]] = {name: [] for name in ("prompt", "completion", "tool_mask", "old")}
@@ -219,7 +187,7 @@ def trl_inputs(episodes: Episodes) -> dict[str, torch.Tensor]:
         "completion_ids": pad(columns["completion"], padding_value=0, padding_side="right"),
         "completion_mask": completion_mask,
         "tool_mask": tool_mask,
-        "old_per_token_logps": pad(columns["old"], padding_value=0.0, padding_side="right"),
+        "old_per_token_logps": pad(columns["old"], padding_value=0, padding_side="right"),
         "advantages": torch.tensor(episodes.advantages),
         "num_items_in_batch": (completion_mask * tool_mask).sum(),
     }
