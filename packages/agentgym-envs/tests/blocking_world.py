@@ -14,7 +14,7 @@ from door_world import Door
 ENV_ID = "held/Held-v0"
 
 
-class Held(Door):
+class BlockingDoor(Door):
     """A door with the actions `hold FOLDER` and `nap`.
 
     `hold` creates FOLDER/begun and returns once FOLDER/go exists; `nap` takes some milliseconds. `raw` has the id of
@@ -40,4 +40,4 @@ class Held(Door):
         return super()._raw() | {"pid": os.getpid()}
 
 
-gymnasium.register(ENV_ID, Held, disable_env_checker=True)
+gymnasium.register(ENV_ID, BlockingDoor, disable_env_checker=True)

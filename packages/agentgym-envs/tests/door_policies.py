@@ -10,7 +10,7 @@ from agentgym_envs import EnvFault, Policy, Reply, TurnContext, text_env
 
 
 @dataclass
-class Player(Policy):
+class FunctionPolicy(Policy):
     """A policy that replies with a function of the context, and records the contexts."""
 
     answer: Callable[[TurnContext], str | Reply | EnvFault]
@@ -26,9 +26,9 @@ class Player(Policy):
         return Reply(answer) if isinstance(answer, str) else answer
 
 
-def expert() -> Player:
-    return Player(lambda context: text_env(context.env).oracle(), name="oracle")
+def expert() -> FunctionPolicy:
+    return FunctionPolicy(lambda context: text_env(context.env).oracle(), name="oracle")
 
 
-def knocker() -> Player:
-    return Player(lambda context: "knock")
+def knocker() -> FunctionPolicy:
+    return FunctionPolicy(lambda context: "knock")

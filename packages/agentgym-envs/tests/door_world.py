@@ -77,7 +77,7 @@ class Door(TextEnv):
 
 
 @contextmanager
-def made(world: type[TextEnv], *, max_episode_steps: int | None = None) -> Iterator[gymnasium.Env[str, str]]:
+def registered_env(world: type[TextEnv], *, max_episode_steps: int | None = None) -> Iterator[gymnasium.Env[str, str]]:
     """Register the environment, yield what `gymnasium.make` creates, and unregister it afterwards."""
     gymnasium.register(ENV_ID, world, max_episode_steps=max_episode_steps, disable_env_checker=True)
     try:

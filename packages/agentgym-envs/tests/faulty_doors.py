@@ -13,24 +13,24 @@ from door_world import Door
 _COLOURS = {"red", "green", "blue", "yellow", "purple", "grey", "white", "black"}
 
 
-class BySet(Door):
+class SetOrder(Door):
     def _start(self, task: Task) -> str:
         return f"{super()._start(task)} The door is {' '.join(_COLOURS)}."
 
 
-class ByFolder(Door):
+class DirectoryOrder(Door):
     def _start(self, task: Task) -> str:
         names = [path.name for path in Path(__file__).parent.iterdir() if path.suffix == ".py"]
         return f"{super()._start(task)} On it is written {' '.join(names)}."
 
 
-class Printing(Door):
+class WritesToStdout(Door):
     def _act(self, action: str) -> Feedback:
         print("debug", action)  # noqa: T201 - the breach
         return super()._act(action)
 
 
-class Complaining(Door):
+class WritesToStderr(Door):
     """Its simulator writes to the file descriptor of stderr."""
 
     def _start(self, task: Task) -> str:
@@ -38,14 +38,14 @@ class Complaining(Door):
         return super()._start(task)
 
 
-class OnlyHere(Door):
+class FailsInOtherProcess(Door):
     def __init__(self, **options: Any) -> None:
         if os.environ.get("PYTHONHASHSEED") == "1":
             raise RuntimeError("no licence for another process")
         super().__init__(**options)
 
 
-class OnlyTwice(ByFolder):
+class FailsInThirdProcess(DirectoryOrder):
     """Differs in the first two processes and can't be created in the third, whose error must be reported."""
 
     def __init__(self, **options: Any) -> None:

@@ -13,7 +13,7 @@ from agentgym_envs.episodes.episode import Kind
 
 
 @dataclass
-class Talker(Policy):
+class RecordingPolicy(Policy):
     """A policy that chooses actions with `act`, and numbers its other replies."""
 
     act: Callable[[TurnContext], str | Reply | EnvFault]

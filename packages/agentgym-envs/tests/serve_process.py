@@ -20,19 +20,19 @@ sys.exit(serve())
 
 
 @dataclass(frozen=True)
-class Serve:
+class ServerProcess:
     """A running server."""
 
     process: subprocess.Popen[str]
-    line: str
+    ready_line: str
     """The line that it printed when it was ready."""
 
     @property
     def url(self) -> str:
         """`http://HOST:PORT`."""
-        return self.line.split()[2].rstrip(":")
+        return self.ready_line.split()[2].rstrip(":")
 
-    def family(self) -> list[psutil.Process]:
+    def processes(self) -> list[psutil.Process]:
         """Return its process and all descendants."""
         own = psutil.Process(self.process.pid)
         return [own, *own.children(recursive=True)]
@@ -44,12 +44,12 @@ class Serve:
 
 
 @contextmanager
-def serve_process(*arguments: object) -> Iterator[Serve]:
+def serve_process(*arguments: object) -> Iterator[ServerProcess]:
     """Start a server on a free port that can import the modules of this folder, and kill it afterwards."""
     command = [sys.executable, "-c", _START, str(Path(__file__).parent), "--port", "0", *map(str, arguments)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            yield Serve(process, process.stdout.readline())
+            yield ServerProcess(process, process.stdout.readline())
         finally:
             process.kill()

@@ -26,7 +26,9 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def said(text: str | None, *, finish: str = "stop", tokens: tuple[int, int, int] = (10, 4, 3), **more: Any) -> Answer:
+def completion_answer(
+    text: str | None, *, finish: str = "stop", tokens: tuple[int, int, int] = (10, 4, 3), **more: Any
+) -> Answer:
     """Return a chat completion; `tokens` are the numbers of prompt, cached and completion tokens."""
     usage = {
         "prompt_tokens": tokens[0],
@@ -42,7 +44,7 @@ def tool_call_answer(*calls: tuple[str, Any], thought: str | None = None) -> Ans
         {"id": f"call_{i}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
         for i, (name, arguments) in enumerate(calls)
     ]
-    return said(thought, finish="tool_calls", tool_calls=tool_calls)
+    return completion_answer(thought, finish="tool_calls", tool_calls=tool_calls)
 
 
 def error_answer(status: int, message: str = "no", *, code: str | None = None, **headers: str) -> Answer:
@@ -68,7 +70,7 @@ def count_to_goal(request: dict[str, Any]) -> Answer:
     """Solve the counting task; the number of user messages gives the current count."""
     texts = [message["content"] for message in request["messages"] if message["role"] == "user"]
     goal = next(int(text.split("Goal: ")[1].split(".")[0]) for text in texts if "Goal: " in text)
-    return said(f"Thought: on\nAction: {'add' if len(texts) - 1 < goal else 'stop'}")
+    return completion_answer(f"Thought: on\nAction: {'add' if len(texts) - 1 < goal else 'stop'}")
 
 
 def run_evaluate(fake: FakeEndpoint, out: Path, *more: str) -> int:
@@ -81,7 +83,7 @@ def read_run(out: Path) -> list[Episode]:
 
 
 @contextmanager
-def serving(answer: Callable[[dict[str, Any]], Answer | None]) -> Generator[FakeEndpoint]:
+def serve_endpoint(answer: Callable[[dict[str, Any]], Answer | None]) -> Generator[FakeEndpoint]:
     fake = FakeEndpoint(answer)
 
     class Handler(BaseHTTPRequestHandler):

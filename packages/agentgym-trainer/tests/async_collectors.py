@@ -1,4 +1,4 @@
-"""A player that takes as long as it is told to, and all that sampling ahead needs beside it."""
+"""A collector that samples ahead, with a policy whose episodes tests can block."""
 
 from __future__ import annotations
 
@@ -22,68 +22,74 @@ from coin_configs import SAMPLES
 from patience import eventually_async
 
 
-class Teller(Policy):
-    """Says heads; in the tasks that are `held`, not before they are let go."""
+class BlockablePolicy(Policy):
+    """Replies "heads"; in tasks of `blocked_tasks`, only after they are unblocked."""
 
-    name = "teller"
+    name = "blockable"
 
     def __init__(self) -> None:
         self.version = 0
-        self.held = set[str]()
-        self.begun: list[str] = []
+        self.blocked_tasks = set[str]()
+        self.started: list[str] = []
         self.error: Exception | None = None
-        self.left = 0
+        self.forgotten = 0
 
-    async def reply(self, seat: TurnContext) -> Reply:
-        task, version = seat.info["task_id"], self.version
-        first = len(seat.conversation) == 1
+    async def reply(self, context: TurnContext) -> Reply:
+        task, version = context.info["task_id"], self.version
+        first = len(context.conversation) == 1
         if first:
-            self.begun.append(task)
+            self.started.append(task)
         await asyncio.sleep(0)
-        await eventually_async(lambda: task not in self.held)
+        await eventually_async(lambda: task not in self.blocked_tasks)
         if self.error is not None:
             raise self.error
         return Reply("heads", "stop", Sample((1,), (2,), (-0.5,), version, first))
 
     def forget(self, key: int) -> None:
-        self.left += 1
+        self.forgotten += 1
 
 
-def silent_engine() -> ScriptedEngine:
-    """For rollouts whose player asks no engine."""
+def unused_engine() -> ScriptedEngine:
+    """Return an engine for rollouts whose policy doesn't use it."""
     return ScriptedEngine(lambda _: (), end_id=0)
 
 
-class Table:
-    """What an `Ahead` needs, and the tasks that it is dealt: of every world the first ones, then the next ones."""
+class CollectorSetup:
+    """An `AsyncCollector` with everything it needs. It draws the tasks of each environment in order."""
 
     def __init__(
-        self, config: RLConfig, stack: ExitStack, teller: Teller | None = None, rollouts: RolloutRunner | None = None
+        self,
+        config: RLConfig,
+        stack: ExitStack,
+        policy: BlockablePolicy | None = None,
+        rollouts: RolloutRunner | None = None,
     ) -> None:
         Accelerator(cpu=True)
         self.config = config
-        self.teller = teller or Teller()
+        self.policy = policy or BlockablePolicy()
         self.worlds: list[OpenEnvironment] = stack.enter_context(open_environments(config))
-        self.rollouts = stack.enter_context(rollouts or RolloutRunner(silent_engine()))
+        self.rollouts = stack.enter_context(rollouts or RolloutRunner(unused_engine()))
         self.ranks = Ranks()
         self.reopen(self.draw)
-        stack.callback(lambda: self.ahead.close())
+        stack.callback(lambda: self.collector.close())
 
     def reopen(self, draw: Draw) -> None:
-        """Begin anew, with nothing in play."""
-        self.ahead = AsyncCollector(self.rollouts, self.teller, self.config, self.worlds, draw, ranks=self.ranks)
+        """Replace the collector by a new one without episodes in flight."""
+        self.collector = AsyncCollector(self.rollouts, self.policy, self.config, self.worlds, draw, ranks=self.ranks)
 
     def draw(self, number: int, progress: TrainingState) -> list[GroupSpec]:
-        each, dealt = self.config.tasks_per_step // len(self.worlds), list[GroupSpec]()
+        count, specs = self.config.tasks_per_step // len(self.worlds), list[GroupSpec]()
         for world in self.worlds:
             train = world.tasks.train
-            tasks = [train[at % len(train)] for at in range(number * each, number * each + each)]
-            dealt += group_specs(world, tasks, samples=SAMPLES, seed=number)
-        return dealt
+            tasks = [train[at % len(train)] for at in range(number * count, number * count + count)]
+            specs += group_specs(world, tasks, samples=SAMPLES, seed=number)
+        return specs
 
     def collect(self, step: int, turns: int = 3, before: Sequence[dict[str, Any]] = ()) -> list[EpisodeGroup]:
-        """The groups for the update after `step`, with weights that have seen as many; in a run that goes on from what
-        its processes had under way `before`.
+        """Collect the groups for the update after `step`, with the weights of that step.
+
+        Args:
+            before: What the processes of an interrupted run had in flight.
         """
-        self.teller.version = step
-        return self.ahead.collect(TrainingState(Stage(turns), step=step, in_flight=list(before)))
+        self.policy.version = step
+        return self.collector.collect(TrainingState(Stage(turns), step=step, in_flight=list(before)))

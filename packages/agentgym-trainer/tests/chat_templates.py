@@ -28,7 +28,7 @@ FAMILIES = {
 }
 
 
-# As they are published: TRL has them, and need not be imported for that.
+# Published templates, read from TRL's files without importing TRL.
 PUBLISHED = {
     "qwen2.5 published": ("qwen2.5", "qwen2_5"),
     "qwen3 published": ("qwen3", "qwen3"),
@@ -37,14 +37,14 @@ PUBLISHED = {
 
 
 @cache
-def chat_of(family: str) -> Chat:
-    """A small tokenizer with the template and control tokens of this family."""
+def make_chat(family: str) -> Chat:
+    """Return a small tokenizer with the template and control tokens of a family."""
     return _chat(family, _FOLDER / f"{family}.jinja")
 
 
 @cache
 def published_chat(name: str) -> Chat:
-    """The same with the template that the models have themselves."""
+    """Return a small tokenizer with a published template."""
     trl = find_spec("trl")
     assert trl
     assert trl.origin

@@ -1,4 +1,4 @@
-"""Configurations of small runs in the coin world, and a look at what still runs."""
+"""Configurations of small runs in the coin environment, and a count of running tasks."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from coin_world import ENV
 TASKS, SAMPLES = 3, 2
 
 
-def coins(**settings: Any) -> RLConfig:
-    known: dict[str, Any] = {
+def coin_config(**settings: Any) -> RLConfig:
+    defaults: dict[str, Any] = {
         "world": WorldConfig(ENV, agent="bare", instructions=False, backend="inline"),
-        # A model that knows nothing earns nothing; what moves its weights is the entropy.
+        # An untrained model earns no rewards, so the entropy bonus provides the gradient.
         "algorithm": replace(GRPO, groups=GroupFilter(zero_variance="keep"), entropy=0.1),
         "tasks_per_step": TASKS,
         "group_size": SAMPLES,
         "steps": 5,
     }
-    return RLConfig(**(known | settings))
+    return RLConfig(**(defaults | settings))
 
 
-def others(rollouts: RolloutRunner) -> int:
-    """How many tasks are in the thread of the rollouts, beside this question."""
+def count_other_tasks(rollouts: RolloutRunner) -> int:
+    """Return the number of asyncio tasks in the thread of the rollouts, without the one that counts."""
 
     async def count() -> int:
         return len(asyncio.all_tasks() - {asyncio.current_task()})

@@ -1,4 +1,4 @@
-"""Training loops in a world of coins, with an engine that says what it is told to."""
+"""Training loops in the coin environment with scripted replies."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ GRPO_PLAIN = replace(GRPO, kl=replace(GRPO.kl, where="off"))
 
 
 def coins(**settings: Any) -> RLConfig:
-    """A configuration whose runs take part of a second."""
-    known: dict[str, Any] = {
+    """Return a configuration whose runs take less than a second."""
+    defaults: dict[str, Any] = {
         "world": WorldConfig(ENV, agent="bare", instructions=False),
         "algorithm": GRPO_PLAIN,
         "horizon": FixedHorizon(3),
@@ -43,27 +43,27 @@ def coins(**settings: Any) -> RLConfig:
         "group_size": 3,
         "save_every": 1,
     }
-    return RLConfig(**(known | settings))
+    return RLConfig(**(defaults | settings))
 
 
-def guess(seed: int = 0) -> Callable[[], str]:
-    """Heads or tails, each as likely."""
+def random_guesses(seed: int = 0) -> Callable[[], str]:
+    """Return a script that replies "heads" or "tails" with equal probability."""
     rng = np.random.default_rng(seed)
     return lambda: ("heads", "tails")[int(rng.integers(2))]
 
 
-def begin(loop: RLLoop, **more: Any) -> TrainingState:
-    """Where a run begins."""
+def initial_state(loop: RLLoop, **more: Any) -> TrainingState:
+    """Return the state at the beginning of a run."""
     return TrainingState(stage=loop.config.horizon.begin(), **more)
 
 
 def take_step(loop: RLLoop, progress: TrainingState) -> TrainingState:
-    """A whole step."""
+    """Take a complete step."""
     return loop.finish_step(loop.step(progress))
 
 
-def rules(**groups: Any) -> Any:
-    """GRPO with these rules for groups."""
+def grpo_with_group_filter(**groups: Any) -> Any:
+    """Return GRPO with a group filter."""
     return replace(GRPO_PLAIN, groups=GroupFilter(**groups))
 
 
@@ -71,7 +71,7 @@ Build = Callable[..., RLLoop]
 
 
 def builder(stack: ExitStack, folder: Path, new_model: Callable[..., Any], chat: Chat) -> Build:
-    """Makes a loop; what it opens is closed with the stack."""
+    """Return a function that builds a loop. Everything it opens is closed with the stack."""
 
     def make(config: RLConfig, script: Callable[[], str] | None = None, *, name: str = "run", **more: Any) -> RLLoop:
         worlds = stack.enter_context(open_environments(config))
@@ -89,12 +89,12 @@ def builder(stack: ExitStack, folder: Path, new_model: Callable[..., Any], chat:
 
 
 def collect(loop: RLLoop, state: TrainingState) -> Rollouts:
-    """The rollouts of a step, with the weights of that step."""
+    """Collect the rollouts of a step with the weights of that step."""
     loop.sync_weights(state.step)
     return loop.collect(state)
 
 
 def update(loop: RLLoop, step: int, rollouts: Rollouts) -> dict[str, Any]:
-    """An update from these rollouts."""
+    """Update on rollouts, and return the metrics."""
     batch = loop.compute_logprobs(loop.make_batch(rollouts))
     return loop.update(batch, loop.compute_advantages(batch, step), rollouts, step)

@@ -1,4 +1,4 @@
-"""What the tests of rollouts share: coins in a pool, and what an engine was asked and said."""
+"""Helpers for tests of rollouts: the coin environment in a pool, and scripted and recording engines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from coin_world import ENV
 
 
 @contextmanager
-def open_world(
+def open_environment(
     env: str = ENV,
     slots: int = 3,
     *,
@@ -27,7 +27,7 @@ def open_world(
     backend: str = "inline",
     **options: Any,
 ) -> Generator[OpenEnvironment]:
-    """A world in a pool, with instructions of its own where they are None."""
+    """Open an environment with a pool. With `instructions=None`, it has its own instructions."""
     with (
         closing(Agent.parse(agent).wrap(make(env, **options), instructions=instructions)) as wrapped,
         EnvPool(env, slots, backend, options=options) as pool,
@@ -35,36 +35,36 @@ def open_world(
         yield OpenEnvironment(env, 1.0, wrapped, pool)
 
 
-def coins(count: int, *, samples: int = 1, seed: int = 4) -> list[EpisodeSpec]:
-    """Jobs of the coin world."""
+def coin_specs(count: int, *, samples: int = 1, seed: int = 4) -> list[EpisodeSpec]:
+    """Return the episode specs of the first `count` training tasks of the coin environment."""
     return [EpisodeSpec(f"coin/train/{i}", sample, seed) for i in range(count) for sample in range(samples)]
 
 
-def played(
-    engine: Engine, player: EnginePolicy, world: OpenEnvironment, jobs: Sequence[EpisodeSpec], **how: Any
+def play_episodes(
+    engine: Engine, policy: EnginePolicy, environment: OpenEnvironment, specs: Sequence[EpisodeSpec], **options: Any
 ) -> list[Episode]:
-    """The episodes of these jobs, in their order."""
+    """Play episodes, and return them in the order of `specs`."""
     with RolloutRunner(engine) as rollouts:
-        episodes = list(rollouts.play([RolloutRequest(world, jobs, **how)], player))
-    order = {(job.task_id, job.sample): i for i, job in enumerate(jobs)}
+        episodes = list(rollouts.play([RolloutRequest(environment, specs, **options)], policy))
+    order = {(job.task_id, job.sample): i for i, job in enumerate(specs)}
     return sorted(episodes, key=lambda episode: order[episode.task_id, episode.sample])
 
 
-def chatter(chat: Chat, texts: Sequence[str]) -> ScriptedEngine:
-    """Says one of the texts, as often as not in ids that no tokenizer would choose."""
+def random_reply_engine(chat: Chat, texts: Sequence[str]) -> ScriptedEngine:
+    """Return an engine that replies with random texts, half of them in tokens that the tokenizer wouldn't choose."""
     rng = np.random.default_rng(0)
 
     def script(_: tuple[int, ...]) -> list[int]:
         text = texts[rng.integers(len(texts))]
         if rng.random() < 0.5:
             return chat.reply_ids(text)
-        return [i for letter in text for i in chat.reply_ids(letter)[:-1]] + [chat.end_id]
+        return [token for letter in text for token in chat.reply_ids(letter)[:-1]] + [chat.end_id]
 
     return ScriptedEngine(script, end_id=chat.end_id)
 
 
-class Recording:
-    """An engine, and what it was asked and said."""
+class RecordingEngine:
+    """An engine that records its calls and token budgets."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -90,7 +90,7 @@ class Recording:
 
 
 def contexts(episode: Episode) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """The context and the reply of each turn, as the episode's samples have them."""
+    """Yield the context and the completion tokens of each turn, as recorded in the episode's samples."""
     context: tuple[int, ...] = ()
     for turn in episode.turns:
         sample = turn.reply.sample
@@ -100,6 +100,6 @@ def contexts(episode: Episode) -> Iterator[tuple[tuple[int, ...], tuple[int, ...
         context += sample.ids
 
 
-def always(chat: Chat, text: str) -> Callable[[tuple[int, ...]], list[int]]:
-    """A script of one line."""
+def constant_script(chat: Chat, text: str) -> Callable[[tuple[int, ...]], list[int]]:
+    """Return a script that always replies with `text`."""
     return lambda _: chat.reply_ids(text)

@@ -1,6 +1,6 @@
-"""A world in which a random player earns something: guess three coins, each right guess pays a third.
+"""An environment in which a random policy earns rewards: each of three coins guessed right pays a third.
 
-What it says spells control tokens of ChatML, which must stay text.
+Its observations contain control tokens of ChatML, which must stay text.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Coin(TextEnv):
 
 
 class OneSided(Coin):
-    """A second world: heads, always."""
+    """A second environment, in which heads is always right."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Said tokens drawn by hypothesis with all that a loss wants to know of them, and the loss that an algorithm makes."""
+"""Completion tokens, drawn by hypothesis with everything that a loss uses, and the loss of an algorithm on them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from agentgym_trainer.algorithms import (
     TokenBatch,
 )
 from hypothesis import strategies as st
-from token_batches import alone
+from token_batches import single_process_total
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Said:
-    """One said token."""
+class CompletionToken:
+    """A completion token, with everything that a loss uses of it."""
 
     episode: int
     turn: int
     logp: float = -1.0
     old: float = -1.0
-    sampled: float = -1.0
+    rollout: float = -1.0
     reference: float = -1.0
     entropy: float = 1.0
     advantage: float = 1.0
     value: float = 0.0
-    before: float = 0.0
-    """The critic's before the update."""
+    old_value: float = 0.0
+    """The critic's estimate before the update."""
     target: float = 0.0
-    valued: bool = True
-    """Whether the critic is trained here."""
+    trains_critic: bool = True
+    """Whether the critic is trained on the token."""
 
 
 @dataclass
-class Found:
-    """What an algorithm makes of said tokens."""
+class LossResult:
+    """The loss of an algorithm for some completion tokens."""
 
     loss: Tensor
     metrics: dict[str, float]
@@ -61,7 +61,7 @@ class Found:
 
     @property
     def gradients(self) -> list[list[float]]:
-        """By log-probability, entropy and value of each token."""
+        """Return the gradients with respect to the log-probability, entropy and value of each token."""
         self.loss.backward()
         leaves = (self.logp_N, self.entropy_N, self.value_N)
         return [[0.0] * len(leaf) if leaf.grad is None else leaf.grad.tolist() for leaf in leaves]
@@ -72,12 +72,15 @@ logps = quarters.map(lambda n: n - 2.5)
 
 
 @st.composite
-def saids(draw: st.DrawFn, *, min_size: int = 1) -> list[Said]:
-    """Up to 9 tokens of up to 3 episodes of up to 3 turns, in their order."""
-    where = sorted(draw(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=min_size, max_size=9)))
-    token = {"logp": logps, "old": logps, "sampled": logps, "reference": logps, "entropy": quarters}
-    token |= {"advantage": quarters, "value": quarters, "before": quarters, "target": quarters}
-    return [draw(st.builds(Said, st.just(e), st.just(k), **token, valued=st.booleans())) for e, k in where]
+def completion_tokens(draw: st.DrawFn, *, min_size: int = 1) -> list[CompletionToken]:
+    """Draw up to 9 tokens of up to 3 episodes of up to 3 turns, in order."""
+    places = sorted(draw(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=min_size, max_size=9)))
+    values = {"logp": logps, "old": logps, "rollout": logps, "reference": logps, "entropy": quarters}
+    values |= {"advantage": quarters, "value": quarters, "old_value": quarters, "target": quarters}
+    return [
+        draw(st.builds(CompletionToken, st.just(e), st.just(k), **values, trains_critic=st.booleans()))
+        for e, k in places
+    ]
 
 
 algorithms = st.builds(
@@ -108,70 +111,72 @@ algorithms = st.builds(
     ),
     critic=st.builds(Critic, weight=st.sampled_from([0.5, 1.0]), clip=st.sampled_from([0.0, 0.3])),
 )
-"""Every combination of choices."""
+"""All combinations of options."""
 
 
-def column(tokens: Sequence[Said], name: str) -> Tensor:
-    """One field of all tokens: float64, or as it is where it isn't a float."""
-    (kind,) = [field.type for field in fields(Said) if field.name == name]
+def column(tokens: Sequence[CompletionToken], name: str) -> Tensor:
+    """Return one field of all tokens, as float64 if it is a float."""
+    (kind,) = [field.type for field in fields(CompletionToken) if field.name == name]
     dtype = {"float": torch.float64, "int": torch.long, "bool": torch.bool}[str(kind)]
     return torch.tensor([getattr(token, name) for token in tokens], dtype=dtype)
 
 
-def seen_of(tokens: Sequence[Said]) -> TokenBatch:
-    """What an algorithm sees of them; every episode that could be there is, whether it said something or not."""
+def token_batch_of(tokens: Sequence[CompletionToken]) -> TokenBatch:
+    """Return the tokens as a batch of 3 episodes of 3 turns, some of which may have no tokens."""
     played_EK = torch.ones(3, 3, dtype=torch.bool)
     return TokenBatch(
         episode_N=column(tokens, "episode"),
         turn_N=column(tokens, "turn"),
-        rollout_logprobs_N=column(tokens, "sampled"),
+        rollout_logprobs_N=column(tokens, "rollout"),
         rewards_EK=torch.zeros(3, 3),
         played_EK=played_EK,
         state_EK=played_EK.long(),
         group_E=torch.zeros(3, dtype=torch.long),
         old_logprobs_N=column(tokens, "old"),
         ref_logprobs_N=column(tokens, "reference"),
-        values_N=column(tokens, "before"),
+        values_N=column(tokens, "old_value"),
     )
 
 
 def loss_of(
-    tokens: Sequence[Said],
+    tokens: Sequence[CompletionToken],
     algorithm: Algorithm | Imitation,
     *,
     parts: Sequence[Sequence[int]] | None = None,
-    total: Total = alone,
-) -> Found:
-    """Loss and metrics as a learner asks for them: weights of the whole, then part by part."""
-    experience, chosen_N = seen_of(tokens), torch.ones(len(tokens), dtype=torch.bool)
-    credit = AdvantageOutput(column(tokens, "advantage"), {})
+    total: Total = single_process_total,
+) -> LossResult:
+    """Compute loss and metrics as a learner does: weights over all tokens, then micro-batch by micro-batch."""
+    token_batch, mask_N = token_batch_of(tokens), torch.ones(len(tokens), dtype=torch.bool)
+    advantages = AdvantageOutput(column(tokens, "advantage"), {})
     if algorithm.needs_critic:
-        credit = replace(credit, value_targets_N=column(tokens, "target"), value_mask_N=column(tokens, "valued"))
-    weight_N = algorithm.weights(experience, chosen_N, total).double()
-    critic_weight_N = algorithm.critic_weights(credit, chosen_N, total)
-    share = 1 / total(chosen_N.sum().double()).clamp(min=1)
+        advantages = replace(
+            advantages, value_targets_N=column(tokens, "target"), value_mask_N=column(tokens, "trains_critic")
+        )
+    weight_N = algorithm.weights(token_batch, mask_N, total).double()
+    critic_weight_N = algorithm.critic_weights(advantages, mask_N, total)
+    share = 1 / total(mask_N.sum().double()).clamp(min=1)
     leaves = [column(tokens, name).requires_grad_() for name in ("logp", "entropy", "value")]
     loss: Any = 0.0
     metrics: dict[str, float] = {}
-    for part in [range(len(tokens))] if parts is None else parts:
-        index_M = torch.tensor(list(part), dtype=torch.long)
-        carried, figures = algorithm.loss(
+    for indices in [range(len(tokens))] if parts is None else parts:
+        index_M = torch.tensor(list(indices), dtype=torch.long)
+        part_loss, part_metrics = algorithm.loss(
             ModelOutputs(*(leaf[index_M] for leaf in leaves)),
             MicroBatch(
-                episode_M=experience.episode_N[index_M],
-                turn_M=experience.turn_N[index_M],
-                rollout_logprobs_M=experience.rollout_logprobs_N[index_M],
-                old_logprobs_M=experience.old_or_rollout_logprobs_N[index_M],
-                advantages_M=credit.advantages_N[index_M],
+                episode_M=token_batch.episode_N[index_M],
+                turn_M=token_batch.turn_N[index_M],
+                rollout_logprobs_M=token_batch.rollout_logprobs_N[index_M],
+                old_logprobs_M=token_batch.old_or_rollout_logprobs_N[index_M],
+                advantages_M=advantages.advantages_N[index_M],
                 weight_M=weight_N[index_M],
                 share=share,
                 ref_logprobs_M=column(tokens, "reference")[index_M],
-                values_M=column(tokens, "before")[index_M],
-                value_targets_M=None if credit.value_targets_N is None else credit.value_targets_N[index_M],
+                values_M=column(tokens, "old_value")[index_M],
+                value_targets_M=None if advantages.value_targets_N is None else advantages.value_targets_N[index_M],
                 critic_weight_M=None if critic_weight_N is None else critic_weight_N[index_M].double(),
             ),
         )
-        loss = loss + carried
-        metrics = {name: metrics.get(name, 0.0) + figure.item() for name, figure in figures.items()}
-        assert not any(figure.requires_grad for figure in figures.values())
-    return Found(loss, metrics, *leaves)
+        loss = loss + part_loss
+        metrics = {name: metrics.get(name, 0.0) + value.item() for name, value in part_metrics.items()}
+        assert not any(value.requires_grad for value in part_metrics.values())
+    return LossResult(loss, metrics, *leaves)

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))  # so that tests, and worlds by name, find `coin_world` and `toy_learner`
+sys.path.insert(0, str(Path(__file__).parent))  # makes the helper modules importable, also by name
 
 import matplotlib as mpl
 import pytest
@@ -37,7 +37,7 @@ def chat() -> Chat:
 
 @pytest.fixture(scope="session")
 def new_model(chat: Chat) -> Callable[..., Any]:
-    """Builds a tiny random model; with a seed, always the same one."""
+    """A function that builds a tiny random model, deterministically for a given seed."""
 
     def build(seed: int = 0, *, init: float = 4.0) -> Any:
         model = build_model(
@@ -47,7 +47,7 @@ def new_model(chat: Chat) -> Callable[..., Any]:
             pad_id=chat.pad_id,
             seed=seed,
         )
-        # Small random weights make every token about as likely as any other; larger ones give each context its own.
+        # Small random weights give nearly uniform distributions; larger ones make them depend on the context.
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.ndim > 1:
@@ -59,24 +59,24 @@ def new_model(chat: Chat) -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def model(new_model: Callable[..., Any]) -> Any:
-    """A tiny random model that nobody trains."""
+    """A tiny random model for tests that don't train it."""
     return new_model().eval()
 
 
 @pytest.fixture
 def accelerator_of() -> Generator[Callable[[str], Accelerator]]:
-    """Accelerators of other precisions. The first of a process decides for all, unless it is forgotten."""
+    """A function that creates an accelerator of a given precision; Accelerate's shared state is reset each time."""
 
-    def fresh(precision: str) -> Accelerator:
+    def make(precision: str) -> Accelerator:
         AcceleratorState._reset_state(reset_partial_state=True)
         return Accelerator(cpu=True, mixed_precision=precision)
 
-    yield fresh
+    yield make
     AcceleratorState._reset_state(reset_partial_state=True)
 
 
 @pytest.fixture
 def build(tmp_path: Path, new_model: Callable[..., Any], chat: Chat) -> Generator[Build]:
-    """Makes a training loop in a world of coins; what it opens is closed after the test."""
+    """A function that builds a training loop in the coin environment. Everything it opens is closed after the test."""
     with ExitStack() as stack:
         yield builder(stack, tmp_path, new_model, chat)

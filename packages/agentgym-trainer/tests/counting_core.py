@@ -1,4 +1,4 @@
-"""A core that counts, for tests of who waits, who is served and who is told."""
+"""An engine core that counts and logs its calls, for tests of scheduling and faults."""
 
 from __future__ import annotations
 
@@ -11,74 +11,74 @@ from agentgym_trainer.engines.base import Completion, EngineUsage, SamplingParam
 from agentgym_trainer.engines.batching import Batching
 
 WEIGHTS = Weights(7, lambda: iter(()))
-BOTH = pytest.mark.parametrize("in_thread", [False, True])
+with_and_without_thread = pytest.mark.parametrize("in_thread", [False, True])
 
 
 class CountingCore:
-    """Says the length of the context, one token a step, as often as it may. What it has done is written down."""
+    """A core that samples one token per step up to the limit, and logs its calls. The token is the context's length."""
 
     max_context = 100
 
-    def __init__(self, usage: EngineUsage, diary: list[Any], *, dies: Callable[[int], bool] = lambda _: False) -> None:
+    def __init__(self, usage: EngineUsage, log: list[Any], *, dies: Callable[[int], bool] = lambda _: False) -> None:
         self.usage = usage
-        self.diary = diary
+        self.log = log
         self.dies = dies
         self.version = 0
         self.steps = 0
-        self.going: dict[int, tuple[int, int]] = {}
+        self.running: dict[int, tuple[int, int]] = {}
 
-    def admit(self, number: int, ids: Sequence[int], sampling: SamplingParams) -> None:
-        self.going[number] = len(ids), sampling.max_tokens
+    def admit(self, request: int, ids: Sequence[int], sampling: SamplingParams) -> None:
+        self.running[request] = len(ids), sampling.max_tokens
         self.usage.prefilled += len(ids)
 
     def step(self) -> list[tuple[int, Completion]]:
-        assert self.going
+        assert self.running
         self.steps += 1
-        self.diary.append(sorted(said for said, _ in self.going.values()))
+        self.log.append(sorted(length for length, _ in self.running.values()))
         if self.dies(self.steps):
             raise OSError("the core is cold")
         done: list[tuple[int, Completion]] = []
-        for number, (said, left) in self.going.items():
-            self.going[number] = said, left - 1
-            if left == 1:
-                done.append((number, Completion((said,), (-1.0,), "length", self.version)))
-        for number, _ in done:
-            del self.going[number]
+        for request, (length, remaining) in self.running.items():
+            self.running[request] = length, remaining - 1
+            if remaining == 1:
+                done.append((request, Completion((length,), (-1.0,), "length", self.version)))
+        for request, _ in done:
+            del self.running[request]
         return done
 
     def abort(self, numbers: Collection[int]) -> None:
-        for number in numbers:
-            self.going.pop(number, None)
-        self.diary.append(f"abort {len(numbers)}")
+        for request in numbers:
+            self.running.pop(request, None)
+        self.log.append(f"abort {len(numbers)}")
 
     def load(self, weights: Weights) -> None:
         self.version = weights.version
-        self.diary.append(f"load {weights.version}")
+        self.log.append(f"load {weights.version}")
 
     def sleep(self) -> None:
-        assert not self.going
-        self.diary.append("rest")
+        assert not self.running
+        self.log.append("rest")
 
     def close(self) -> None:
-        self.diary.append("close")
+        self.log.append("close")
 
 
-def engine_of(diary: list[Any], *, in_thread: bool = False, dies: Sequence[Callable[[int], bool]] = ()) -> Batching:
-    """An engine of cores that die one after the other, each in its own way, and then of one that doesn't."""
-    coming = iter(dies)
-    return Batching(lambda usage: CountingCore(usage, diary, dies=next(coming, lambda _: False)), in_thread=in_thread)
+def engine_of(log: list[Any], *, in_thread: bool = False, dies: Sequence[Callable[[int], bool]] = ()) -> Batching:
+    """Return an engine whose cores die in turn, as `dies` says for each; the last one doesn't."""
+    remaining = iter(dies)
+    return Batching(lambda usage: CountingCore(usage, log, dies=next(remaining, lambda _: False)), in_thread=in_thread)
 
 
-async def ask(engine: Batching, context: int, tokens: int) -> Completion:
+async def generate(engine: Batching, context: int, tokens: int) -> Completion:
     return await engine.generate((5,) * context, SamplingParams(max_tokens=tokens))
 
 
-def run_out(engine: Batching, play: Coroutine[Any, Any, Any]) -> Any:
-    """What the coroutine returns; and that nothing is left behind."""
+def run_and_close(engine: Batching, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Return the result of a coroutine, close the engine, and assert that no task or request remains."""
 
     async def main() -> Any:
         try:
-            return await play
+            return await coroutine
         finally:
             await engine.close()
             assert asyncio.all_tasks() == {asyncio.current_task()}
@@ -87,13 +87,13 @@ def run_out(engine: Batching, play: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(main())
 
 
-async def load_between(engine: Batching, diary: list[Any]) -> tuple[int, int]:
-    """Versions at the end of a reply that is under way when new weights come, and of one asked for behind them."""
-    early = asyncio.create_task(ask(engine, 1, 50))
-    while not diary:
+async def load_while_sampling(engine: Batching, log: list[Any]) -> tuple[int, int]:
+    """Return the versions of a reply in progress when weights are loaded, and of one requested after them."""
+    early = asyncio.create_task(generate(engine, 1, 50))
+    while not log:
         await asyncio.sleep(0)
     loading = asyncio.create_task(engine.load(WEIGHTS))
     await asyncio.sleep(0)
-    late = asyncio.create_task(ask(engine, 2, 1))
+    late = asyncio.create_task(generate(engine, 2, 1))
     await loading
     return (await early).version, (await late).version

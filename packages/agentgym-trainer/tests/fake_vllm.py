@@ -1,4 +1,4 @@
-"""As much of a vLLM server as its client meets: over real HTTP, with our real worker extension, and no model."""
+"""A fake vLLM server without a model, with real HTTP and the real worker extension."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Answer = tuple[int, Any]
 
 
 class FakeWorker(WeightReceiver):
-    """What vLLM would mix our extension into."""
+    """The class that vLLM would mix the extension into."""
 
     def __init__(self) -> None:
         self.loaded: list[dict[str, Any]] = []
@@ -36,7 +36,7 @@ class FakeWorker(WeightReceiver):
         )
 
     def agentgym_take_adapter(self, host: str, port: int, secret: str, config: Any) -> None:
-        """The real one needs vLLM's own parts."""
+        """Replace the real method, which needs vLLM."""
         self.loaded.append({"config": config, **dict(fetch(host, port, secret))})
 
     def reload_weights(self, weights_iterator: Any) -> None:
@@ -44,21 +44,21 @@ class FakeWorker(WeightReceiver):
 
 
 class FakeServer:
-    """Answers at `url` from `start` until `die`, and again after the next `start`, knowing nothing of before."""
+    """A server that answers between `start` and `die`. Each `start` resets its state and reuses the port."""
 
     port = 0
 
     async def start(self) -> None:
         self.worker, self.label, self.running, self.adapters = FakeWorker(), "default", asyncio.Event(), set()
         self.running.set()
-        self.answering = asyncio.Event()
-        """Replies end while it is set."""
-        self.answering.set()
-        self.asked: list[tuple[str, Any]] = []
+        self.may_reply = asyncio.Event()
+        """Replies are completed only while this event is set."""
+        self.may_reply.set()
+        self.requests: list[tuple[str, Any]] = []
         self.sampling = 0
-        self.well = True
-        self.instead: dict[str, list[Callable[[], Answer]]] = {}
-        """By path, what the next questions are answered with instead."""
+        self.healthy = True
+        self.overrides: dict[str, list[Callable[[], Answer]]] = {}
+        """Responses to the next requests, by path, in place of the regular ones."""
         self._writers: set[asyncio.StreamWriter] = set()
         self._server = await asyncio.start_server(self._talk, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
@@ -74,28 +74,32 @@ class FakeServer:
 
     @property
     def paths(self) -> list[str]:
-        return [path for path, _ in self.asked]
+        return [path for path, _ in self.requests]
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 first, *lines = head.decode().split("\r\n")
-                size = next((int(line.split(":")[1]) for line in lines if line.lower().startswith("content-length")), 0)
-                body = await reader.readexactly(size)
+                length = next(
+                    (int(line.split(":")[1]) for line in lines if line.lower().startswith("content-length")), 0
+                )
+                body = await reader.readexactly(length)
                 answering = asyncio.create_task(self._answer(first.split()[1], json.loads(body or b"{}")))
-                hung_up = asyncio.create_task(reader.read(1))
-                await asyncio.wait({answering, hung_up}, return_when=asyncio.FIRST_COMPLETED)
+                disconnect = asyncio.create_task(reader.read(1))
+                await asyncio.wait({answering, disconnect}, return_when=asyncio.FIRST_COMPLETED)
                 if not answering.done():
                     answering.cancel()
                     await asyncio.wait({answering})
                     return
-                hung_up.cancel()
-                await asyncio.wait({hung_up})
-                code, said = answering.result()
-                data = json.dumps(said).encode()
-                kind = f"HTTP/1.1 {code} Said\r\ncontent-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
-                writer.write(kind.encode() + data)
+                disconnect.cancel()
+                await asyncio.wait({disconnect})
+                code, response = answering.result()
+                data = json.dumps(response).encode()
+                headers = (
+                    f"HTTP/1.1 {code} Response\r\ncontent-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
+                )
+                writer.write(headers.encode() + data)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             return
@@ -104,24 +108,24 @@ class FakeServer:
             writer.close()
 
     async def _answer(self, target: str, body: Any) -> Answer:
-        where = urlsplit(target)
-        self.asked.append((where.path, body))
-        if scripted := self.instead.get(where.path):
+        url = urlsplit(target)
+        self.requests.append((url.path, body))
+        if scripted := self.overrides.get(url.path):
             return scripted.pop(0)()
-        match where.path:
+        match url.path:
             case "/health":
-                return (200, None) if self.well else await asyncio.Event().wait()
+                return (200, None) if self.healthy else await asyncio.Event().wait()
             case "/weight_info":
                 return 200, {"weight_version": self.label}
             case "/update_weight_version":
                 self.label = body["new_version"]
             case "/pause":
-                assert dict(parse_qsl(where.query)) == {"mode": "keep"}
+                assert dict(parse_qsl(url.query)) == {"mode": "keep"}
                 self.running.clear()
             case "/resume":
                 self.running.set()
             case "/reset_prefix_cache":
-                assert dict(parse_qsl(where.query)) == {"reset_running_requests": "true"}
+                assert dict(parse_qsl(url.query)) == {"reset_running_requests": "true"}
                 assert not self.running.is_set()
                 return 200, {"success": True}
             case "/v1/models":
@@ -144,21 +148,21 @@ class FakeServer:
             return 500, {"error": {"message": f"Worker failed with {error}"}}
 
     async def _generate(self, body: Any) -> Answer:
-        """Says the number of ids it was told, with the weights that are there, and its seed, with those at its end."""
+        """Sample two tokens: the number of prompt tokens, with the first weights, and the seed, with the last ones."""
         if body.get("model", "policy") not in {"policy", *self.adapters}:
             return 404, {"error": {"message": f"no model {body['model']}"}}
         await self.running.wait()
         self.sampling += 1
-        began = self.label
+        first_label = self.label
         try:
-            await self.answering.wait()
+            await self.may_reply.wait()
             await self.running.wait()
         finally:
             self.sampling -= 1
-        return 200, self.reply(body, [began, self.label])
+        return 200, self.reply(body, [first_label, self.label])
 
     def reply(self, body: Any, labels: list[str], finish: str = "stop") -> Any:
-        """Two tokens, each by one of the weights."""
+        """Return a response with two tokens, each sampled by the weights of one label."""
         ids = [len(body["token_ids"]), body["sampling_params"]["seed"]]
         choice = {
             "finish_reason": finish,
@@ -178,30 +182,30 @@ TENSORS = {
     "nothing": torch.empty(0, 4),
     "count": torch.tensor([7], dtype=torch.int64),
 }
-ONE = SamplingParams(max_tokens=16, seed=11)
+SAMPLING = SamplingParams(max_tokens=16, seed=11)
 
 
-def weights(version: int, **how: Any) -> Weights:
-    return Weights(version, lambda: iter({**TENSORS, "version": torch.tensor(float(version))}.items()), **how)
+def weights(version: int, **settings: Any) -> Weights:
+    return Weights(version, lambda: iter({**TENSORS, "version": torch.tensor(float(version))}.items()), **settings)
 
 
-def engine(server: FakeServer | Any, **how: Any) -> VllmServer:
-    where = server.url if isinstance(server, FakeServer) else server
-    return VllmServer(where, **{"run": "run", "end_id": 2, "max_context": 64, "patience": PATIENCE} | how)
+def engine(server: FakeServer | Any, **settings: Any) -> VllmServer:
+    url = server.url if isinstance(server, FakeServer) else server
+    return VllmServer(url, **{"run": "run", "end_id": 2, "max_context": 64, "patience": PATIENCE} | settings)
 
 
-def play(scene: Callable[[FakeServer, VllmServer], Awaitable[None]], **how: Any) -> None:
-    """Run a scene with a server and an engine that asks it."""
+def run_scene(scene: Callable[[FakeServer, VllmServer], Awaitable[None]], **settings: Any) -> None:
+    """Run a coroutine function with a server and an engine connected to it."""
 
-    async def scenery() -> None:
+    async def main() -> None:
         server = FakeServer()
         await server.start()
-        sampler = engine(server, **how)
+        client = engine(server, **settings)
         try:
             async with asyncio.timeout(PATIENCE):
-                await scene(server, sampler)
+                await scene(server, client)
         finally:
-            await sampler.close()
+            await client.close()
             server.die()
 
-    asyncio.run(scenery())
+    asyncio.run(main())

@@ -1,6 +1,4 @@
-"""Runs of a second that faults are injected into: as they are when nothing disturbs them, and as they lie on the disk
-after their first step; and what must hold of them after a fault.
-"""
+"""Small runs to inject faults into, complete and as of their first step, and assertions on runs after a fault."""
 
 from __future__ import annotations
 
@@ -17,10 +15,10 @@ import torch
 from agentgym_trainer.run.checkpoint import find_damage
 from agentgym_trainer.run.folder import RunFolder
 from safetensors.torch import load_file
-from toy_learner import coin_flags, files_up_to, sft_flags, train_cli
+from toy_learner import coin_flags, limit_file_size, sft_flags, train_cli
 
-Begun = tuple[RunFolder, RunFolder]
-"""A run that nothing disturbed, and what lay there of it after its first step."""
+CompleteAndPartialRun = tuple[RunFolder, RunFolder]
+"""An uninterrupted run, and its files as of its first step."""
 STEPS, SAVED = 3, 1
 RL = (
     *("--steps", str(STEPS), "--save-every", "1", "--keep-checkpoints", "9", "--max-failed", "0.05"),
@@ -45,92 +43,92 @@ SFT = (
 
 
 def lines_of(folder: RunFolder) -> list[dict[str, Any]]:
-    """The metrics without timings. A bare NaN in them is no JSON."""
+    """Return the metrics without timings. Fail if they aren't strict JSON, which has no NaN."""
 
-    def refuse(token: str) -> None:
+    def reject_nan(token: str) -> None:
         raise AssertionError(token)
 
-    lines = [json.loads(line, parse_constant=refuse) for line in folder.metrics.read_text().splitlines()]
+    lines = [json.loads(line, parse_constant=reject_nan) for line in folder.metrics.read_text().splitlines()]
     return [{name: value for name, value in line.items() if name not in ("seconds", "tokens_per_s")} for line in lines]
 
 
-def begun(folder: Path, flags: list[str]) -> Begun:
-    """The run with these flags."""
-    whole = RunFolder(folder / "whole")
+def make_runs(folder: Path, flags: list[str]) -> CompleteAndPartialRun:
+    """Run `train` to its end, and copy the run as of its first step."""
+    complete = RunFolder(folder / "complete")
     assert train_cli(flags) == 0
-    first = RunFolder(shutil.copytree(whole.path, folder / "begun", symlinks=True))
+    partial = RunFolder(shutil.copytree(complete.path, folder / "partial", symlinks=True))
     for step in range(SAVED + 1, STEPS + 1):
-        shutil.rmtree(first.checkpoints / f"step-{step:06d}")
-    for path in (first.model, first.rollouts):
+        shutil.rmtree(partial.checkpoints / f"step-{step:06d}")
+    for path in (partial.model, partial.rollouts):
         shutil.rmtree(path, ignore_errors=True)
-    evaluations = *first.evaluations.glob(f"step-{STEPS:06d}-*"), *first.evaluations.glob("test-*")
-    for path in (first.summary, first.curve, first.checkpoints / "best", *evaluations):
+    evaluations = *partial.evaluations.glob(f"step-{STEPS:06d}-*"), *partial.evaluations.glob("test-*")
+    for path in (partial.summary, partial.curve, partial.checkpoints / "best", *evaluations):
         path.unlink(missing_ok=True)
-    return whole, first
+    return complete, partial
 
 
 @pytest.fixture(scope="session")
-def rl(tmp_path_factory: pytest.TempPathFactory) -> Begun:
+def rl(tmp_path_factory: pytest.TempPathFactory) -> CompleteAndPartialRun:
     folder = tmp_path_factory.mktemp("rl")
-    return begun(folder, coin_flags(folder / "whole", *RL))
+    return make_runs(folder, coin_flags(folder / "complete", *RL))
 
 
 @pytest.fixture(scope="session")
-def sft(tmp_path_factory: pytest.TempPathFactory) -> Begun:
+def sft(tmp_path_factory: pytest.TempPathFactory) -> CompleteAndPartialRun:
     folder = tmp_path_factory.mktemp("sft")
-    return begun(folder, sft_flags(folder / "whole", *SFT))
+    return make_runs(folder, sft_flags(folder / "complete", *SFT))
 
 
-def copied(begun: RunFolder, folder: Path) -> RunFolder:
-    """A copy to inject faults into."""
-    return RunFolder(shutil.copytree(begun.path, folder / "run", symlinks=True))
+def copy_run(run: RunFolder, folder: Path) -> RunFolder:
+    """Copy a run to inject faults into."""
+    return RunFolder(shutil.copytree(run.path, folder / "run", symlinks=True))
 
 
-def resumed(run: RunFolder) -> int:
-    """The exit code of `--resume`."""
+def resume(run: RunFolder) -> int:
+    """Return the exit code of `--resume`."""
     return train_cli(["--resume", str(run.path)])
 
 
-def is_healthy(run: RunFolder, *, steps: int = SAVED) -> None:
-    """Whole checkpoints of finite weights, up to this step."""
-    found = sorted(run.checkpoints.glob("*step-*"))
-    assert [path.name for path in found] == [f"step-{step + 1:06d}" for step in range(steps)]
-    for path in found:
+def assert_checkpoints_intact(run: RunFolder, *, steps: int = SAVED) -> None:
+    """Assert that there are intact checkpoints with finite weights of the first `steps` steps, and no others."""
+    paths = sorted(run.checkpoints.glob("*step-*"))
+    assert [path.name for path in paths] == [f"step-{step + 1:06d}" for step in range(steps)]
+    for path in paths:
         assert find_damage(path) is None
         assert all(tensor.isfinite().all() for tensor in load_file(path / "model.safetensors").values())
 
 
-def goes_on(run: RunFolder, whole: RunFolder) -> None:
-    """To the same end as the run that nothing disturbed, to the bit."""
-    assert resumed(run) == 0
-    assert lines_of(run) == lines_of(whole)
+def assert_resumes_identically(run: RunFolder, uninterrupted: RunFolder) -> None:
+    """Resume the run, and assert that it ends exactly like the uninterrupted run."""
+    assert resume(run) == 0
+    assert lines_of(run) == lines_of(uninterrupted)
     for name in ("model", f"checkpoints/step-{STEPS:06d}"):
-        one, other = (load_file(folder.path / name / "model.safetensors") for folder in (run, whole))
-        assert all(torch.equal(one[key], other[key]) for key in other)
+        weights, expected = (load_file(folder.path / name / "model.safetensors") for folder in (run, uninterrupted))
+        assert all(torch.equal(weights[key], expected[key]) for key in expected)
     assert [e.score for e in run.read_evaluation(STEPS, "sampled") or []] == [
-        e.score for e in whole.read_evaluation(STEPS, "sampled") or []
+        e.score for e in uninterrupted.read_evaluation(STEPS, "sampled") or []
     ]
 
 
-def words(capfd: pytest.CaptureFixture[str]) -> str:
-    """What was said on stderr, on one line; a traceback is not among it."""
-    said = " ".join(capfd.readouterr().err.split())
-    assert "Traceback" not in said
-    return said
+def stderr_text(capfd: pytest.CaptureFixture[str]) -> str:
+    """Return stderr on one line; assert that it has no traceback."""
+    text = " ".join(capfd.readouterr().err.split())
+    assert "Traceback" not in text
+    return text
 
 
 @contextmanager
 def full_disk(name: str) -> Generator[None]:
-    """No file can be written while this function runs."""
+    """Make all writes to files fail while the function with this name runs."""
     module, _, path = name.partition(":")
     owner, _, function = path.rpartition(".")
-    holder: Any = resolve_name(f"{module}:{owner}" if owner else module)
-    original = getattr(holder, function)
+    target: Any = resolve_name(f"{module}:{owner}" if owner else module)
+    original = getattr(target, function)
 
-    def cramped(*given: Any, **more: Any) -> Any:
-        with files_up_to(0):
-            return original(*given, **more)
+    def without_space(*args: Any, **kwargs: Any) -> Any:
+        with limit_file_size(0):
+            return original(*args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(holder, function, cramped)
+        patch.setattr(target, function, without_space)
         yield

@@ -1,4 +1,4 @@
-"""What another package might add to training: good ones, and such as must be refused."""
+"""Extensions of training as another package would define them, valid and invalid."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Settings within settings."""
+    """Nested settings."""
 
     low: float = -1.0
     high: float | None = None
@@ -32,15 +32,15 @@ class Scaled:
     needs_critic: ClassVar[bool] = False
 
     scale: float = 1.0
-    """What they are multiplied by."""
+    """Factor of the advantages."""
     inner: AdvantageEstimator = field(default_factory=GroupRelative)
     bounds: Bounds = field(default_factory=Bounds)
     names: tuple[str, ...] = ()
     kind: Literal["a", "b"] = "a"
 
     def estimate(self, batch: TokenBatch, penalty_N: Tensor | None, total: Total) -> AdvantageEstimate:
-        assigned = self.inner.estimate(batch, penalty_N, total)
-        return AdvantageEstimate(self.scale * assigned.advantages_N)
+        estimated = self.inner.estimate(batch, penalty_N, total)
+        return AdvantageEstimate(self.scale * estimated.advantages_N)
 
 
 @dataclass(frozen=True)
@@ -51,28 +51,28 @@ class Misshapen(Scaled):
 
 @dataclass(frozen=True)
 class Bootstrapped(Scaled):
-    """Goes on from what the critic expects behind truncated episodes."""
+    """An estimator that bootstraps from the critic's values after truncated episodes."""
 
     bootstraps: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
 class Weighted(Algorithm):
-    """A loss of its own."""
+    """An algorithm with its own loss."""
 
     factor: float = 1.0
     broken: bool = False
 
-    def loss(self, scores: Any, part: Any) -> tuple[Any, dict[str, Any]]:
+    def loss(self, outputs: Any, micro_batch: Any) -> tuple[Any, dict[str, Any]]:
         if self.broken:
             raise ZeroDivisionError("no loss today")
-        loss, metrics = super().loss(scores, part)
-        return self.factor * loss, metrics | {"factor": part.share * len(part.episode_M) * self.factor}
+        loss, metrics = super().loss(outputs, micro_batch)
+        return self.factor * loss, metrics | {"factor": micro_batch.share * len(micro_batch.episode_M) * self.factor}
 
 
 @dataclass(frozen=True)
-class Given:
-    """Weights as they are given."""
+class FixedWeights:
+    """A sampler that gives all tasks the same weight."""
 
     weight: float = 1.0
 
@@ -84,8 +84,8 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Numbered(Given):
-    """Remembers by numbers, which are texts once a checkpoint is read."""
+class IntegerKeys(FixedWeights):
+    """A sampler whose state has integer keys, which JSON turns into strings."""
 
     def after(self, state: dict[str, float], success: Mapping[str, float]) -> Any:
         return {len(success): 1.0}
@@ -93,7 +93,7 @@ class Numbered(Given):
 
 @dataclass(frozen=True)
 class Jump:
-    """So many turns after the first step, whatever is the longest."""
+    """A horizon that changes to `turns` after the first step, even if that exceeds `longest`."""
 
     turns: int = 2
 
@@ -110,7 +110,7 @@ class Jump:
 
 @dataclass(frozen=True)
 class Constant:
-    """The same reward in every turn."""
+    """A reward shaping with the same reward in every turn."""
 
     reward: float = 1.0
     turns: int | None = None
@@ -120,8 +120,8 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Later:
-    """No number once the weights have seen an update."""
+class NanAfterUpdate:
+    """A reward shaping that returns NaN after the first update."""
 
     def __call__(self, episode: Episode, /) -> list[float]:
         version = max(turn.reply.sample.version for turn in episode.turns if turn.reply.sample)
@@ -137,13 +137,13 @@ def two_arguments(episode: Episode, _: int) -> list[float]:
 
 
 @dataclass
-class Thawed:
+class NotFrozen:
     """A dataclass that isn't frozen."""
 
 
 @dataclass(frozen=True)
-class Needy:
-    """A sampler of which a setting has no default."""
+class MissingDefault:
+    """A sampler with a setting that has no default."""
 
     needed: int
 
@@ -155,32 +155,32 @@ class Needy:
 
 
 @dataclass(frozen=True)
-class Halves:
-    """Half a sampler."""
+class IncompleteSampler:
+    """A sampler without `after`."""
 
     def weights(self, ids: Sequence[str], state: Mapping[str, float]) -> list[float]:
         return []
 
 
 @dataclass(frozen=True)
-class Stateless(Halves):
-    """A sampler with a method that takes too little."""
+class Stateless(IncompleteSampler):
+    """A sampler with a method that takes too few arguments."""
 
     def after(self, state: dict[str, float]) -> dict[str, float]:
         return state
 
 
 @dataclass(frozen=True)
-class Refusing(Given):
-    """A sampler that its defaults don't make."""
+class Refusing(FixedWeights):
+    """A sampler that rejects its defaults."""
 
     def __post_init__(self) -> None:
         raise ValueError("weight needs thought.")
 
 
 @dataclass(frozen=True)
-class Hidden:
-    """A reward shaping with a type that only a type checker sees."""
+class TypeCheckingOnly:
+    """A reward shaping with a type that is imported for type checkers only."""
 
     of: TokenBatch | None = None
 

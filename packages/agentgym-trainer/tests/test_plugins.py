@@ -43,7 +43,7 @@ def test_named_settings_replace_those_of_the_recipe() -> None:
         *("--algorithm.advantages", "plugin_examples:Scaled", "--algorithm.advantages.scale", "2"),
         *("--algorithm.advantages.bounds.high", "3", "--algorithm.advantages.inner.gamma", "0.5"),
         *(
-            "--sampler=plugin_examples:Given",
+            "--sampler=plugin_examples:FixedWeights",
             "--sampler.weight",
             "0.5",
             "--horizon",
@@ -55,7 +55,7 @@ def test_named_settings_replace_those_of_the_recipe() -> None:
     )
     scaled = plugin_examples.Scaled(2.0, GroupRelative(gamma=0.5), plugin_examples.Bounds(high=3.0))
     assert config.algorithm == replace(RECIPES["quickstart"].config.algorithm, advantages=scaled)
-    assert (config.sampler, config.horizon) == (plugin_examples.Given(0.5), plugin_examples.Jump(3))
+    assert (config.sampler, config.horizon) == (plugin_examples.FixedWeights(0.5), plugin_examples.Jump(3))
     assert config.reward == plugin_examples.Constant(0.25)
     assert config == _round_trip(config)
 
@@ -99,7 +99,10 @@ def test_flags_can_replace_a_custom_horizon() -> None:
         ),
         (("--reward", "per-trun"), "There is no reward shaping 'per-trun'. Did you mean 'per-turn'?"),
         (("--algorithm.advantages", "gea"), "There is no advantage estimator 'gea'. Did you mean 'gae'?"),
-        (("--sampler", "plugin_examples:Givn"), "plugin_examples has no 'Givn'. Did you mean Given?"),
+        (
+            ("--sampler", "plugin_examples:FixedWeight"),
+            "plugin_examples has no 'FixedWeight'. Did you mean FixedWeights?",
+        ),
         (
             ("--sampler", "no_such:X"),
             "sampler no_such:X can't be imported: No module named 'no_such'. Install its",
@@ -107,16 +110,16 @@ def test_flags_can_replace_a_custom_horizon() -> None:
         (("--sampler", ":X"), "sampler :X can't be imported: Empty module name."),
         (("--sampler", "plugin_examples:"), "plugin_examples has no ''."),
         (
-            ("--sampler", "plugin_examples:Halves"),
-            "plugin_examples:Halves is no sampler: it lacks after. agentgym_trainer.curriculum.task_sampler.Tas",
+            ("--sampler", "plugin_examples:IncompleteSampler"),
+            "plugin_examples:IncompleteSampler is no sampler: it lacks after. agentgym_trainer.curriculum",
         ),
         (
             ("--sampler", "plugin_examples:Stateless"),
             "is no sampler: after must take (state, success), as in agentgym_trai",
         ),
         (
-            ("--sampler", "plugin_examples:Needy"),
-            "plugin_examples:Needy has no default for needed: give every field one",
+            ("--sampler", "plugin_examples:MissingDefault"),
+            "plugin_examples:MissingDefault has no default for needed: give every field one",
         ),
         (
             ("--sampler", "plugin_examples:Refusing"),
@@ -131,16 +134,16 @@ def test_flags_can_replace_a_custom_horizon() -> None:
             "is no reward shaping: __call__ must take (episode), as in agentgym_tr",
         ),
         (
-            ("--reward", "plugin_examples:Thawed"),
+            ("--reward", "plugin_examples:NotFrozen"),
             "is no reward shaping: it must be a frozen dataclass or a function, and the",
         ),
         (
-            ("--reward", "plugin_examples:Hidden"),
-            "The types of the fields of plugin_examples:Hidden can't be read: name 'TokenBatch'",
+            ("--reward", "plugin_examples:TypeCheckingOnly"),
+            "The types of the fields of plugin_examples:TypeCheckingOnly can't be read: name 'TokenBatch'",
         ),
         (("--reward", "os:system"), "os:system is no reward shaping: it must be a frozen dataclass or a function"),
         (
-            ("--algorithm.advantages", "plugin_examples:Given"),
+            ("--algorithm.advantages", "plugin_examples:FixedWeights"),
             "is no advantage estimator: it lacks needs_critic and estimate.",
         ),
         (
@@ -152,8 +155,8 @@ def test_flags_can_replace_a_custom_horizon() -> None:
             "plugin_examples:NUMBER is no algorithm: it is of int and not of agentgym_trainer",
         ),
         (
-            ("--horizon", "plugin_examples:Given"),
-            "plugin_examples:Given is no horizon: it lacks longest and begin.",
+            ("--horizon", "plugin_examples:FixedWeights"),
+            "plugin_examples:FixedWeights is no horizon: it lacks longest and begin.",
         ),
     ],
 )
@@ -199,12 +202,12 @@ def test_entry_points_are_imported_only_when_selected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "added_here.py").write_text(
-        "from agentgym_trainer.recipes import RECIPES\nfrom plugin_examples import Given\n"
+        "from agentgym_trainer.recipes import RECIPES\nfrom plugin_examples import FixedWeights\n"
         "SMALL = RECIPES['babyai-grpo'].config\n"
     )
     _install(
         tmp_path,
-        "[agentgym.samplers]\nevenly = added_here:Given\nuniform = added_here:Nothing\n"
+        "[agentgym.samplers]\nevenly = added_here:FixedWeights\nuniform = added_here:Nothing\n"
         "[agentgym.recipes]\nsmall = added_here:SMALL\n",
     )
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -220,7 +223,7 @@ def test_entry_points_are_imported_only_when_selected(
     # Built-in names take precedence over entry points.
     assert _config("--sampler", "uniform").sampler == Uniform()
     assert _parse(["small", "--sampler", "evenly"])[1].config == replace(
-        RECIPES["babyai-grpo"].config, sampler=plugin_examples.Given()
+        RECIPES["babyai-grpo"].config, sampler=plugin_examples.FixedWeights()
     )
     monkeypatch.delitem(sys.modules, "added_here")
 
@@ -259,7 +262,9 @@ CONFIGS = st.builds(
     RLConfig,
     algorithm=ALGORITHMS,
     horizon=HORIZONS,
-    sampler=st.just(Uniform()) | st.builds(MidSuccess, SHARES, SHARES) | st.builds(plugin_examples.Given, FINITE),
+    sampler=st.just(Uniform())
+    | st.builds(MidSuccess, SHARES, SHARES)
+    | st.builds(plugin_examples.FixedWeights, FINITE),
     reward=st.one_of(
         st.sampled_from([EnvironmentReward(), plugin_examples.by_stop]),
         st.builds(PerTurn, SHARES, SHARES, SHARES),
@@ -281,13 +286,13 @@ def test_types_of_other_packages_are_saved_with_their_module() -> None:
     record = to_json(
         RLConfig(
             algorithm=plugin_examples.CLIPPED,
-            sampler=plugin_examples.Given(),
+            sampler=plugin_examples.FixedWeights(),
             reward=plugin_examples.by_stop,
         )
     )
     assert record["algorithm"]["type"] == "plugin_examples:Weighted"
     assert record["algorithm"]["advantages"]["type"] == "GroupRelative"
-    assert record["sampler"] == {"type": "plugin_examples:Given", "weight": 1.0}
+    assert record["sampler"] == {"type": "plugin_examples:FixedWeights", "weight": 1.0}
     assert record["reward"] == {"type": "plugin_examples:by_stop"}
     assert record["horizon"]["type"] == "FixedHorizon"
     assert "type" not in to_json(RLConfig())["algorithm"]
@@ -301,11 +306,11 @@ def test_types_of_other_packages_are_saved_with_their_module() -> None:
         ({"sampler": {"type": "plugin_examples:Gone", "weight": 1.0}}, "plugin_examples has no 'Gone'"),
         ({"sampler": {"type": "__main__:Gone"}}, "__main__:Gone was defined within a function, a script or a notebook"),
         (
-            {"sampler": {"type": "plugin_examples:Given", "wieght": 1.0}},
+            {"sampler": {"type": "plugin_examples:FixedWeights", "wieght": 1.0}},
             "no setting 'sampler.wieght'. Did you mean 'weight'",
         ),
         (
-            {"sampler": {"type": "plugin_examples:Given", "weight": "1"}},
+            {"sampler": {"type": "plugin_examples:FixedWeights", "weight": "1"}},
             "sampler.weight must be of type float, not '1'",
         ),
         (
@@ -322,8 +327,8 @@ def test_types_of_other_packages_are_saved_with_their_module() -> None:
             "function plugin_examples:by_stop, which has no setting 'x'",
         ),
         (
-            {"reward": {"type": "plugin_examples:Thawed"}},
-            "plugin_examples:Thawed is no reward shaping: it must be a frozen dataclass",
+            {"reward": {"type": "plugin_examples:NotFrozen"}},
+            "plugin_examples:NotFrozen is no reward shaping: it must be a frozen dataclass",
         ),
         ({"algorithm": {"type": "plugin_examples:Scaled"}}, "plugin_examples:Scaled is no algorithm"),
         ({"sampler": 3}, "sampler must be a record of settings, not 3"),
@@ -336,7 +341,7 @@ def test_invalid_records_are_rejected(record: dict[str, Any], message: str) -> N
 
 def _local() -> Any:
     @dataclass(frozen=True)
-    class Local(plugin_examples.Given):
+    class Local(plugin_examples.FixedWeights):
         pass
 
     return Local()
@@ -347,11 +352,11 @@ def _local() -> Any:
     [
         (lambda: RLConfig(sampler=_local()), "_local.<locals>.Local was defined within a function, a script or"),
         (
-            lambda: RLConfig(sampler=plugin_examples.Given(weight="1")),
+            lambda: RLConfig(sampler=plugin_examples.FixedWeights(weight="1")),
             "can't be read back: sampler.weight must be of type float",
         ),
         (
-            lambda: RLConfig(sampler=plugin_examples.Given(weight=object())),
+            lambda: RLConfig(sampler=plugin_examples.FixedWeights(weight=object())),
             "can't be read back: Object of type object",
         ),
         (lambda: RLConfig(reward=lambda episode: []), "define it at the top of a module of its own"),
@@ -372,7 +377,7 @@ def test_run_that_could_not_be_resumed_is_not_created(
 def test_opened_run_has_its_original_configuration(tmp_path: Path) -> None:
     config = RLConfig(
         algorithm=plugin_examples.CLIPPED,
-        sampler=plugin_examples.Given(2.0),
+        sampler=plugin_examples.FixedWeights(2.0),
         reward=plugin_examples.by_stop,
     )
     RunFolder.create(tmp_path / "run", config, "mine")

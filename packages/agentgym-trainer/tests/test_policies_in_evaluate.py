@@ -14,7 +14,7 @@ from agentgym_trainer.engines.base import Completion, EngineGone, SamplingParams
 from agentgym_trainer.engines.scripted import ScriptedEngine
 from agentgym_trainer.policies import LocalModel
 from agentgym_trainer.tokens.chat import Chat
-from chat_templates import chat_of
+from chat_templates import make_chat
 from coin_world import ENV
 
 
@@ -38,7 +38,7 @@ class FailingEngine(ScriptedEngine):
 
 
 def test_engine_failure_ends_the_run_and_keeps_finished_episodes(tmp_path: Path) -> None:
-    chat = chat_of("chatml")
+    chat = make_chat("chatml")
     engines: list[FailingEngine] = []
 
     def make_policy(**_: Any) -> Policy:

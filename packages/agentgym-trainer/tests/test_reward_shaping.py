@@ -19,7 +19,7 @@ from agentgym_trainer.reward_shaping import EnvironmentReward, PerTurn, shaped_r
 from agentgym_trainer.rollout.groups import EpisodeGroup
 from agentgym_trainer.run.metrics import episode_metrics
 from agentgym_trainer.trainers.rl_loop import RLLoop
-from coin_loops import Build, begin, coins, guess, rules, take_step
+from coin_loops import Build, coins, grpo_with_group_filter, initial_state, random_guesses, take_step
 from hypothesis import given
 from hypothesis import strategies as st
 from toy_learner import coin_flags, episode, train_cli
@@ -123,7 +123,7 @@ def test_failed_episodes_are_not_shaped_and_scores_are_unchanged() -> None:
 
 # In the training loop.
 
-KEPT = rules(zero_variance="keep")
+KEPT = grpo_with_group_filter(zero_variance="keep")
 
 
 def _line(loop: RLLoop) -> dict[str, Any]:
@@ -138,8 +138,8 @@ def test_training_uses_shaped_rewards_and_reports_scores(build: Build, staleness
     config = replace(
         config, async_rollout=AsyncRollout(max_staleness=staleness), engine=EngineSettings(tolerance=100.0)
     )
-    loop = build(config, guess())
-    take_step(loop, begin(loop))
+    loop = build(config, random_guesses())
+    take_step(loop, initial_state(loop))
     loop.collector.close()
     line = _line(loop)
     episodes = list(read_episodes(loop.folder.rollouts / "step-000001.jsonl"))
@@ -152,8 +152,8 @@ def test_training_uses_shaped_rewards_and_reports_scores(build: Build, staleness
 
 
 def test_shaped_return_is_not_reported_without_shaping(build: Build) -> None:
-    loop = build(coins(algorithm=KEPT), guess())
-    take_step(loop, begin(loop))
+    loop = build(coins(algorithm=KEPT), random_guesses())
+    take_step(loop, initial_state(loop))
     line = _line(loop)
     assert "shaped_return" not in json.dumps(line)
     assert line["return"] == pytest.approx(line["score"])
@@ -166,23 +166,23 @@ def test_shaped_return_is_not_reported_without_shaping(build: Build) -> None:
     ("settings", "message"),
     [
         (
-            {"reward": plugin_examples.Later()},
-            "plugin_examples:Later could not shape the rewards of an episode of coin/.*: the reward of turn 0 is nan",
+            {"reward": plugin_examples.NanAfterUpdate()},
+            "plugin_examples:NanAfterUpdate could not shape the rewards of .* coin/.*: the reward of turn 0 is nan",
         ),
         (
             {"algorithm": replace(KEPT, advantages=plugin_examples.Misshapen())},
             r"plugin_examples:Misshapen could not estimate advantages of step 1: .*the shape \(\d+,\) and not",
         ),
         (
-            {"sampler": plugin_examples.Given(math.inf)},
-            "plugin_examples:Given could not draw training tasks: .*16 finite numbers from 0",
+            {"sampler": plugin_examples.FixedWeights(math.inf)},
+            "plugin_examples:FixedWeights could not draw training tasks: .*16 finite numbers from 0",
         ),
         (
-            {"sampler": plugin_examples.Numbered()},
-            "plugin_examples:Numbered could not take note of step 1: .*strings to finite",
+            {"sampler": plugin_examples.IntegerKeys()},
+            "plugin_examples:IntegerKeys could not take note of step 1: .*strings to finite",
         ),
-        ({"sampler": plugin_examples.Given(-1.0)}, "plugin_examples:Given could not draw training tasks"),
-        ({"sampler": plugin_examples.Given(0.0)}, "plugin_examples:Given could not draw training tasks"),
+        ({"sampler": plugin_examples.FixedWeights(-1.0)}, "plugin_examples:FixedWeights could not draw training tasks"),
+        ({"sampler": plugin_examples.FixedWeights(0.0)}, "plugin_examples:FixedWeights could not draw training tasks"),
         (
             {"horizon": plugin_examples.Jump(4)},
             "plugin_examples:Jump could not say .* turns episodes have after step 1: .*a Stage has from 1 to 3 turns",
@@ -195,30 +195,30 @@ def test_shaped_return_is_not_reported_without_shaping(build: Build) -> None:
 )
 def test_plugin_errors_name_the_plugin(build: Build, settings: dict[str, Any], message: str) -> None:
     config = coins(**({"algorithm": KEPT} | settings), save_every=2)
-    loop = build(config, guess())
+    loop = build(config, random_guesses())
     with pytest.raises(PluginError, match=message):
         loop.run(lambda: False)
     # Progress is saved after the first update; before it there is nothing to save.
-    steps = 1 if {"horizon"} & settings.keys() or isinstance(config.reward, plugin_examples.Later) else 0
+    steps = 1 if {"horizon"} & settings.keys() or isinstance(config.reward, plugin_examples.NanAfterUpdate) else 0
     latest = loop.checkpoints.latest()
     assert (latest.name if latest else None) == ("step-000001" if steps else None)
 
 
 def test_train_reports_plugin_errors_and_saves_progress(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     flags = coin_flags(
-        tmp_path / "run", "--reward", "plugin_examples:Later", "--algorithm.groups.zero-variance", "keep"
+        tmp_path / "run", "--reward", "plugin_examples:NanAfterUpdate", "--algorithm.groups.zero-variance", "keep"
     )
     assert train_cli([*flags, "--save-every", "5"]) == 1
     error = " ".join(capfd.readouterr().err.split())
     assert "Traceback" not in error
-    assert "error: plugin_examples:Later could not shape the rewards of an episode of coin/train/" in error
+    assert "error: plugin_examples:NanAfterUpdate could not shape the rewards of an episode of coin/train/" in error
     assert f"Progress is saved; resume with: uv run train --resume {tmp_path / 'run'}" in error
     assert (tmp_path / "run/checkpoints/step-000001").is_dir()
 
 
 def test_failing_loss_ends_the_run_without_a_partial_update(build: Build) -> None:
     fields = {name: getattr(KEPT, name) for name in Algorithm.__dataclass_fields__}
-    loop = build(coins(algorithm=plugin_examples.Weighted(**fields, broken=True)), guess())
+    loop = build(coins(algorithm=plugin_examples.Weighted(**fields, broken=True)), random_guesses())
     with pytest.raises(
         Exception, match=r"plugin_examples:Weighted could not take update 1; .*ZeroDivisionError: no loss today"
     ):
@@ -228,13 +228,13 @@ def test_failing_loss_ends_the_run_without_a_partial_update(build: Build) -> Non
 
 def test_custom_loss_is_used_for_training(build: Build) -> None:
     fields = {name: getattr(KEPT, name) for name in Algorithm.__dataclass_fields__}
-    loop = build(coins(algorithm=plugin_examples.Weighted(**fields, factor=3.0)), guess())
-    take_step(loop, begin(loop))
+    loop = build(coins(algorithm=plugin_examples.Weighted(**fields, factor=3.0)), random_guesses())
+    take_step(loop, initial_state(loop))
     assert _line(loop)["factor"] == pytest.approx(3.0)
 
 
 def test_errors_of_built_in_code_are_not_plugin_errors(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = build(coins(algorithm=GRPO), guess())
+    loop = build(coins(algorithm=GRPO), random_guesses())
     monkeypatch.setattr(type(loop.config.sampler), "weights", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         loop.run(lambda: False)

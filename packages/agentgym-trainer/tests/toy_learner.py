@@ -1,4 +1,4 @@
-"""What the tests of the trainer share: small texts, trajectories by hand, and a learner on a CPU."""
+"""Helpers for tests of the trainer: texts, random trajectories, a learner on the CPU, and small runs of `train`."""
 
 from __future__ import annotations
 
@@ -46,50 +46,58 @@ def learner(
     *,
     critic: Literal["head", "separate"] | None = None,
     accelerator: Accelerator | None = None,
-    **knobs: Any,
+    **options: Any,
 ) -> Learner:
-    """A learner of `model`; what isn't a setting of the optimizer goes to the learner or the actor."""
+    """Return a learner of `model`. Options that aren't settings of the optimizer go to the learner or the actor."""
     settings = {"lr": 1e-2, "micro_tokens": 64} | {
-        n: v for n, v in knobs.items() if n in {f.name for f in fields(Optimizer)}
+        n: v for n, v in options.items() if n in {f.name for f in fields(Optimizer)}
     }
-    rest = {name: value for name, value in knobs.items() if name not in settings}
+    rest = {name: value for name, value in options.items() if name not in settings}
     heads = {"head": lambda: ValueHead(model.config.hidden_size), "separate": lambda: separate_critic(model)}
     actor = PolicyModel(model, temperature=rest.pop("temperature", 1.0), critic=heads[critic]() if critic else None)
     return Learner(actor, accelerator or Accelerator(cpu=True), Optimizer(**settings), **rest)
 
 
-def teach(
-    student: Learner, made: Sequence[Trajectory], algorithm: Algorithm | Imitation, **how: Any
+def update_on(
+    student: Learner, trajectories: Sequence[Trajectory], algorithm: Algorithm | Imitation, **options: Any
 ) -> dict[str, float]:
-    """Metrics of one update on these trajectories."""
-    batch = make_batch(made)
-    experience = student.compute_logprobs(batch, algorithm)
-    return student.update(batch, experience, algorithm.compute_advantages(experience, student.total), algorithm, **how)
+    """Update on trajectories, and return the metrics."""
+    batch = make_batch(trajectories)
+    token_batch = student.compute_logprobs(batch, algorithm)
+    return student.update(
+        batch, token_batch, algorithm.compute_advantages(token_batch, student.total), algorithm, **options
+    )
 
 
-def beside(student: Learner, made: Sequence[Trajectory], weight: float = 0.5, **how: Any) -> LossTerm:
-    """These trajectories as what is imitated beside acting."""
-    batch, algorithm = make_batch(made), Imitation()
-    experience = student.compute_logprobs(batch, algorithm)
-    credit = algorithm.compute_advantages(experience, student.total)
-    return LossTerm(batch, experience, credit, algorithm, weight=weight, name="sft/", **how)
+def auxiliary_loss(
+    student: Learner, trajectories: Sequence[Trajectory], weight: float = 0.5, **options: Any
+) -> LossTerm:
+    """Return an auxiliary imitation loss on trajectories."""
+    batch, algorithm = make_batch(trajectories), Imitation()
+    token_batch = student.compute_logprobs(batch, algorithm)
+    advantages = algorithm.compute_advantages(token_batch, student.total)
+    return LossTerm(batch, token_batch, advantages, algorithm, weight=weight, name="sft/", **options)
 
 
 def segment(pattern: Sequence[tuple[int, int]], rng: np.random.Generator, *, first_turn: int = 0) -> Segment:
-    """Random ids: for each turn so many seen and so many said tokens."""
-    ids, said, logprobs, turns = [], [], [], []
-    for turn, (seen, new) in enumerate(pattern, first_turn):
-        ids += rng.integers(3, VOCAB, seen + new).tolist()
-        said += [False] * seen + [True] * new
-        logprobs += [0.0] * seen + (-rng.random(new) * 8).tolist()
-        turns += [-1] * seen + [turn] * new
-    return Segment(tuple(ids), tuple(said), tuple(logprobs), tuple(turns))
+    """Return a segment of random ids.
+
+    Args:
+        pattern: The number of prompt and of completion tokens of each turn.
+    """
+    ids, loss_mask, logprobs, turns = [], [], [], []
+    for turn, (prompt, completion) in enumerate(pattern, first_turn):
+        ids += rng.integers(3, VOCAB, prompt + completion).tolist()
+        loss_mask += [False] * prompt + [True] * completion
+        logprobs += [0.0] * prompt + (-rng.random(completion) * 8).tolist()
+        turns += [-1] * prompt + [turn] * completion
+    return Segment(tuple(ids), tuple(loss_mask), tuple(logprobs), tuple(turns))
 
 
 def some_trajectories(seed: int, episodes: int = 6, *, groups: int = 2) -> list[Trajectory]:
-    """Trajectories of ragged lengths, the last one in two segments, with rewards that differ."""
+    """Return trajectories of different lengths and rewards, the last one in two segments."""
     rng = np.random.default_rng(seed)
-    made: list[Trajectory] = []
+    trajectories: list[Trajectory] = []
     for e in range(episodes):
         turns = int(rng.integers(1, 4))
         pattern = [(int(rng.integers(1, 9)), int(rng.integers(1, 6))) for _ in range(turns)]
@@ -97,39 +105,39 @@ def some_trajectories(seed: int, episodes: int = 6, *, groups: int = 2) -> list[
         if e == episodes - 1:
             segments.append(segment([(5, 3)], rng, first_turn=turns))
             turns += 1
-        made.append(
+        trajectories.append(
             Trajectory(
                 tuple(segments),
                 rewards=tuple(rng.random(turns).tolist()),
-                # Every episode of a group begins in the same state; behind it, few states are met again and again.
+                # Episodes of a group begin in the same state; few later states, so that they recur.
                 states=(states := ("begin", *(f"state-{rng.integers(3)}" for _ in range(turns - 1)))),
                 observations=tuple(("act", f"seen in {state}") for state in states),
                 group=f"task-{e % groups}",
             )
         )
-    return made
+    return trajectories
 
 
 def episode(
     samples: Sequence[Sample | None], rewards: Sequence[float] | None = None, *, stop: Any = "terminated"
 ) -> Episode:
-    """An episode whose replies carry these samples."""
-    paid = rewards or [0.0] * len(samples)
+    """Return an episode whose replies have the given samples."""
+    earned = rewards or [0.0] * len(samples)
     turns = tuple(
         Turn("seen", Reply("said", sample=sample), "said", valid=True, reward=reward, state_key="")
-        for sample, reward in zip(samples, paid, strict=True)
+        for sample, reward in zip(samples, earned, strict=True)
     )
     failed = stop == "failed"
     return Episode(
         env="coin/Coin-v0", task_id="coin/train/1", split="train", category="coins", difficulty=1, policy="test",
         sample=0, instructions="", turns=turns, final_observation="", stop=stop,
-        score=None if failed else sum(paid), success=None if failed else False, error="it broke" if failed else None,
+        score=None if failed else sum(earned), success=None if failed else False, error="it broke" if failed else None,
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Moment:
-    """When a process is sent a signal: right after the nth call of a method."""
+class SignalPoint:
+    """The point at which a process gets a signal: right after the nth call of a method."""
 
     owner: str
     """The class, as package.module:Class."""
@@ -137,11 +145,11 @@ class Moment:
     call: int
     signal: int = signal.SIGKILL
     forever: bool = False
-    """Whether calls of the method, which is a coroutine, never come to an end from then on."""
+    """Whether calls of the method, a coroutine function, never return from then on."""
 
 
 def coin_flags(out: Path, *more: str) -> list[str]:
-    """The command line of a run of a second: a tiny model from scratch learns to guess coins."""
+    """Return the arguments of an RL run of about a second: a tiny model from scratch in the coin environment."""
     settings = {
         "model": "scratch", "scratch.vocab": "280", "scratch.hidden": "32", "scratch.layers": "1",
         "scratch.heads": "2", "world.env": ENV, "world.agent": "bare",
@@ -157,7 +165,7 @@ def coin_flags(out: Path, *more: str) -> list[str]:
 
 
 def sft_flags(out: Path, *more: str) -> list[str]:
-    """The command line of a run of a second: a tiny model from scratch imitates one who knows the coins."""
+    """Return the arguments of an SFT run of about a second: a tiny model from scratch imitates the coin expert."""
     settings = {
         "scratch.vocab": "280", "scratch.hidden": "32", "scratch.layers": "1", "scratch.heads": "2", "world.env": ENV,
         "horizon.turns": "3", "generation.max-tokens": "6", "generation.max-context": "200", "optimizer.lr": "1e-2",
@@ -170,18 +178,18 @@ def sft_flags(out: Path, *more: str) -> list[str]:
 
 
 @contextmanager
-def files_up_to(size: int) -> Generator[None]:
-    """A disk on which no file can grow beyond `size` bytes: a write that fails for real, as on a full one."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+def limit_file_size(size: int) -> Generator[None]:
+    """Limit files to `size` bytes, so that writes really fail, as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def train_cli(arguments: Sequence[str], log: Path | None = None) -> int:
-    """The exit code of `train` with these arguments; what it says on stderr goes to `log`."""
+    """Run `train` in this process, and return its exit code; with `log`, stderr goes there."""
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         patch.setattr(sys, "argv", ["train", *arguments])
         if log:
@@ -190,11 +198,11 @@ def train_cli(arguments: Sequence[str], log: Path | None = None) -> int:
             main()
         except SystemExit as end:
             return int(end.code or 0)
-    raise AssertionError("train leaves with an exit code")
+    raise AssertionError("train didn't exit")
 
 
-class AskedAfter(Stopping):
-    """Asked to end after the step, from the nth time on that somebody wants to know."""
+class StopAfterCalls(Stopping):
+    """A stop request that is reported from the nth call on."""
 
     def __init__(self, times: int) -> None:
         super().__init__()
@@ -204,26 +212,26 @@ class AskedAfter(Stopping):
         return next(self._asked) >= self._times
 
 
-def train_process(arguments: Sequence[str], log: Path, *moments: Moment) -> None:
-    """`train` as the whole of a process of its own, which sends itself signals at these moments."""
+def train_process(arguments: Sequence[str], log: Path, *points: SignalPoint) -> None:
+    """Run `train` as the main function of a process, which sends itself signals at the given points."""
     gc.freeze()
-    for moment in moments:
-        befall(moment)
+    for point in points:
+        send_signals_at(point)
     sys.exit(train_cli(arguments, log))
 
 
-def befall(moment: Moment) -> None:
-    """Have this process send itself a signal at that moment."""
-    owner, calls = resolve_name(moment.owner), itertools.count(1)
-    original = getattr(owner, moment.method)
+def send_signals_at(point: SignalPoint) -> None:
+    """Make this process send itself a signal at the given point."""
+    owner, calls = resolve_name(point.owner), itertools.count(1)
+    original = getattr(owner, point.method)
 
     def watched(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
-        if (call := next(calls)) == moment.call:
-            os.kill(os.getpid(), moment.signal)
-        return _forever(result) if moment.forever and call >= moment.call else result
+        if (call := next(calls)) == point.call:
+            os.kill(os.getpid(), point.signal)
+        return _forever(result) if point.forever and call >= point.call else result
 
-    setattr(owner, moment.method, watched)
+    setattr(owner, point.method, watched)
 
 
 async def _forever(coroutine: Coroutine[Any, Any, Any]) -> None:

@@ -1,6 +1,6 @@
-"""`train` as each of two processes: with DDP, or sharded, with FSDP2.
+"""`train` as one of two processes, with DDP or sharded with FSDP2, with optional faults.
 
-On GPUs accelerate shards models itself; on CPUs it ignores the wish, and is made to.
+On GPUs, accelerate shards models itself; on CPUs it ignores the setting, so it is forced here.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ from agentgym_trainer.rollout.runner import EnginePolicy, RolloutRunner
 from agentgym_trainer.trainers.rl_loop import RLLoop
 
 
-def _sharding(**settings: Any) -> Accelerator:
+def _sharded_accelerator(**settings: Any) -> Accelerator:
     accelerator = Accelerator(**settings)
     two_processes.shard(accelerator)
     return accelerator
 
 
-def _befall(owner: type, method: str, call: int, what: Callable[[], None]) -> None:
-    """Let `what` happen before that call of a method."""
+def _before_call(owner: type, method: str, call: int, action: Callable[[], None]) -> None:
+    """Call `action` right before the nth call of a method."""
     original, calls = getattr(owner, method), itertools.count(1)
 
     def watched(*args: Any, **kwargs: Any) -> Any:
         if next(calls) == call:
-            what()
+            action()
         return original(*args, **kwargs)
 
     setattr(owner, method, watched)
 
 
-def _let_nobody_speak() -> None:
-    EnginePolicy.reply = _for_ever
+def _block_replies() -> None:
+    EnginePolicy.reply = _wait_forever
 
 
-async def _for_ever(*_: Any) -> Any:
+async def _wait_forever(*_: Any) -> Any:
     await asyncio.Event().wait()
 
 
-def _be_terminated_later() -> None:
-    """SIGTERM as soon as the main thread waits for the other process, where no handler of Python's can run."""
+def _terminate_when_gathering() -> None:
+    """Send SIGTERM once the main thread waits for the other process, where Python's signal handlers can't run."""
     gathering = threading.Event()
-    _befall(Ranks, "gather", 1, gathering.set)
+    _before_call(Ranks, "gather", 1, gathering.set)
 
     def terminate() -> None:
         gathering.wait()
@@ -64,32 +64,38 @@ def _be_terminated_later() -> None:
     threading.Thread(target=terminate, daemon=True).start()
 
 
-def _lose_the_engine() -> None:
+def _raise_engine_gone() -> None:
     raise EngineGone("The engine has left for good.")
 
 
-def train(how: str, fate: str, arguments: Sequence[str]) -> None:
-    """Train, "ddp" or "sharded". `fate` is what befalls the second process: it alone is "asked" to stop after a
-    step, its engine is "gone" in the first rollout, it is "killed" in the first update; it alone is
-    "preempted" when it waits for the first one, which can't play the second rollout to its end; "held", neither of them
-    can, and there is a file `held` in the working folder; or all goes "well".
+def train(mode: str, fault: str, arguments: Sequence[str]) -> None:
+    """Run `train` as one of two processes.
+
+    Args:
+        mode: "ddp" or "sharded".
+        fault: What happens to the second process: "interrupted" after a step, "engine-gone" in the first rollout,
+            "killed" in the first update, or "preempted" while it waits for the first process, which can't finish the
+            second rollout. With "blocked", neither process can finish it, and the file `blocked` in the working
+            folder tells that it has begun. With "none", nothing.
     """
-    if how == "sharded":
-        agentgym_trainer.trainers.setup.Accelerator = _sharding
-    if fate == "held" or (fate == "preempted" and os.environ["RANK"] == "0"):
-        _befall(RLLoop, "collect", 2, _let_nobody_speak)
-    if fate == "held":
-        _befall(RolloutRunner, "play", 4, Path("held").touch)
+    if mode == "sharded":
+        agentgym_trainer.trainers.setup.Accelerator = _sharded_accelerator
+    if fault == "blocked" or (fault == "preempted" and os.environ["RANK"] == "0"):
+        _before_call(RLLoop, "collect", 2, _block_replies)
+    if fault == "blocked":
+        _before_call(RolloutRunner, "play", 4, Path("blocked").touch)
     if os.environ.get("RANK") == "1":
-        match fate:
+        match fault:
             case "preempted":
-                _befall(RLLoop, "collect", 2, lambda: _befall(RolloutRunner, "play", 1, _be_terminated_later))
-            case "gone":
-                _befall(RolloutCollector, "_play_groups", 1, _lose_the_engine)
+                _before_call(
+                    RLLoop, "collect", 2, lambda: _before_call(RolloutRunner, "play", 1, _terminate_when_gathering)
+                )
+            case "engine-gone":
+                _before_call(RolloutCollector, "_play_groups", 1, _raise_engine_gone)
             case "killed":
-                _befall(RLLoop, "update", 1, lambda: os.kill(os.getpid(), signal.SIGKILL))
-            case "asked":
-                _befall(RLLoop, "finish_step", 1, lambda: os.kill(os.getpid(), signal.SIGINT))
+                _before_call(RLLoop, "update", 1, lambda: os.kill(os.getpid(), signal.SIGKILL))
+            case "interrupted":
+                _before_call(RLLoop, "finish_step", 1, lambda: os.kill(os.getpid(), signal.SIGINT))
             case _:
                 pass
     main(arguments)

@@ -1,6 +1,6 @@
-"""Updates by all processes together, or by one alone.
+"""Updates by two processes, or by one alone.
 
-`even`: both have as much to do; `uneven`: the first has most of it; `idle`: the second has nothing that trains.
+Distributions of the episodes: `even`; `uneven`, most of them in the first process; `idle`, all in the first one.
 """
 
 from __future__ import annotations
@@ -20,68 +20,72 @@ from agentgym_trainer.config.scratch import Scratch
 from agentgym_trainer.models.scratch import build_model
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
-from toy_learner import beside, learner, some_trajectories, teach
+from toy_learner import auxiliary_loss, learner, some_trajectories, update_on
 
-SHARE = {"even": 4, "uneven": 6, "idle": 8}
-"""Episodes of the first process; the second has the others of eight."""
+FIRST_PROCESS_EPISODES = {"even": 4, "uneven": 6, "idle": 8}
+"""Number of episodes of the first process, out of eight."""
 GRPO = replace(GRPO_PRESET, kl=KL("loss", "k3", 0.1), entropy=0.01)
 CASES: dict[str, tuple[str, Algorithm | Imitation, Any]] = {
     "grpo": ("uneven", GRPO, None),
     "reinforce++": ("even", ReinforcePP, None),
     "ppo with a head": ("uneven", PPO, "head"),
     "ppo with a separate critic": ("idle", PPO, "separate"),
-    "ppo, some out of the loss": ("uneven", PPO, "head"),
+    "ppo, some masked": ("uneven", PPO, "head"),
     "gspo": ("idle", GSPO, None),
     "imitation": ("even", Imitation(), "head"),
-    "grpo beside imitation": ("uneven", GRPO, None),
-    "nothing but imitation": ("idle", GRPO, None),
-    "a reward that is no number": ("uneven", GRPO, None),
+    "grpo with imitation": ("uneven", GRPO, None),
+    "only imitation, in grpo": ("idle", GRPO, None),
+    "a reward that is nan": ("uneven", GRPO, None),
 }
-"""Who has how much, the algorithm, and the critic."""
+"""Distribution of the episodes, algorithm, and critic."""
 
 
 def train(case: str, accelerator: Accelerator) -> tuple[dict[str, float], dict[str, torch.Tensor]]:
-    """Metrics and weights after an update of four optimizer steps on this process's share."""
-    how, algorithm, critic = CASES[case]
-    # A group is never shared out among processes.
-    made = sorted(some_trajectories(21, 8, groups=4), key=lambda trajectory: trajectory.group)
+    """Return metrics and weights after an update of four optimizer steps on this process's share."""
+    distribution, algorithm, critic = CASES[case]
+    # All episodes of a group are in the same process.
+    trajectories = sorted(some_trajectories(21, 8, groups=4), key=lambda trajectory: trajectory.group)
     rank, alone = accelerator.process_index, accelerator.num_processes == 1
-    own = slice(None) if alone else (slice(0, SHARE[how]), slice(SHARE[how], None))[rank]
+    own = (
+        slice(None)
+        if alone
+        else (slice(0, FIRST_PROCESS_EPISODES[distribution]), slice(FIRST_PROCESS_EPISODES[distribution], None))[rank]
+    )
     model = build_model(Scratch(vocab=320, hidden=32, layers=2, heads=2), vocab=320, end_id=2, pad_id=0, seed=5)
     student = learner(
         model, critic=critic, accelerator=accelerator, lr=1e-3, micro_tokens=32, warmup=8,
         reference=algorithm.needs_reference, critic_lr=1e-3,
     )  # fmt: skip
-    lesson = None
+    auxiliary = None
     if "imitation" in case and algorithm is GRPO:
-        shown, places = some_trajectories(22, 5), [(number, 0) for number in range(5)]
-        mine = slice(None) if alone else slice(rank, None, 2)
-        lesson = beside(student, shown[mine], places=places[mine])
-    if "out of the loss" in case:
-        made = [replace(trajectory, in_loss=e not in (2, 5, 7)) for e, trajectory in enumerate(made)]
-    made = [] if case.startswith("nothing") else made[own]
-    if "no number" in case and (alone or rank == 1):
-        made[-1] = replace(made[-1], rewards=(math.nan, *made[-1].rewards[1:]))
-    metrics = teach(student, made, algorithm, epochs=2, minibatches=2, auxiliary=lesson)
-    assert (metrics["skipped"] > 0) == ("no number" in case)
+        demonstrations, places = some_trajectories(22, 5), [(number, 0) for number in range(5)]
+        own_demonstrations = slice(None) if alone else slice(rank, None, 2)
+        auxiliary = auxiliary_loss(student, demonstrations[own_demonstrations], places=places[own_demonstrations])
+    if "masked" in case:
+        trajectories = [replace(trajectory, in_loss=e not in (2, 5, 7)) for e, trajectory in enumerate(trajectories)]
+    trajectories = [] if case.startswith("only") else trajectories[own]
+    if "nan" in case and (alone or rank == 1):
+        trajectories[-1] = replace(trajectories[-1], rewards=(math.nan, *trajectories[-1].rewards[1:]))
+    metrics = update_on(student, trajectories, algorithm, epochs=2, minibatches=2, auxiliary=auxiliary)
+    assert (metrics["skipped"] > 0) == ("nan" in case)
     assert accelerator.is_fsdp2 == all(isinstance(parameter, DTensor) for parameter in student.actor.parameters())
     assert accelerator.is_fsdp2 == all(isinstance(layer, FSDPModule) for layer in student.policy.model.layers)
     return metrics, accelerator.get_state_dict(student.actor)
 
 
 def shard(accelerator: Accelerator) -> None:
-    """Make accelerate use FSDP2 from here on. On GPUs it would do so at its start; on CPUs it ignores the wish."""
+    """Make accelerate use FSDP2 from here on. On GPUs it does so from the start; on CPUs it ignores the setting."""
     accelerator.state.fsdp_plugin = FullyShardedDataParallelPlugin(
         fsdp_version=2, auto_wrap_policy="transformer_based_wrap"
     )
-    # Every look at the accelerator's state brings the process's state back into it.
+    # Each access to the accelerator's state copies the process state back into it.
     for state in (accelerator.state, PartialState()):
         state.distributed_type = DistributedType.FSDP
     assert accelerator.is_fsdp2
 
 
 def main(out: Path, names: Sequence[str]) -> None:
-    """As one of the processes: a file for the results, and the names of cases; "sharded" before those it is for."""
+    """Run cases as one of the processes, and write the results to `out`. Cases after "sharded" are sharded."""
     accelerator = Accelerator(cpu=True)
     updates: dict[str, Any] = {}
     for name in names:

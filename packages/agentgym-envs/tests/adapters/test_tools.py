@@ -9,7 +9,7 @@ import pytest
 from agentgym_envs import WORLDS, EnvFault, make, text_env
 from agentgym_envs.adapters.tools import ToolWorld, tool_environment
 from agentgym_envs.core.action_schema import call_for
-from door_world import ENV_ID, Door, made
+from door_world import ENV_ID, Door, registered_env
 
 STAIRS = "textcraft/test/red_sandstone_stairs"
 
@@ -105,7 +105,7 @@ def test_unknown_environment_gets_a_suggestion() -> None:
 
 
 def test_custom_environment_can_be_played() -> None:
-    with made(Door):
+    with registered_env(Door):
         env = tool_environment(ENV_ID)()
         env.reset(task="door/train/0")
         assert env.act(action="open") == "The door opens."

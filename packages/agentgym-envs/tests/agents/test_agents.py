@@ -13,7 +13,7 @@ from agentgym_envs.agents.formats import REPLY_FORMATS, Bare
 from agentgym_envs.episodes.conversation import Scaffold
 from hypothesis import given
 from hypothesis import strategies as st
-from recording_policy import Talker, check_conversations
+from recording_policy import RecordingPolicy, check_conversations
 
 ALL = "+plan:2+window:2+reflect:2+retry"
 CHEAP = 5e-4
@@ -111,7 +111,7 @@ def test_every_reply_format_plays_every_world(world: RegisteredWorld) -> None:
         task = text_env(env).tasks.train.ids[0]
         for reply_format in REPLY_FORMATS:
             agent = Agent.parse(reply_format + ALL)
-            policy = Talker(expert)
+            policy = RecordingPolicy(expert)
             episode = play(agent.wrap(env), policy, EpisodeSpec(task, seed=3), horizon=3)
             check_episode(episode, agent, policy)
 
@@ -123,7 +123,7 @@ def expert(context: TurnContext) -> str:
     return context.env.get_wrapper_attr("format")(text_env(context.env).oracle(), "It is what comes next.")
 
 
-def check_episode(episode: Episode, agent: Agent, policy: Talker) -> None:
+def check_episode(episode: Episode, agent: Agent, policy: RecordingPolicy) -> None:
     """Check the recorded agent, replay, the validity of turns, rewards and the number of actions."""
     assert Agent.parse(episode.agent) == agent
     assert bool(episode.tools) == (agent.reply_format == "function-call")

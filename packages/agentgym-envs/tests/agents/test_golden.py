@@ -15,8 +15,8 @@ from agentgym_envs.agents.agent import Agent
 from agentgym_envs.agents.formats import REPLY_FORMATS
 from agentgym_envs.core.action_schema import Function
 from agentgym_envs.episodes.conversation import replay
-from door_world import Door, made
-from recording_policy import Talker
+from door_world import Door, registered_env
+from recording_policy import RecordingPolicy
 
 GOLDEN = Path(__file__).parent / "golden"
 AGENTS = [
@@ -38,7 +38,7 @@ class DoorWithFunctions(Door):
     functions = (Function("knock", "Knock once.", ["knock"]), Function("open_door", "Open the door.", ["open"]))
 
 
-class ScriptedPolicy(Talker):
+class ScriptedPolicy(RecordingPolicy):
     """Opens the door too early in the first of several trials, and otherwise solves the task."""
 
     def __init__(self, agent: Agent) -> None:
@@ -63,7 +63,7 @@ def transcript(agent: str) -> str:
 
 def _lines(spec: str) -> Iterator[str]:
     agent = Agent.parse(spec)
-    with made(DoorWithFunctions) as env:
+    with registered_env(DoorWithFunctions) as env:
         episode = play(agent.wrap(env), ScriptedPolicy(agent), EpisodeSpec("door/train/3"))
     yield f"=== {episode.agent}"
     for tool in episode.tools:

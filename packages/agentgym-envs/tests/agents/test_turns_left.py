@@ -12,17 +12,17 @@ import pytest
 from agentgym_envs import EnvPool, Episode, EpisodeSpec, Policy, Reply, TurnContext, WorldSpec, make, play, play_pool
 from agentgym_envs.agents.agent import Agent
 from agentgym_envs.episodes.conversation import Scaffold, continued, replay
-from door_world import Door, made
+from door_world import Door, registered_env
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from recording_policy import Talker, check_conversations
+from recording_policy import RecordingPolicy, check_conversations
 
-KNOCKER = Talker(lambda _: "knock")
+KNOCKER = RecordingPolicy(lambda _: "knock")
 
 
 @pytest.fixture
 def door() -> Iterator[gymnasium.Env[str, str]]:
-    with made(Door) as env:
+    with registered_env(Door) as env:
         yield env
 
 
@@ -35,7 +35,9 @@ def turns_left(observations: Sequence[str]) -> list[int | None]:
     return numbers
 
 
-def play_door(env: gymnasium.Env[str, str], agent: str, policy: Talker, knocks: int = 5, **options: Any) -> Episode:
+def play_door(
+    env: gymnasium.Env[str, str], agent: str, policy: RecordingPolicy, knocks: int = 5, **options: Any
+) -> Episode:
     return play(Agent.parse(agent).wrap(env), policy, EpisodeSpec(f"door/train/{knocks}"), **options)
 
 
@@ -51,7 +53,7 @@ def test_observations_end_with_the_turns_left(door: gymnasium.Env[str, str]) -> 
 
 
 def test_only_actions_count_and_a_new_trial_starts_over(door: gymnasium.Env[str, str]) -> None:
-    policy = Talker(lambda _: "knock")
+    policy = RecordingPolicy(lambda _: "knock")
     episode = play_door(door, "bare+plan:1+window:1+retry+turns_left", policy, horizon=2)
     check_conversations(episode, policy.seen)
     for trial in (0, 1):
@@ -62,7 +64,7 @@ def test_only_actions_count_and_a_new_trial_starts_over(door: gymnasium.Env[str,
 
 
 def test_terminal_observation_has_no_turns_left(door: gymnasium.Env[str, str]) -> None:
-    opener = Talker(lambda context: "knock" if context.acts < 1 else "open")
+    opener = RecordingPolicy(lambda context: "knock" if context.acts < 1 else "open")
     episode = play_door(door, "bare+turns_left", opener, knocks=1, horizon=5)
     assert episode.stop == "terminated"
     assert turns_left([episode.final_observation]) == [None]
@@ -71,7 +73,7 @@ def test_terminal_observation_has_no_turns_left(door: gymnasium.Env[str, str]) -
 def test_lower_of_horizon_and_environment_limit_counts() -> None:
     for limit, horizon, expected in ((4, None, 4), (4, 2, 2), (2, 9, 2)):
         with closing(make("agentgym/TextCraft-v0", max_episode_steps=limit)) as env:
-            policy = Talker(lambda _: "inventory")
+            policy = RecordingPolicy(lambda _: "inventory")
             episode = play(Agent.parse("react+turns_left").wrap(env), policy, EpisodeSpec(), horizon=horizon)
             assert turns_left([turn.observation for turn in episode.turns])[0] == expected
 
@@ -119,7 +121,7 @@ def test_turns_left_takes_no_number(name: str, complaint: str) -> None:
 )
 def test_continued_matches_a_longer_episode(door: gymnasium.Env[str, str], habits: Scaffold, horizon: int) -> None:
     def play_turns(turns: int) -> Episode:
-        return play_door(door, f"bare{habits}", Talker(lambda _: "knock"), horizon=turns)
+        return play_door(door, f"bare{habits}", RecordingPolicy(lambda _: "knock"), horizon=turns)
 
     short, long = play_turns(horizon), play_turns(horizon + 1)
     conversations = [conversation for conversation, _ in replay(long)]
@@ -128,6 +130,6 @@ def test_continued_matches_a_longer_episode(door: gymnasium.Env[str, str], habit
 
 
 def test_episode_with_a_cut_off_reply_cannot_be_continued(door: gymnasium.Env[str, str]) -> None:
-    policy = Talker(lambda _: Reply("kno", "length"))
+    policy = RecordingPolicy(lambda _: Reply("kno", "length"))
     with pytest.raises(ValueError, match="doesn't end with an action, and so can't be continued"):
         continued(play_door(door, "bare", policy))

@@ -9,13 +9,13 @@ import faulty_doors as doors
 import pytest
 from agentgym_envs import Feedback, Function, Task, Tasks, TaskSet, TextEnv
 from agentgym_envs.checks.contract import ContractError, check_text_env
-from door_world import Door, made, tasks_of
+from door_world import Door, registered_env, tasks_of
 
 pytestmark = pytest.mark.quick
 
 
 def test_valid_environment_passes() -> None:
-    with made(Door) as env:
+    with registered_env(Door) as env:
         check_text_env(env)
 
 
@@ -201,23 +201,29 @@ class RawWithoutJson(Door):
     ],
 )
 def test_contract_violation_is_reported(world: type[TextEnv], clause: str) -> None:
-    with made(world) as env, pytest.raises(ContractError, match=clause):
+    with registered_env(world) as env, pytest.raises(ContractError, match=clause):
         check_text_env(env)
 
 
 @pytest.mark.parametrize(
     ("world", "clause"),
     [
-        (doors.BySet, "differs between processes with different hash seeds"),
-        (doors.ByFolder, "differs with the order in which the system lists a directory"),
-        (doors.Printing, "The environment writes to stdout: 'debug"),
-        (doors.Complaining, "The environment writes to stderr: 'a line of the simulator"),
-        (doors.OnlyHere, "can't be played in a process of its own: RuntimeError: no licence for another process"),
-        (doors.OnlyTwice, "can't be played in a process of its own: RuntimeError: no licence for a third process"),
+        (doors.SetOrder, "differs between processes with different hash seeds"),
+        (doors.DirectoryOrder, "differs with the order in which the system lists a directory"),
+        (doors.WritesToStdout, "The environment writes to stdout: 'debug"),
+        (doors.WritesToStderr, "The environment writes to stderr: 'a line of the simulator"),
+        (
+            doors.FailsInOtherProcess,
+            "can't be played in a process of its own: RuntimeError: no licence for another process",
+        ),
+        (
+            doors.FailsInThirdProcess,
+            "can't be played in a process of its own: RuntimeError: no licence for a third process",
+        ),
     ],
 )
 def test_violation_that_needs_other_processes_is_reported(world: type[TextEnv], clause: str) -> None:
-    with made(world) as env:
+    with registered_env(world) as env:
         check_text_env(env, processes=False)
         with pytest.raises(ContractError, match=clause):
             check_text_env(env, tasks=1)
@@ -227,7 +233,7 @@ def test_local_environment_is_checked_in_this_process_with_a_warning() -> None:
     class Local(Door):
         """Can't be imported by another process."""
 
-    with made(Local) as env, pytest.warns(UserWarning, match="Local can't be made in another process"):
+    with registered_env(Local) as env, pytest.warns(UserWarning, match="Local can't be made in another process"):
         check_text_env(env)
 
 
@@ -239,7 +245,7 @@ class RaisesOnInvalidActions(Door):
 
 
 def test_exceptions_of_the_environment_propagate() -> None:
-    with made(RaisesOnInvalidActions) as env, pytest.raises(ValueError):
+    with registered_env(RaisesOnInvalidActions) as env, pytest.raises(ValueError):
         check_text_env(env)
 
 
@@ -253,5 +259,5 @@ class Nondeterministic(Door):
 
 
 def test_nondeterministic_environment_is_reported() -> None:
-    with made(Nondeterministic) as env, pytest.raises(AssertionError):
+    with registered_env(Nondeterministic) as env, pytest.raises(AssertionError):
         check_text_env(env)

@@ -30,7 +30,7 @@ from agentgym_envs import (
 )
 from agentgym_envs.agents.formats import Bare
 from agentgym_envs.core.feedback import EnvFault
-from door_world import ENV_ID, Door, made
+from door_world import ENV_ID, Door, registered_env
 
 
 def _door(**hooks: Callable[..., Any]) -> type[Door]:
@@ -64,7 +64,7 @@ def test_invalid_feedback_error_names_environment_task_and_field(kind: str, meth
     hooks, rule = GARBAGE[kind]
     broken = [method == "reset"]
     patched = {name: _break_later(broken, name, hook) for name, hook in hooks.items()}
-    with made(_door(**patched)) as env:
+    with registered_env(_door(**patched)) as env:
         if method == "reset":
             with pytest.raises(InvalidFeedback) as error:
                 env.reset(options={"task": "door/train/2"})
@@ -94,13 +94,16 @@ def _break_later(broken: list[bool], name: str, hook: Callable[..., Any]) -> Cal
     ids=str,
 )
 def test_act_must_return_a_feedback_of_text_and_flags(returned: Any, rule: str) -> None:
-    with made(_door(_act=lambda *_: returned)) as env, pytest.raises(InvalidFeedback) as error:
+    with registered_env(_door(_act=lambda *_: returned)) as env, pytest.raises(InvalidFeedback) as error:
         _step(env)
     assert rule in str(error.value)
 
 
 def test_first_observation_is_validated() -> None:
-    with made(_door(_start=lambda *_: None)) as env, pytest.raises(InvalidFeedback, match="`observation` must be text"):
+    with (
+        registered_env(_door(_start=lambda *_: None)) as env,
+        pytest.raises(InvalidFeedback, match="`observation` must be text"),
+    ):
         env.reset(options={"task": "door/train/2"})
 
 
@@ -108,7 +111,7 @@ def test_numpy_values_are_converted_to_python_types() -> None:
     def standing(door: Door) -> Any:
         return np.float32(0.5 * bool(door.knocks)), np.bool_(True)
 
-    with made(_door(_standing=standing, _act=lambda *_: Feedback("half \ud800", np.bool_(True)))) as env:  # pyright: ignore[reportArgumentType]
+    with registered_env(_door(_standing=standing, _act=lambda *_: Feedback("half \ud800", np.bool_(True)))) as env:  # pyright: ignore[reportArgumentType]
         observation, reward, *_, info = _step(env)
     assert observation == "half ?"
     assert (type(reward), type(info["score"]), info["success"], info["valid"]) == (float, float, True, True)
@@ -116,7 +119,7 @@ def test_numpy_values_are_converted_to_python_types() -> None:
 
 @pytest.mark.parametrize(("score", "clipped"), [(1 + 1e-9, 1.0), (-1e-9, 0.0)])
 def test_score_outside_its_range_by_rounding_is_clipped(score: float, clipped: float) -> None:
-    with made(_door(_standing=lambda _: (score, False))) as env:
+    with registered_env(_door(_standing=lambda _: (score, False))) as env:
         assert _step(env)[4]["score"] == clipped
 
 
@@ -132,7 +135,7 @@ ERROR = f"EnvFault: {ENV_ID} raised ZeroDivisionError: no key (test_feedback.py,
 
 @pytest.mark.parametrize("hook", ["_start", "_act", "_standing", "_state"])
 def test_environment_exception_fails_the_episode_and_names_the_line(hook: str) -> None:
-    with made(_door(**{hook: _stumble})) as env:
+    with registered_env(_door(**{hook: _stumble})) as env:
         episode = play(env, Knocker(), EpisodeSpec("door/train/1"))
     assert (episode.stop, episode.score, episode.task_id) == ("failed", None, "door/train/1")
     assert episode.error is not None
@@ -163,7 +166,7 @@ def test_environment_exception_in_a_pool_fails_only_that_episode(hook: str, back
 
     async def play_all() -> list[Episode]:
         specs = [EpisodeSpec(f"door/train/{knocks}") for knocks in (0, 1, 2)]
-        with made(_door(**{hook: act})) as env, EnvPool(ENV_ID, 1, backend) as pool:
+        with registered_env(_door(**{hook: act})) as env, EnvPool(ENV_ID, 1, backend) as pool:
             async with aclosing(play_pool(pool, Opener(), specs, env=Bare(env), horizon=1)) as episodes:
                 return [episode async for episode in episodes]
 
@@ -181,7 +184,7 @@ def test_non_finite_numbers_of_a_wrapper_fail_the_episode(field: str, bad: float
             observation, reward, *over, info = self.env.step(action)
             return observation, bad if field == "reward" else reward, *over, info | {field: bad}
 
-    with made(Door) as env:
+    with registered_env(Door) as env:
         episode = play(Shaped(env), Knocker(), EpisodeSpec("door/train/1"), horizon=2)
     assert (episode.stop, episode.score, episode.turns[:-1]) == ("failed", None, ())
     assert f"InvalidFeedback: The {field}" in str(episode.error)
@@ -199,10 +202,10 @@ def _invalid_info_later(door: Door) -> dict[str, Any]:
 @pytest.mark.parametrize("info", [_invalid_info, _invalid_info_later, lambda _: {}, lambda _: None])
 def test_invalid_info_fails_the_episode(info: Callable[..., Any]) -> None:
     async def in_pool() -> Episode:
-        with made(_door(_info=info)) as env, EnvPool(ENV_ID, 1, "inline") as pool:
+        with registered_env(_door(_info=info)) as env, EnvPool(ENV_ID, 1, "inline") as pool:
             return await play_episode(PoolSlot(pool, 0, Bare(env)), Knocker(), EpisodeSpec("door/train/1"))
 
-    with made(_door(_info=info)) as env:
+    with registered_env(_door(_info=info)) as env:
         local = play(env, Knocker(), EpisodeSpec("door/train/1"))
     for episode in (local, asyncio.run(in_pool())):
         assert (episode.stop, episode.turns) == ("failed", ())
@@ -212,7 +215,7 @@ def test_invalid_info_fails_the_episode(info: Callable[..., Any]) -> None:
 
 def test_closed_pool_and_unknown_task_raise() -> None:
     async def in_closed_pool() -> None:
-        with made(Door) as env:
+        with registered_env(Door) as env:
             pool = EnvPool(ENV_ID, 1, "inline")
             pool.close()
             async with aclosing(play_pool(pool, Opener(), [EpisodeSpec("door/train/1")], env=Bare(env))) as episodes:
@@ -220,7 +223,7 @@ def test_closed_pool_and_unknown_task_raise() -> None:
 
     with pytest.raises(RuntimeError, match="This pool is closed"):
         asyncio.run(in_closed_pool())
-    with made(Door) as env, pytest.raises(KeyError, match="There is no task"):
+    with registered_env(Door) as env, pytest.raises(KeyError, match="There is no task"):
         play(env, Knocker(), EpisodeSpec("door/train/99"))
 
 
@@ -228,7 +231,10 @@ def test_missing_dependency_ends_the_run() -> None:
     def start(*_: Any) -> Any:
         raise gymnasium.error.DependencyNotInstalled("install the door")
 
-    with made(_door(_start=start)) as env, pytest.raises(gymnasium.error.DependencyNotInstalled, match="the door"):
+    with (
+        registered_env(_door(_start=start)) as env,
+        pytest.raises(gymnasium.error.DependencyNotInstalled, match="the door"),
+    ):
         play(env, Knocker(), EpisodeSpec("door/train/1"))
 
 
@@ -238,7 +244,7 @@ def test_missing_dependency_ends_the_run() -> None:
 @pytest.mark.parametrize("field", ["score", "reward", "logprob"])
 @pytest.mark.parametrize("value", [math.nan, -math.inf])
 def test_episodes_with_non_finite_numbers_are_not_written(field: str, value: float) -> None:
-    with made(Door) as env:
+    with registered_env(Door) as env:
         episode = play(env, Knocker(), EpisodeSpec("door/train/1"), horizon=1)
         assert text_env(env).task.id == episode.task_id
     (turn,) = episode.turns

@@ -14,10 +14,10 @@ import pytest
 from agentgym_envs import Bare, EnvFault, Episode, EpisodeSpec, ReAct, Reply, Turn, TurnContext, play, text_env
 from agentgym_envs.agents.agent import Agent
 from agentgym_envs.episodes.conversation import Conversation, ConversationBuilder, Message, Scaffold, replay
-from door_world import Door, made
+from door_world import Door, registered_env
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from recording_policy import Talker, check_conversations, check_roles
+from recording_policy import RecordingPolicy, check_conversations, check_roles
 
 HABITS = st.builds(
     Scaffold,
@@ -30,15 +30,17 @@ HABITS = st.builds(
 
 @pytest.fixture
 def door() -> Iterator[gymnasium.Env[str, str]]:
-    with made(Door) as env:
+    with registered_env(Door) as env:
         yield env
 
 
-def knocks_then_opens(count: int) -> Talker:
-    return Talker(lambda context: "knock" if context.acts < count else "open")
+def knocks_then_opens(count: int) -> RecordingPolicy:
+    return RecordingPolicy(lambda context: "knock" if context.acts < count else "open")
 
 
-def play_door(env: gymnasium.Env[str, str], habits: str, policy: Talker, knocks: int = 3, **options: Any) -> Episode:
+def play_door(
+    env: gymnasium.Env[str, str], habits: str, policy: RecordingPolicy, knocks: int = 3, **options: Any
+) -> Episode:
     return play(Agent.parse(f"bare{habits}").wrap(env), policy, EpisodeSpec(f"door/train/{knocks}"), **options)
 
 
@@ -68,7 +70,7 @@ def test_replay_reproduces_played_conversations(
             else "open"
         )
 
-    policy = Talker(gamble)
+    policy = RecordingPolicy(gamble)
     agent = Agent("bare", habits)
     episode = play(agent.wrap(door), policy, EpisodeSpec(f"door/train/{knocks}", seed=seed), horizon=horizon)
     check_conversations(episode, policy.seen)
@@ -154,7 +156,7 @@ def test_turn_without_action_is_free_and_has_its_own_state(door: gymnasium.Env[s
 
 
 def test_window_moves_in_blocks_and_keeps_plan_and_notes(door: gymnasium.Env[str, str]) -> None:
-    policy = Talker(lambda context: f"knock {context.acts}")
+    policy = RecordingPolicy(lambda context: f"knock {context.acts}")
     episode = play_door(door, "+plan:5+reflect:5+window:4", policy, horizon=9)
     assert kinds(episode) == "paaaaarpsaaasa"
     restarted = policy.seen[9][0]
@@ -168,7 +170,7 @@ def test_window_moves_in_blocks_and_keeps_plan_and_notes(door: gymnasium.Env[str
 
 
 def test_window_bounds_the_context_despite_many_reflections(door: gymnasium.Env[str, str]) -> None:
-    policy = Talker(lambda _: "knock")
+    policy = RecordingPolicy(lambda _: "knock")
     play_door(door, "+reflect:1+window:2", policy, horizon=40)
     sizes = [sum(len(message.content) for message in conversation) for conversation, _ in policy.seen]
     assert max(sizes) <= 1.1 * max(sizes[:20])
@@ -198,15 +200,15 @@ class NumberedDoor(Door):
         return f"{super()._start(task)} Its number is {self.np_random.integers(1_000_000)}."
 
 
-def opens_too_early(failures: int) -> Talker:
+def opens_too_early(failures: int) -> RecordingPolicy:
     """Return a policy that knocks once and opens, but opens without knocking in the first `failures` trials."""
     trials = iter([*["open"] * failures, *["knock", "open"] * 9])
-    return Talker(lambda context: next(trials))
+    return RecordingPolicy(lambda context: next(trials))
 
 
 @pytest.mark.parametrize(("failures", "expected"), [(0, "aa"), (1, "a|raa"), (2, "a|ra|raa"), (3, "a|ra|ra")])
 def test_task_is_retried_until_success_or_the_last_trial(failures: int, expected: str) -> None:
-    with made(NumberedDoor) as env:
+    with registered_env(NumberedDoor) as env:
         policy = opens_too_early(failures)
         episode = play_door(env, "+retry:2", policy, knocks=1)
         assert text_env(env).unwrapped.starts == min(failures, 2) + 1  # pyright: ignore[reportAttributeAccessIssue]
@@ -215,7 +217,7 @@ def test_task_is_retried_until_success_or_the_last_trial(failures: int, expected
 
 
 def test_trials_share_task_and_seed_and_keep_reflections() -> None:
-    with made(NumberedDoor) as env:
+    with registered_env(NumberedDoor) as env:
         policy = opens_too_early(2)
         episode = play(Agent.parse("bare+retry:2").wrap(env), policy, EpisodeSpec("door/train/1", seed=5))
     (first, _), (_, _), (second, _), (_, _), (third, _), _ = policy.seen
@@ -227,7 +229,7 @@ def test_trials_share_task_and_seed_and_keep_reflections() -> None:
 
 
 def test_trials_share_a_randomly_drawn_task(door: gymnasium.Env[str, str]) -> None:
-    policy = Talker(lambda context: "knock")
+    policy = RecordingPolicy(lambda context: "knock")
     for seed in range(5):
         episode = play(Agent.parse("bare+retry").wrap(door), policy, EpisodeSpec(seed=seed), horizon=1)
         first, _, second = episode.turns
@@ -235,14 +237,14 @@ def test_trials_share_a_randomly_drawn_task(door: gymnasium.Env[str, str]) -> No
 
 
 def test_new_trial_subtracts_the_rewards_of_the_last(door: gymnasium.Env[str, str]) -> None:
-    episode = play_door(door, "+retry", Talker(lambda context: "knock"), knocks=2, horizon=2)
+    episode = play_door(door, "+retry", RecordingPolicy(lambda context: "knock"), knocks=2, horizon=2)
     assert [turn.reward for turn in episode.turns] == [0.0, 0.5, -0.5, 0.0, 0.5]
     assert (episode.score, episode.success, episode.stop, episode.acts) == (0.5, False, "truncated", 4)
     assert episode.turns[2].observation == "You knocked 2 times."
 
 
 def test_cut_off_reflection_keeps_the_score_of_the_trial(door: gymnasium.Env[str, str]) -> None:
-    class CutOffReflections(Talker):
+    class CutOffReflections(RecordingPolicy):
         async def reply(self, context: TurnContext) -> Reply:
             reply = await super().reply(context)
             return Reply("half a", "length") if context.kind == "reflect" else reply
@@ -263,8 +265,8 @@ def test_fault_in_a_later_trial_restarts_the_episode() -> None:
             return observation
 
     def play_with(retries: int) -> Episode:
-        with made(FaultySecondStart) as env:
-            return play_door(env, "+retry", Talker(lambda context: "open"), knocks=1, retries=retries)
+        with registered_env(FaultySecondStart) as env:
+            return play_door(env, "+retry", RecordingPolicy(lambda context: "open"), knocks=1, retries=retries)
 
     assert kinds(play_with(1)) == "a|ra"
     failed = play_with(0)
@@ -312,7 +314,7 @@ def test_replay_needs_only_the_habits_of_an_unknown_agent(door: gymnasium.Env[st
 
 
 def test_conversation_starts_with_the_instructions(door: gymnasium.Env[str, str]) -> None:
-    episode = play(ReAct(door), Talker(lambda context: "Action: open"), EpisodeSpec("door/train/0"))
+    episode = play(ReAct(door), RecordingPolicy(lambda context: "Action: open"), EpisodeSpec("door/train/0"))
     ((conversation, _),) = replay(episode)
     expected: Conversation = (Message("system", ReAct(door).instructions), Message("user", "Knock 0 times."))
     assert conversation == expected

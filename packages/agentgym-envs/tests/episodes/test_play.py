@@ -21,15 +21,15 @@ from agentgym_envs import (
 )
 from agentgym_envs.agents.formats import FunctionCall
 from agentgym_envs.core.action_schema import Function
-from door_policies import Player, expert, knocker
-from door_world import Door, made
+from door_policies import FunctionPolicy, expert, knocker
+from door_world import Door, registered_env
 
 pytestmark = pytest.mark.quick
 
 
 @pytest.fixture
 def door() -> Iterator[gymnasium.Env[str, str]]:
-    with made(Door) as env:
+    with registered_env(Door) as env:
         yield env
 
 
@@ -54,7 +54,7 @@ def test_episode_records_observations_replies_and_rewards(door: gymnasium.Env[st
 
 
 def test_contexts_contain_the_whole_conversation(door: gymnasium.Env[str, str]) -> None:
-    policy = Player(lambda context: "Action: knock")
+    policy = FunctionPolicy(lambda context: "Action: knock")
     play(ReAct(door), policy, EpisodeSpec("door/train/2"), horizon=2)
     first, second = policy.contexts
     assert [message.role for message in second.conversation] == ["system", "user", "assistant", "user"]
@@ -84,14 +84,14 @@ def test_termination_at_the_horizon_is_not_truncation(door: gymnasium.Env[str, s
 
 
 def test_step_limit_of_the_environment_truncates() -> None:
-    with made(Door, max_episode_steps=4) as env:
+    with registered_env(Door, max_episode_steps=4) as env:
         episode = play(env, knocker(), EpisodeSpec("door/train/1"))
     assert (episode.stop, len(episode.turns)) == ("truncated", 4)
 
 
 def test_cut_off_reply_ends_the_episode_without_acting(door: gymnasium.Env[str, str]) -> None:
     cut_off = Reply("knock", finish="length", sample=Sample((1,), (2,), (-1.0,)))
-    policy = Player(lambda context: "knock" if len(context.conversation) < 4 else cut_off)
+    policy = FunctionPolicy(lambda context: "knock" if len(context.conversation) < 4 else cut_off)
     episode = play(door, policy, EpisodeSpec("door/train/2"))
     last = episode.turns[-1]
     assert (episode.stop, len(episode.turns), episode.success) == ("length", 2, False)
@@ -123,14 +123,14 @@ class FaultyDoor(Door):
 
 @pytest.mark.parametrize(("faults", "retries"), [(1, 1), (2, 2), (0, 0)])
 def test_fault_is_retried_from_the_start(faults: int, retries: int) -> None:
-    with made(type("FaultyDoor", (FaultyDoor,), {"faults": faults})) as env:
+    with registered_env(type("FaultyDoor", (FaultyDoor,), {"faults": faults})) as env:
         episode = play(env, expert(), EpisodeSpec("door/train/3"), retries=retries)
         assert text_env(env).unwrapped.starts == faults + 1  # pyright: ignore[reportAttributeAccessIssue]
     assert (episode.stop, episode.score, len(episode.turns)) == ("terminated", 1.0, 4)
 
 
 def test_persistent_fault_fails_the_episode_without_a_score() -> None:
-    with made(type("FaultyDoor", (FaultyDoor,), {"faults": 2})) as env:
+    with registered_env(type("FaultyDoor", (FaultyDoor,), {"faults": 2})) as env:
         failed, *others = play_many(env, expert(), [EpisodeSpec(f"door/train/{knocks}") for knocks in (3, 2, 1)])
     assert (failed.stop, failed.failed, failed.score, failed.success) == ("failed", True, None, None)
     assert failed.error == "EnvFault: the hinge broke"
@@ -146,7 +146,7 @@ class NeverStarts(Door):
 
 
 def test_environment_that_never_starts_fails_every_episode() -> None:
-    with made(NeverStarts) as env:
+    with registered_env(NeverStarts) as env:
         episodes = list(play_many(env, knocker(), [EpisodeSpec(f"door/train/{i}") for i in range(3)]))
     assert [(episode.stop, episode.turns) for episode in episodes] == [("failed", ())] * 3
 
@@ -158,13 +158,13 @@ class FaultyFunctions(Door):
 
 
 def test_fault_in_functions_fails_the_episode() -> None:
-    with made(FaultyFunctions) as env:
+    with registered_env(FaultyFunctions) as env:
         episode = play(FunctionCall(env), knocker(), EpisodeSpec("door/train/1"))
     assert (episode.stop, episode.error, episode.tools) == ("failed", "EnvFault: nobody there to ask", ())
 
 
 def test_fault_of_the_policy_fails_the_episode(door: gymnasium.Env[str, str]) -> None:
-    episode = play(door, Player(lambda context: EnvFault("the endpoint is gone")), EpisodeSpec("door/train/1"))
+    episode = play(door, FunctionPolicy(lambda context: EnvFault("the endpoint is gone")), EpisodeSpec("door/train/1"))
     assert (episode.stop, episode.error) == ("failed", "EnvFault: the endpoint is gone")
 
 

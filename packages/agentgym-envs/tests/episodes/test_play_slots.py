@@ -9,15 +9,15 @@ from collections.abc import Sequence
 import gymnasium
 import pytest
 from agentgym_envs import Episode, EpisodeSpec, LocalSlot, Policy, Reply, TurnContext, play, play_slots
-from door_policies import Player, expert
-from door_world import Door, made
+from door_policies import FunctionPolicy, expert
+from door_world import Door, registered_env
 
 
 @pytest.mark.parametrize("slots", [1, 3, 20])
 def test_slots_play_every_episode_once(slots: int) -> None:
     specs = [EpisodeSpec(f"door/train/{knocks}", sample=sample) for sample in range(3) for knocks in (5, 0, 3, 1, 4, 2)]
     policy = expert()
-    with made(Door) as env:
+    with registered_env(Door) as env:
         episodes = play_in_slots(env, slots, policy, specs)
     assert Counter((episode.task_id, episode.sample) for episode in episodes) == Counter(
         (spec.task_id, spec.sample) for spec in specs
@@ -38,12 +38,12 @@ def play_in_slots(
 
 
 def test_play_rejects_a_policy_that_awaits() -> None:
-    class AwaitingPolicy(Player):
+    class AwaitingPolicy(FunctionPolicy):
         async def reply(self, context: TurnContext) -> Reply:
             await asyncio.sleep(0)
             return await super().reply(context)
 
-    with made(Door) as door, pytest.raises(RuntimeError, match="play_pool or play_slots"):
+    with registered_env(Door) as door, pytest.raises(RuntimeError, match="play_pool or play_slots"):
         play(door, AwaitingPolicy(lambda context: "knock"), EpisodeSpec("door/train/1"))
 
 
@@ -54,8 +54,8 @@ def test_episodes_do_not_depend_on_the_number_of_slots() -> None:
         return "knock" if context.rng.random() < 0.7 else "open"
 
     def play_all(slots: int) -> dict[tuple[str, int], list[str]]:
-        with made(Door) as env:
-            episodes = play_in_slots(env, slots, Player(act_randomly), specs)
+        with registered_env(Door) as env:
+            episodes = play_in_slots(env, slots, FunctionPolicy(act_randomly), specs)
             return {
                 (episode.task_id, episode.sample): [turn.reply.text for turn in episode.turns] for episode in episodes
             }

@@ -23,7 +23,7 @@ def command(function: str, *arguments: object) -> list[str]:
 @pytest.mark.long
 def test_serve_searches_until_ctrl_c(corpus: Path) -> None:
     with serve_process("--retriever", f"bm25:{corpus}", "--max-batch", "2") as server:
-        assert server.line.endswith(f", /retrieve from bm25:{corpus}\n")
+        assert server.ready_line.endswith(f", /retrieve from bm25:{corpus}\n")
         (row,) = retrieve(server.url, queries=["crème brûlée"], topk=1).json()["result"]
         assert row[0]["id"] == "awk-2"
         invalid = retrieve(server.url, queries="crème brûlée")

@@ -15,7 +15,7 @@ from agentgym_envs.cli.main import serve
 from agentgym_envs.server.models import EnvironmentInfo
 from agentgym_envs.server.serving import offer
 from patience import PATIENCE, all_end, eventually
-from serve_process import Serve, serve_process
+from serve_process import ServerProcess, serve_process
 
 TOKEN = "correct-horse-battery-staple"
 
@@ -44,15 +44,15 @@ def test_server_from_start_to_shutdown(tmp_path: Path) -> None:
         tmp_path / "token",
     ]
     with serve_process(*flags) as server, httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
-        assert re.match(r"Serving on http://127\.0\.0\.1:\d+: agentgym/TextCraft-v0, ", server.line)
-        assert "held/Held-v0" in server.line
+        assert re.match(r"Serving on http://127\.0\.0\.1:\d+: agentgym/TextCraft-v0, ", server.ready_line)
+        assert "held/Held-v0" in server.ready_line
         assert client.get("/healthz").json() == {"status": "ok"}
         for path in ("/v1/worlds", "/metrics", "/openapi.json", "/nowhere"):
             assert client.get(path).status_code == 401
         assert httpx.get(server.url.replace("//", f"//:{TOKEN}@") + "/v1/worlds").status_code == 200
         client.headers["Authorization"] = f"Bearer {TOKEN}"
         session = start_episode(client)
-        processes = server.family()
+        processes = server.processes()
         assert len(processes) == 2
         with ThreadPoolExecutor(1) as executor:
             batch = {"calls": [{"session": session.rpartition("/")[2], "action": f"hold {tmp_path}"}]}
@@ -72,7 +72,7 @@ def test_server_from_start_to_shutdown(tmp_path: Path) -> None:
         assert all_end(processes[1:])
 
 
-def wait_for_refusal(server: Serve) -> httpx.Response:
+def wait_for_refusal(server: ServerProcess) -> httpx.Response:
     """Send requests until the server is closing, and return its first refusal."""
     while True:
         response = httpx.get(f"{server.url}/v1/sessions/none", headers={"Authorization": f"Bearer {TOKEN}"})
@@ -110,7 +110,7 @@ def test_second_ctrl_c_stops_immediately(tmp_path: Path) -> None:
     flags = ["--world", "blocking_world:held/Held-v0", "--workers", 2, "--grace", 600]
     with serve_process(*flags) as server, httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
         session = start_episode(client)
-        processes = server.family()
+        processes = server.processes()
         assert len(processes) == 3
         with ThreadPoolExecutor(1) as executor:
             response = executor.submit(client.post, f"{session}/step", json={"action": f"hold {tmp_path}"})
@@ -131,7 +131,7 @@ def test_workers_end_with_a_killed_server() -> None:
     with serve_process("--world", "blocking_world:held/Held-v0", "--workers", 2) as server:
         with httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
             start_episode(client)
-        processes = server.family()
+        processes = server.processes()
         server.process.kill()
         assert len(processes) == 3
         assert all_end(processes)

@@ -22,7 +22,7 @@ import pytest
 from agentgym_envs import make
 from agentgym_envs.pool.calls import Reset, Step, carry_out
 from patience import PATIENCE, eventually, eventually_async
-from serve_process import Serve, serve_process
+from serve_process import ServerProcess, serve_process
 
 BLOCKING, TEXTCRAFT = blocking_world.ENV_ID, "agentgym/TextCraft-v0"
 TASKS = {BLOCKING: "door/train/3", TEXTCRAFT: "textcraft/test/leather_boots"}
@@ -173,7 +173,7 @@ def replay(env: gymnasium.Env[str, str], client: StressClient, episode: Episode)
 
 
 async def run_clients(
-    server: Serve,
+    server: ServerProcess,
     count: int,
     steps: int,
     hold_folder: Path,
@@ -228,7 +228,7 @@ async def counted_calls(http: httpx.AsyncClient) -> Counter[tuple[str, int]]:
     return Counter({(kind, int(status)): int(float(n)) for kind, status, n in lines if kind in ("reset", "step")})
 
 
-def count_descriptors(server: Serve) -> int:
+def count_descriptors(server: ServerProcess) -> int:
     return psutil.Process(server.process.pid).num_fds()
 
 

@@ -18,7 +18,7 @@ from agentgym_envs import Reply, read_episodes
 from agentgym_eval.cli.main import collect, evaluate
 from agentgym_eval.storage.journal import Journal, Place
 from counting_world import ENV
-from fake_endpoint import Answer, error_answer, run_evaluate, said, serving, tool_call_answer
+from fake_endpoint import Answer, completion_answer, error_answer, run_evaluate, serve_endpoint, tool_call_answer
 
 PLAN = "function-call+plan+reflect:3"
 CHILD = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "OPENAI_API_KEY": ""}
@@ -36,14 +36,14 @@ class NumberedReplies:
             self.reply_count += 1
             number = f"reply {self.reply_count}"
         if request.get("tool_choice") == "none":
-            return said(number)
+            return completion_answer(number)
         texts = " ".join(str(message["content"]) for message in request["messages"])
         goal, counts = int(re.findall(r"Goal: (\d+)", texts)[0]), re.findall(r"Count: (\d+)", texts)
         action = "add" if int(counts[-1] if counts else 0) < goal else "stop"
         return (
             tool_call_answer(("act", {"action": action}), thought=number)
             if "tools" in request
-            else said(f"Thought: {number}\nAction: {action}")
+            else completion_answer(f"Thought: {number}\nAction: {action}")
         )
 
 
@@ -60,11 +60,11 @@ def request_count(out: Path) -> int:
 @pytest.mark.parametrize("agent", [pytest.param("react", marks=pytest.mark.long), PLAN])
 def test_repeatedly_stopped_run_requests_each_reply_once(tmp_path: Path, agent: str) -> None:
     flags, model = ["--agent", agent, "--slots", "3", "--samples", "2"], NumberedReplies()
-    with serving(model) as fake:
+    with serve_endpoint(model) as fake:
         assert run_evaluate(fake, tmp_path / "unbroken", *flags) == 0
         expected_count = model.reply_count
     model, stops, limits = NumberedReplies(), 0, [5, 20, 21, 50, 10**6]
-    with serving(
+    with serve_endpoint(
         lambda request: model(request) if model.reply_count < limits[0] else error_answer(401, "no credit")
     ) as fake:
         while limits:
@@ -95,7 +95,7 @@ def test_ended_process_keeps_all_received_replies(tmp_path: Path, signal_number:
     # SIGTERM has to work if SIGINT is ignored, as in background jobs of a shell.
     sigint = "signal.SIG_IGN" if signal_number == signal.SIGTERM else "signal.default_int_handler"
     code = f"import signal, sys; signal.signal(signal.SIGINT, {sigint}); from agentgym_eval.cli.main import evaluate; "
-    with serving(answer) as fake:
+    with serve_endpoint(answer) as fake:
         arguments = ["--env", ENV, *fake.flags, "--slots", "3", "--out", str(tmp_path)]
         command = [sys.executable, "-c", code + "sys.exit(evaluate())", *arguments]
         with subprocess.Popen(command, env=CHILD, stderr=subprocess.PIPE, text=True) as child:
@@ -123,11 +123,11 @@ def test_ended_process_keeps_all_received_replies(tmp_path: Path, signal_number:
 
 def test_replies_of_an_unfinished_episode_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = NumberedReplies()
-    with serving(lambda request: model(request) if model.reply_count < 4 else error_answer(401)) as fake:
+    with serve_endpoint(lambda request: model(request) if model.reply_count < 4 else error_answer(401)) as fake:
         assert run_evaluate(fake, tmp_path, "--task", "count/test/9") == 1
     err = capsys.readouterr().err
     assert f"No episode has ended yet; the replies so far are kept in {tmp_path}. Resume with: uv run evaluate" in err
-    with serving(model) as fake:
+    with serve_endpoint(model) as fake:
         assert (
             run_evaluate(fake, tmp_path, "--task", "count/test/9", "--seed", "1") == 2
         )  # the replies were requested with seed 0
@@ -146,7 +146,7 @@ def test_retried_episode_reuses_its_replies(tmp_path: Path) -> None:
             response.body["choices"][0]["finish_reason"] = "content_filter"
         return response
 
-    with serving(answer) as fake:
+    with serve_endpoint(answer) as fake:
         assert run_evaluate(fake, tmp_path, "--task", "count/test/6") == 0
     assert reply_numbers(tmp_path) == [1, 2, 3, 5, 6, 7, 8]
     assert request_count(tmp_path) == 8  # including the cut one
@@ -154,7 +154,7 @@ def test_retried_episode_reuses_its_replies(tmp_path: Path) -> None:
 
 def test_env_fault_requests_no_reply_twice(tmp_path: Path) -> None:
     note = tmp_path / "note"
-    with serving(NumberedReplies()) as fake:
+    with serve_endpoint(NumberedReplies()) as fake:
         assert run_evaluate(fake, tmp_path / "run", "--task", "count/test/6", "--options", f"note={note}") == 0
     assert note.exists()
     assert reply_numbers(tmp_path / "run") == list(range(1, 8))
@@ -165,7 +165,7 @@ def test_changed_observations_need_new_replies(tmp_path: Path, capsys: pytest.Ca
     flags = ["--task", "count/test/6", "--options", f"note={note}"]
     for text, limit, code in ((" Go on!", 5, 1), (" Well done!", 100, 0)):
         note.write_text(text)
-        with serving(
+        with serve_endpoint(
             lambda request, limit=limit: model(request) if model.reply_count < limit else error_answer(401)
         ) as fake:
             assert run_evaluate(fake, run, *flags) == code
@@ -178,11 +178,11 @@ def test_incomplete_line_is_requested_again_and_damage_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, path = NumberedReplies(), tmp_path / "replies.jsonl"
-    with serving(lambda request: model(request) if model.reply_count < 4 else error_answer(401)) as fake:
+    with serve_endpoint(lambda request: model(request) if model.reply_count < 4 else error_answer(401)) as fake:
         assert run_evaluate(fake, tmp_path, "--task", "count/test/6") == 1
     content = path.read_bytes()
     path.write_bytes(b"nonsense\n" + content)
-    with serving(model) as fake:
+    with serve_endpoint(model) as fake:
         assert run_evaluate(fake, tmp_path, "--task", "count/test/6") == 2
         assert "replies.jsonl, line 1: " in capsys.readouterr().err
         path.write_bytes(content[:-10])
@@ -192,7 +192,7 @@ def test_incomplete_line_is_requested_again_and_damage_is_an_error(
 
 def test_journal_line_has_the_reply_but_no_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
-    with serving(NumberedReplies()) as fake:
+    with serve_endpoint(NumberedReplies()) as fake:
         assert run_evaluate(fake, tmp_path, "--task", "count/test/1") == 0
     text = (tmp_path / "replies.jsonl").read_text()
     assert "sk-very" not in text
@@ -218,29 +218,29 @@ def test_full_disk_raises_when_a_reply_is_kept(tmp_path: Path) -> None:
 def test_overwrite_replaces_replies_when_the_first_new_one_arrives(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with serving(NumberedReplies()) as fake:
+    with serve_endpoint(NumberedReplies()) as fake:
         assert run_evaluate(fake, tmp_path, "--tasks", "3") == 0
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with serving(lambda request: error_answer(401)) as fake:
+    with serve_endpoint(lambda request: error_answer(401)) as fake:
         assert run_evaluate(fake, tmp_path, "--tasks", "4", "--overwrite") == 1
     assert "Nothing has been replaced yet" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     model = NumberedReplies()
-    with serving(lambda request: model(request) if model.reply_count < 2 else error_answer(401)) as fake:
+    with serve_endpoint(lambda request: model(request) if model.reply_count < 2 else error_answer(401)) as fake:
         assert run_evaluate(fake, tmp_path, "--tasks", "4", "--overwrite", "--slots", "1") == 1
     assert "--overwrite" not in capsys.readouterr().err
     assert request_count(tmp_path) == 2
-    with serving(model) as fake:
+    with serve_endpoint(model) as fake:
         assert run_evaluate(fake, tmp_path, "--tasks", "4", "--slots", "1") == 0
     assert Counter(reply_numbers(tmp_path)) == Counter(range(1, request_count(tmp_path) + 1))
 
 
 def test_collect_resumes_from_replies(tmp_path: Path) -> None:
     model, out = NumberedReplies(), tmp_path / "data.jsonl"
-    with serving(lambda request: model(request) if model.reply_count < 4 else error_answer(401)) as fake:
+    with serve_endpoint(lambda request: model(request) if model.reply_count < 4 else error_answer(401)) as fake:
         arguments = ["--env", ENV, *fake.flags, "--task", "count/train/7", "--out", str(out)]
         assert collect(arguments) == 1
-    with serving(model) as fake:
+    with serve_endpoint(model) as fake:
         arguments[4] = fake.base_url
         assert collect(["--env", ENV, *fake.flags, "--task", "count/train/7", "--out", str(out)]) == 0
     (episode,) = read_episodes(out)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from agentgym_trainer.algorithms import PRESETS, Algorithm, MicroBatch, ModelOutputs, TokenBatch
-from token_batches import alone
+from token_batches import single_process_total
 from torch import Tensor
 
 pytestmark = pytest.mark.quick
@@ -237,22 +237,22 @@ def token_batch(episodes: list[TwoTurnEpisode]) -> TokenBatch:
     )
 
 
-def compute_loss(algorithm: Algorithm, experience: TokenBatch, outputs: ModelOutputs) -> Tensor:
+def compute_loss(algorithm: Algorithm, token_batch: TokenBatch, outputs: ModelOutputs) -> Tensor:
     """Return the loss of a whole batch as one micro-batch."""
-    advantages = algorithm.compute_advantages(experience, alone)
-    mask_N = experience.episode_N >= 0
+    advantages = algorithm.compute_advantages(token_batch, single_process_total)
+    mask_N = token_batch.episode_N >= 0
     micro_batch = MicroBatch(
-        experience.episode_N,
-        experience.turn_N,
-        experience.rollout_logprobs_N,
-        experience.old_or_rollout_logprobs_N,
+        token_batch.episode_N,
+        token_batch.turn_N,
+        token_batch.rollout_logprobs_N,
+        token_batch.old_or_rollout_logprobs_N,
         advantages.advantages_N,
-        algorithm.weights(experience, mask_N, alone),
+        algorithm.weights(token_batch, mask_N, single_process_total),
         1 / mask_N.sum(),
-        experience.ref_logprobs_N,
-        experience.values_N,
+        token_batch.ref_logprobs_N,
+        token_batch.values_N,
         advantages.value_targets_N,
-        algorithm.critic_weights(advantages, mask_N, alone),
+        algorithm.critic_weights(advantages, mask_N, single_process_total),
     )
     return algorithm.loss(outputs, micro_batch)[0]
 
@@ -303,7 +303,7 @@ def rollout(logits_SA: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor,
     """Sample eight groups of eight episodes of two turns.
 
     In the first turn action 0 is right and leads to state 1, any other action to state 2. In the second turn action 1
-    is right. Returns states N, actions N and the experience.
+    is right. Returns states N, actions N and the token batch.
     """
     E = 64
     logp_SA = logits_SA.detach().log_softmax(1)
@@ -315,7 +315,7 @@ def rollout(logits_SA: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor,
     second_E = act(state_E := 1 + (first_E != 0).long())
     state_EK, action_EK = torch.stack([torch.zeros_like(state_E), state_E], 1), torch.stack([first_E, second_E], 1)
     rewards_EK = torch.stack([0.25 * (first_E == 0), 0.75 * ((first_E == 0) & (second_E == 1))], 1)
-    experience = TokenBatch(
+    token_batch = TokenBatch(
         episode_N=torch.arange(E).repeat_interleave(2),
         turn_N=torch.arange(2).repeat(E),
         rollout_logprobs_N=logp_SA[state_EK, action_EK].flatten(),
@@ -325,12 +325,12 @@ def rollout(logits_SA: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor,
         group_E=torch.arange(E) // 8,
         observation_EK=state_EK,
     )
-    return state_EK.flatten(), action_EK.flatten(), experience
+    return state_EK.flatten(), action_EK.flatten(), token_batch
 
 
-def trained_episodes(algorithm: Algorithm, experience: TokenBatch) -> Tensor:
+def trained_episodes(algorithm: Algorithm, token_batch: TokenBatch) -> Tensor:
     """Return the episodes of groups that the training loop would keep, E, bool."""
-    returns_GE = experience.rewards_EK.sum(1).view(8, 8).tolist()
+    returns_GE = token_batch.rewards_EK.sum(1).view(8, 8).tolist()
     treatments = [algorithm.groups.classify(8, zero_variance=len(set(returns)) == 1)[1] for returns in returns_GE]
     return torch.tensor([treatment == "keep" for treatment in treatments]).repeat_interleave(8)
 
@@ -342,22 +342,22 @@ def test_every_preset_learns_a_small_environment(name: str) -> None:
     optimizer = torch.optim.Adam([logits_SA, value_S], lr=0.15)
     scores: list[float] = []
     for _ in range(32):
-        state_N, action_N, experience = rollout(logits_SA, random)
-        scores.append(experience.rewards_EK.sum().item() / 64)
-        kept_E = trained_episodes(algorithm, experience)
+        state_N, action_N, token_batch = rollout(logits_SA, random)
+        scores.append(token_batch.rewards_EK.sum().item() / 64)
+        kept_E = trained_episodes(algorithm, token_batch)
         if not kept_E.any():
             continue
-        kept_N = kept_E[experience.episode_N]
+        kept_N = kept_E[token_batch.episode_N]
         state_N, action_N = state_N[kept_N], action_N[kept_N]
-        experience = TokenBatch(
+        token_batch = TokenBatch(
             episode_N=torch.arange(int(kept_E.sum())).repeat_interleave(2),
-            turn_N=experience.turn_N[kept_N],
-            rollout_logprobs_N=experience.rollout_logprobs_N[kept_N],
-            rewards_EK=experience.rewards_EK[kept_E],
-            played_EK=experience.played_EK[kept_E],
-            state_EK=experience.state_EK[kept_E],
-            observation_EK=experience.state_EK[kept_E],
-            group_E=experience.group_E[kept_E],
+            turn_N=token_batch.turn_N[kept_N],
+            rollout_logprobs_N=token_batch.rollout_logprobs_N[kept_N],
+            rewards_EK=token_batch.rewards_EK[kept_E],
+            played_EK=token_batch.played_EK[kept_E],
+            state_EK=token_batch.state_EK[kept_E],
+            observation_EK=token_batch.state_EK[kept_E],
+            group_E=token_batch.group_E[kept_E],
             ref_logprobs_N=torch.full((2 * int(kept_E.sum()),), 0.25).log(),
             values_N=value_S.detach()[state_N],
         )
@@ -365,7 +365,7 @@ def test_every_preset_learns_a_small_environment(name: str) -> None:
             logp_NA = logits_SA.log_softmax(1)[state_N]
             logp_N = logp_NA.gather(1, action_N[:, None])[:, 0]
             loss = compute_loss(
-                algorithm, experience, ModelOutputs(logp_N, -(logp_NA.exp() * logp_NA).sum(1), value_S[state_N])
+                algorithm, token_batch, ModelOutputs(logp_N, -(logp_NA.exp() * logp_NA).sum(1), value_S[state_N])
             )
             optimizer.zero_grad()
             loss.backward()

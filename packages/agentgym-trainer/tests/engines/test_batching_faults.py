@@ -7,67 +7,75 @@ from typing import Any
 import pytest
 from agentgym_trainer.engines.base import Completion, EngineGone, EngineUsage, Weights
 from agentgym_trainer.engines.batching import Batching
-from counting_core import BOTH, WEIGHTS, CountingCore, ask, engine_of, load_between, run_out
+from counting_core import (
+    WEIGHTS,
+    CountingCore,
+    engine_of,
+    generate,
+    load_while_sampling,
+    run_and_close,
+    with_and_without_thread,
+)
 from patience import PATIENCE, eventually_async
 
 
-@BOTH
+@with_and_without_thread
 def test_failed_core_is_rebuilt_and_requests_are_replayed(in_thread: bool) -> None:
     log: list[Any] = []
     engine = engine_of(log, in_thread=in_thread, dies=[lambda step: step == 3])
 
     async def scenario() -> list[Completion]:
         await engine.load(WEIGHTS)
-        return await asyncio.gather(ask(engine, 1, 4), ask(engine, 2, 1), ask(engine, 3, 3))
+        return await asyncio.gather(generate(engine, 1, 4), generate(engine, 2, 1), generate(engine, 3, 3))
 
-    completions = run_out(engine, scenario())
+    completions = run_and_close(engine, scenario())
     assert [c.ids for c in completions] == [(1,), (2,), (3,)]
     assert {c.version for c in completions} == {7}
     until_failure = ["load 7", [1, 2, 3], [1, 3], [1, 3], "close"]
     assert log == [*until_failure, "load 7", [1, 3], [1, 3], [1, 3], [1], "close"]
 
 
-@BOTH
+@with_and_without_thread
 def test_rebuilt_core_may_fail_again_after_a_completion(in_thread: bool) -> None:
     engine = engine_of([], in_thread=in_thread, dies=[lambda step: step == 2, lambda step: step == 3])
 
     async def scenario() -> list[Completion]:
-        return await asyncio.gather(ask(engine, 1, 2), ask(engine, 2, 4))
+        return await asyncio.gather(generate(engine, 1, 2), generate(engine, 2, 4))
 
-    assert [c.ids for c in run_out(engine, scenario())] == [(1,), (2,)]
+    assert [c.ids for c in run_and_close(engine, scenario())] == [(1,), (2,)]
 
 
-@BOTH
+@with_and_without_thread
 def test_second_failure_without_a_completion_ends_the_engine(in_thread: bool) -> None:
     log: list[Any] = []
     engine = engine_of(log, in_thread=in_thread, dies=[lambda step: step == 2, lambda step: step == 1])
 
     async def scenario() -> list[Any]:
-        requests = [ask(engine, n, 5) for n in (1, 2)]
+        requests = [generate(engine, n, 5) for n in (1, 2)]
         errors = await asyncio.gather(*requests, return_exceptions=True)
-        for later in (ask(engine, 1, 1), engine.load(WEIGHTS), engine.sleep()):
+        for later in (generate(engine, 1, 1), engine.load(WEIGHTS), engine.sleep()):
             with pytest.raises(EngineGone, match="died again"):
                 await later
         return errors
 
-    for error in run_out(engine, scenario()):
+    for error in run_and_close(engine, scenario()):
         assert isinstance(error, EngineGone)
         assert "the core is cold" in str(error)
         assert isinstance(error.__cause__, OSError)
     assert log.count("close") == 2
 
 
-@BOTH
+@with_and_without_thread
 def test_running_requests_restart_if_load_fails(in_thread: bool) -> None:
     log: list[Any] = []
     engine = Batching(lambda usage: _FailsInFirstLoad(usage, log), in_thread=in_thread)
 
-    assert run_out(engine, load_between(engine, log)) == (7, 7)
+    assert run_and_close(engine, load_while_sampling(engine, log)) == (7, 7)
     steps_before = log.index("load 7")
     assert log == [[1]] * steps_before + ["load 7", "close", "load 7", [1, 2]] + [[1]] * 49 + ["close"]
 
 
-@BOTH
+@with_and_without_thread
 @pytest.mark.parametrize("times", [1, 2])
 def test_core_that_fails_in_sleep_is_rebuilt_once(in_thread: bool, times: int) -> None:
     log: list[Any] = []
@@ -83,17 +91,17 @@ def test_core_that_fails_in_sleep_is_rebuilt_once(in_thread: bool, times: int) -
     async def scenario() -> int:
         await engine.load(WEIGHTS)
         await engine.sleep()
-        return (await ask(engine, 1, 1)).version
+        return (await generate(engine, 1, 1)).version
 
     if times == 1:
-        assert run_out(engine, scenario()) == 7
+        assert run_and_close(engine, scenario()) == 7
     else:
         with pytest.raises(EngineGone, match="bad dreams"):
-            run_out(engine, scenario())
+            run_and_close(engine, scenario())
     assert log == ["load 7", "rest", "close", "load 7", "rest", *([[1]] if times == 1 else []), "close"]
 
 
-@BOTH
+@with_and_without_thread
 def test_rebuilt_core_that_cannot_load_weights_is_closed(in_thread: bool) -> None:
     log: list[Any] = []
 
@@ -104,7 +112,7 @@ def test_rebuilt_core_that_cannot_load_weights_is_closed(in_thread: bool) -> Non
 
     engine = Batching(lambda usage: FailsInLoad(usage, log), in_thread=in_thread)
     with pytest.raises(EngineGone, match="not these"):
-        run_out(engine, engine.load(WEIGHTS))
+        run_and_close(engine, engine.load(WEIGHTS))
     assert log == ["load 7", "close", "load 7", "close"]
 
 
@@ -122,7 +130,7 @@ def test_close_during_a_rebuild_closes_the_new_core() -> None:
     engine = Batching(make, in_thread=True)
 
     async def scenario() -> None:
-        request = asyncio.create_task(ask(engine, 1, 1))
+        request = asyncio.create_task(generate(engine, 1, 1))
         await eventually_async(rebuilding.is_set)
         closing = asyncio.create_task(engine.close())
         await asyncio.sleep(0)
@@ -131,7 +139,7 @@ def test_close_during_a_rebuild_closes_the_new_core() -> None:
         with pytest.raises(EngineGone):
             await request
 
-    run_out(engine, scenario())
+    run_and_close(engine, scenario())
     assert log == ["made", [1], "close", "made", "abort 1", "close"]
 
 
@@ -146,7 +154,7 @@ def test_engine_ends_if_the_core_cannot_be_rebuilt() -> None:
 
     engine = Batching(make, in_thread=False)
     with pytest.raises(EngineGone, match="no room"):
-        run_out(engine, ask(engine, 1, 1))
+        run_and_close(engine, generate(engine, 1, 1))
 
 
 def test_core_that_fails_in_load_is_rebuilt_with_the_weights() -> None:
@@ -156,9 +164,9 @@ def test_core_that_fails_in_load_is_rebuilt_with_the_weights() -> None:
 
     async def scenario() -> Completion:
         await engine.load(WEIGHTS)
-        return await ask(engine, 1, 1)
+        return await generate(engine, 1, 1)
 
-    assert run_out(engine, scenario()).version == 7
+    assert run_and_close(engine, scenario()).version == 7
     assert log == ["load 7", "close", "load 7", [1], "close"]
 
 
@@ -167,5 +175,5 @@ class _FailsInFirstLoad(CountingCore):
 
     def load(self, weights: Weights) -> None:
         super().load(weights)
-        if self.diary.count("load 7") == 1:
+        if self.log.count("load 7") == 1:
             raise OSError("dropped them")

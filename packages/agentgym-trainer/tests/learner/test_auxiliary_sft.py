@@ -23,7 +23,7 @@ from coin_world import Coin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from toy_learner import beside, learner, some_trajectories, teach
+from toy_learner import auxiliary_loss, learner, some_trajectories, update_on
 
 PLAIN = replace(DAPO, aggregation=Aggregation("token"))
 
@@ -56,7 +56,7 @@ def test_update_gradient_is_that_of_the_summed_textbook_losses(new_model: Callab
     rollouts, demonstrations, weight = some_trajectories(2, 4, groups=1), some_trajectories(3, 3), 0.7
     student = learner(new_model(), clip_norm=1e9)
     steps = gradients(student)
-    metrics = teach(student, rollouts, PLAIN, auxiliary=beside(student, demonstrations, weight))
+    metrics = update_on(student, rollouts, PLAIN, auxiliary=auxiliary_loss(student, demonstrations, weight))
     model = new_model().train()
     rollout_logps = [
         [lp for s in t.segments for lp, in_loss in zip(s.logprobs, s.loss_mask, strict=True) if in_loss]
@@ -84,8 +84,8 @@ def test_order_and_micro_batches_do_not_change_updates(new_model: Callable[..., 
     for direction, micro in ((1, 10_000), (-1, 40)):
         student = learner(new_model(), lr=1e-3, micro_tokens=micro, reference=True)
         places = [(i, 0) for i in range(5)][::direction]
-        auxiliary = beside(student, demonstrations[::direction], places=places)
-        metrics = teach(student, rollouts, algorithm, auxiliary=auxiliary, epochs=2, minibatches=2)
+        auxiliary = auxiliary_loss(student, demonstrations[::direction], places=places)
+        metrics = update_on(student, rollouts, algorithm, auxiliary=auxiliary, epochs=2, minibatches=2)
         results.append(({n: v for n, v in metrics.items() if n not in ("fill", "padding")}, weights(student)))
     (metrics, updated), (other_metrics, other_updated) = results
     assert other_metrics == pytest.approx(metrics, abs=1e-5, rel=1e-4)
@@ -97,7 +97,7 @@ def test_each_demonstration_is_in_one_minibatch_per_epoch(new_model: Callable[..
     student, rollouts, demonstrations = learner(new_model()), some_trajectories(2, 6), some_trajectories(3, count)
     targets: list[int] = []
     student.actor.register_forward_hook(lambda _, inputs, __: targets.extend(inputs[4].tolist()))
-    teach(student, rollouts, PLAIN, auxiliary=beside(student, demonstrations), epochs=2, minibatches=3)
+    update_on(student, rollouts, PLAIN, auxiliary=auxiliary_loss(student, demonstrations), epochs=2, minibatches=3)
     completion_ids = [
         token
         for t in (*rollouts, *demonstrations)
@@ -110,8 +110,8 @@ def test_each_demonstration_is_in_one_minibatch_per_epoch(new_model: Callable[..
 
 def test_update_without_rollouts_equals_plain_sft(new_model: Callable[..., Any]) -> None:
     student, imitator = learner(new_model(), lr=1e-3), learner(new_model(), lr=1e-3)
-    metrics = teach(student, [], PLAIN, auxiliary=beside(student, some_trajectories(3, 5), weight=1.0))
-    expected = teach(imitator, some_trajectories(3, 5), Imitation())
+    metrics = update_on(student, [], PLAIN, auxiliary=auxiliary_loss(student, some_trajectories(3, 5), weight=1.0))
+    expected = update_on(imitator, some_trajectories(3, 5), Imitation())
     assert torch.equal(weights(student), weights(imitator))
     assert (metrics["sft/nll"], metrics["loss"]) == (expected["nll"], expected["loss"])
     assert "nll" not in metrics
@@ -123,7 +123,9 @@ def test_auxiliary_gradient_is_proportional_to_its_weight(new_model: Callable[..
     for weight in (0.0, 1.0, 3.0):
         student = learner(new_model(), clip_norm=1e9)
         steps = gradients(student)
-        teach(student, some_trajectories(2, 4), PLAIN, auxiliary=beside(student, some_trajectories(3, 3), weight))
+        update_on(
+            student, some_trajectories(2, 4), PLAIN, auxiliary=auxiliary_loss(student, some_trajectories(3, 3), weight)
+        )
         by_weight += steps
     single, triple = by_weight[1] - by_weight[0], by_weight[2] - by_weight[0]
     assert single.norm() > 0.01
@@ -150,7 +152,7 @@ def test_long_demonstrations_are_trimmed_to_whole_turns(chat: Chat) -> None:
         assert [[segment.ids for segment in item.segments] for _, item in drawn] == [[full.ids[:end]]] * 2
         trimming = Demonstrations([demonstration], chat, batch=2, longest=longest, seed=0, ranks=Ranks()).trimming()
         assert (trimming.contexts, trimming.dropped) == (1, end == 0)
-        assert (trimming.said, trimming.lost) == (sum(full.loss_mask), sum(full.loss_mask[end:]))
+        assert (trimming.total, trimming.lost) == (sum(full.loss_mask), sum(full.loss_mask[end:]))
 
 
 def test_steps_continue_where_the_previous_one_ended(chat: Chat) -> None:

@@ -23,7 +23,7 @@ from agentgym_trainer.run.trackers import flat
 from agentgym_trainer.tokens.batch import make_batch
 from agentgym_trainer.tokens.chat import Chat
 from torch import Tensor
-from toy_learner import learner, some_trajectories, teach
+from toy_learner import learner, some_trajectories, update_on
 
 PLAIN = replace(GRPO, kl=replace(GRPO.kl, where="off"))
 BAD = pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -36,7 +36,7 @@ def _weights(student: Learner) -> Tensor:
 def _update(
     student: Learner, algorithm: Algorithm | Imitation = PLAIN, *, seed: int = 0, **options: Any
 ) -> dict[str, float]:
-    return teach(student, some_trajectories(seed), algorithm, **options)
+    return update_on(student, some_trajectories(seed), algorithm, **options)
 
 
 def _poison_once(student: Learner, bad: float, call: int = 0) -> None:
@@ -91,11 +91,11 @@ def test_metrics_are_means_over_the_steps_that_were_taken(new_model: Callable[..
 def _update_with_bad_value(student: Learner, name: str, bad: float, algorithm: Algorithm) -> dict[str, float]:
     """Update with one element of the named input tensor set to `bad`."""
     batch = make_batch(some_trajectories(0))
-    experience = student.compute_logprobs(batch, algorithm)
-    advantages = algorithm.compute_advantages(experience, student.total)
-    owner = advantages if name == "advantages_N" else experience
+    token_batch = student.compute_logprobs(batch, algorithm)
+    advantages = algorithm.compute_advantages(token_batch, student.total)
+    owner = advantages if name == "advantages_N" else token_batch
     getattr(owner, name)[1] = bad
-    return student.update(batch, experience, advantages, algorithm)
+    return student.update(batch, token_batch, advantages, algorithm)
 
 
 @BAD
@@ -123,11 +123,11 @@ def test_nonfinite_inputs_skip_the_update_and_are_named(
 def test_nonfinite_logits_skip_the_step(new_model: Callable[..., Any]) -> None:
     student = learner(new_model(init=1.0))
     batch = make_batch(some_trajectories(0))
-    experience = student.compute_logprobs(batch, PLAIN)
-    advantages = PLAIN.compute_advantages(experience, student.total)
+    token_batch = student.compute_logprobs(batch, PLAIN)
+    advantages = PLAIN.compute_advantages(token_batch, student.total)
     hook = student.policy.model.norm.register_forward_hook(lambda *args: args[2] * math.inf)
     before = _weights(student)
-    assert student.update(batch, experience, advantages, PLAIN)["skipped"] == 1
+    assert student.update(batch, token_batch, advantages, PLAIN)["skipped"] == 1
     hook.remove()
     assert student.skips.causes[0] == "log-probabilities"
     assert torch.equal(_weights(student), before)
@@ -170,12 +170,12 @@ def test_max_skips_counts_only_consecutive_skips(new_model: Callable[..., Any]) 
 def test_nonfinite_critic_gradient_skips_the_step(new_model: Callable[..., Any]) -> None:
     student = learner(new_model(init=1.0), critic="head")
     batch = make_batch(some_trajectories(0))
-    experience = student.compute_logprobs(batch, PPO)
-    advantages = PPO.compute_advantages(experience, student.total)
+    token_batch = student.compute_logprobs(batch, PPO)
+    advantages = PPO.compute_advantages(token_batch, student.total)
     assert advantages.value_targets_N is not None
     advantages.value_targets_N[0] = math.nan
     before = _weights(student)
-    assert student.update(batch, experience, advantages, PPO)["skipped"] == 1
+    assert student.update(batch, token_batch, advantages, PPO)["skipped"] == 1
     assert torch.equal(_weights(student), before)
 
 

@@ -27,7 +27,7 @@ from agentgym_trainer.tokens.trajectory import Trajectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from toy_learner import learner, some_trajectories, teach
+from toy_learner import learner, some_trajectories, update_on
 
 PLAIN = replace(DAPO, aggregation=Aggregation("token"))
 EVERYDAY = {"sequence mean and KL", "whole episodes", "critic's head"}
@@ -66,7 +66,7 @@ def test_order_and_micro_batches_do_not_change_updates(new_model: Callable[..., 
         student = learner(
             new_model(), critic=critic, reference=algorithm.needs_reference, micro_tokens=micro, lr=1e-3, warmup=100
         )
-        metrics = teach(student, order, algorithm)
+        metrics = update_on(student, order, algorithm)
         del metrics["fill"]
         results.append((metrics, _weights(student)))
     metrics, weights = results[0]
@@ -89,7 +89,7 @@ def test_gradients_do_not_depend_on_micro_batches(
             new_model(), critic=critic, reference=algorithm.needs_reference, micro_tokens=tokens, clip_norm=1e6
         )
         gradients.append(_gradients(student))
-        teach(student, some_trajectories(seed, 5), algorithm)
+        update_on(student, some_trajectories(seed, 5), algorithm)
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
 
@@ -109,7 +109,7 @@ def _textbook_losses(model: Any, trajectory: Trajectory, advantage: float) -> li
 def test_update_equals_torch_adamw_on_the_textbook_loss(new_model: Callable[..., Any]) -> None:
     trajectories = some_trajectories(2, 4, groups=1)
     student = learner(new_model(), clip_norm=0.5, lr=1e-3)
-    teach(student, trajectories, PLAIN)
+    update_on(student, trajectories, PLAIN)
     model = new_model().train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.0)
     returns = torch.tensor([sum(t.rewards) for t in trajectories], dtype=torch.float64)
@@ -136,8 +136,8 @@ def _count_steps(student: Learner) -> list[None]:
 def test_every_epoch_has_a_step_per_minibatch(new_model: Callable[..., Any], epochs: int, minibatches: int) -> None:
     student, once = learner(new_model(), lr=1e-3), learner(new_model(), lr=1e-3)
     steps = _count_steps(student)
-    teach(student, some_trajectories(4), Imitation(), epochs=epochs, minibatches=minibatches)
-    teach(once, some_trajectories(4), Imitation())
+    update_on(student, some_trajectories(4), Imitation(), epochs=epochs, minibatches=minibatches)
+    update_on(once, some_trajectories(4), Imitation())
     assert len(steps) == epochs * minibatches
     assert torch.equal(_weights(student), _weights(once)) == (epochs * minibatches == 1)
 
@@ -148,7 +148,7 @@ def test_each_completion_token_is_in_one_minibatch_per_epoch(new_model: Callable
     targets: list[int] = []
     student.actor.register_forward_hook(lambda _, inputs, __: targets.extend(inputs[4].tolist()))
     trajectories = some_trajectories(4, 7)
-    teach(student, trajectories, Imitation(), epochs=2, minibatches=3)
+    update_on(student, trajectories, Imitation(), epochs=2, minibatches=3)
     segments = [segment for t in trajectories for segment in t.segments]
     ids = [i for s in segments for i, in_loss in zip(s.ids, s.loss_mask, strict=True) if in_loss]
     assert sorted(targets) == sorted(ids * 2)
@@ -157,7 +157,7 @@ def test_each_completion_token_is_in_one_minibatch_per_epoch(new_model: Callable
 def test_number_of_steps_is_limited_by_the_number_of_episodes(new_model: Callable[..., Any]) -> None:
     student = learner(new_model())
     steps = _count_steps(student)
-    assert teach(student, some_trajectories(0, 3), Imitation(), minibatches=8)
+    assert update_on(student, some_trajectories(0, 3), Imitation(), minibatches=8)
     assert len(steps) == 3
 
 
@@ -167,7 +167,7 @@ def test_partial_batch_takes_fewer_steps_on_the_same_lr_schedule(
 ) -> None:
     student = learner(new_model(), schedule="linear", total_steps=16)
     taken_steps = _count_steps(student)
-    metrics = teach(student, some_trajectories(0, 8), Imitation(), epochs=2, minibatches=4, share=share)
+    metrics = update_on(student, some_trajectories(0, 8), Imitation(), epochs=2, minibatches=4, share=share)
     assert len(taken_steps) == metrics["optimizer_steps"] == steps
     assert student.optimizer.param_groups[0]["lr"] == pytest.approx(1e-2 * (1 - 9 / 17))
 
@@ -180,7 +180,7 @@ def test_batch_without_completion_tokens_changes_nothing(new_model: Callable[...
     for trajectories in ([], without_completions):
         student = learner(new_model(), reference=True)
         before = _weights(student).clone()
-        assert teach(student, trajectories, GRPO) == {}
+        assert update_on(student, trajectories, GRPO) == {}
         assert torch.equal(_weights(student), before)
 
 
@@ -188,11 +188,11 @@ def test_kl_penalty_applies_to_groups_without_signal(new_model: Callable[..., An
     trajectories = [replace(t, rewards=(0.0,) * len(t.rewards)) for t in some_trajectories(0, 4)]
     algorithm = replace(GRPO, kl=KL("loss", "k3", 0.5))
     student = learner(new_model(), reference=True, lr=1e-3)
-    assert teach(student, trajectories, algorithm)["ref_kl"] == pytest.approx(0.0, abs=1e-6)
+    assert update_on(student, trajectories, algorithm)["ref_kl"] == pytest.approx(0.0, abs=1e-6)
     with torch.no_grad():
         for parameter in student.actor.parameters():
             parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
-    ref_kl = [teach(student, trajectories, algorithm)["ref_kl"] for _ in range(12)]
+    ref_kl = [update_on(student, trajectories, algorithm)["ref_kl"] for _ in range(12)]
     assert ref_kl[0] > 0.01
     assert ref_kl[-1] < 0.7 * ref_kl[0]
 
@@ -213,7 +213,7 @@ def test_compute_logprobs_uses_learner_reference_and_critic(new_model: Callable[
         student.policy.lm_head.weight.mul_(1.5)
         student.actor.critic.linear.bias.fill_(0.25)
     trajectories = some_trajectories(8)
-    experience = student.compute_logprobs(make_batch(trajectories), algorithm)
+    token_batch = student.compute_logprobs(make_batch(trajectories), algorithm)
     models = {"old_logprobs_N": student.policy.eval(), "ref_logprobs_N": new_model().eval()}
     for name, model in models.items():
         expected: list[float] = []
@@ -221,10 +221,10 @@ def test_compute_logprobs_uses_learner_reference_and_critic(new_model: Callable[
             with torch.no_grad():
                 logp = torch.log_softmax(model(torch.tensor([segment.ids])).logits[0] / temperature, -1)
             expected += [float(logp[t - 1, segment.ids[t]]) for t, in_loss in enumerate(segment.loss_mask) if in_loss]
-        assert getattr(experience, name).tolist() == pytest.approx(expected, abs=1e-4)
-    assert experience.values_N is not None
-    assert torch.equal(experience.values_N, torch.full_like(experience.values_N, 0.25))
-    assert experience.old_or_rollout_logprobs_N is experience.old_logprobs_N
+        assert getattr(token_batch, name).tolist() == pytest.approx(expected, abs=1e-4)
+    assert token_batch.values_N is not None
+    assert torch.equal(token_batch.values_N, torch.full_like(token_batch.values_N, 0.25))
+    assert token_batch.old_or_rollout_logprobs_N is token_batch.old_logprobs_N
 
 
 @pytest.mark.parametrize("algorithm", [PLAIN, RLOO, Imitation()], ids=["nothing", "reference", "imitation"])
@@ -233,9 +233,9 @@ def test_compute_logprobs_skips_unneeded_forward_passes(
 ) -> None:
     student = learner(new_model(), reference=True)
     student.actor.register_forward_pre_hook(lambda *_: pytest.fail("the actor was called"))
-    experience = student.compute_logprobs(make_batch(some_trajectories(0)), algorithm)
-    assert (experience.ref_logprobs_N is not None) == algorithm.needs_reference
-    assert experience.old_logprobs_N is experience.values_N is None
+    token_batch = student.compute_logprobs(make_batch(some_trajectories(0)), algorithm)
+    assert (token_batch.ref_logprobs_N is not None) == algorithm.needs_reference
+    assert token_batch.old_logprobs_N is token_batch.values_N is None
 
 
 @pytest.mark.parametrize("critic", [None, "head", "separate"])
@@ -250,7 +250,7 @@ def test_gradients_of_policy_and_critic_are_clipped_separately(new_model: Callab
             [float(torch.stack([p.grad.norm() for p in group["params"]]).norm()) for group in optimizer.param_groups]
         )
     )
-    metrics = teach(student, high_returns, PPO if critic else PLAIN)
+    metrics = update_on(student, high_returns, PPO if critic else PLAIN)
     assert metrics["grad_norm"] > 0.25
     assert norms == [[pytest.approx(0.25, rel=1e-3)] * (2 if critic else 1)]
     assert ("critic_grad_norm" in metrics) == bool(critic)
@@ -263,7 +263,7 @@ def test_critic_has_its_own_learning_rate(new_model: Callable[..., Any]) -> None
     for critic_lr in (1e-6, 1e-2):
         student = learner(new_model(), critic="separate", lr=1e-3, critic_lr=critic_lr)
         initial = {name: value.clone() for name, value in student.actor.state_dict().items()}
-        teach(student, some_trajectories(0), PPO)
+        update_on(student, some_trajectories(0), PPO)
         changes = {name: (value - initial[name]).abs().max() for name, value in student.actor.state_dict().items()}
         largest_changes[critic_lr] = (
             torch.stack([value for name, value in changes.items() if name.startswith("policy")]).max(),
@@ -287,7 +287,7 @@ def test_learning_rate_schedules_have_no_step_at_zero(
     new_model: Callable[..., Any], schedule: Any, factors: list[float]
 ) -> None:
     student = learner(new_model(), lr=0.01, warmup=4, schedule=schedule, total_steps=8)
-    rates = [teach(student, some_trajectories(0, 2), Imitation())["lr"] for _ in range(8)]
+    rates = [update_on(student, some_trajectories(0, 2), Imitation())["lr"] for _ in range(8)]
     assert rates == pytest.approx([0.01 * factor for factor in factors])
 
 
@@ -299,7 +299,7 @@ def test_bfloat16_update_is_close_to_float32(
     for precision in ("no", "bf16"):
         student = learner(new_model(init=1.0), critic="head", accelerator=accelerator_of(precision), reference=True)
         grads = _gradients(student)
-        metrics[precision] = teach(student, some_trajectories(0), replace(PPO, kl=KL("loss", "k3", 0.1)))
+        metrics[precision] = update_on(student, some_trajectories(0), replace(PPO, kl=KL("loss", "k3", 0.1)))
         gradient[precision] = torch.cat([grad.flatten() for grad in grads])
         assert {p.dtype for p in student.actor.parameters()} == {grad.dtype for grad in grads} == {torch.float32}
     assert metrics["bf16"] == pytest.approx(metrics["no"], rel=0.05, abs=0.02)
@@ -329,7 +329,7 @@ def test_float16_gradients_are_unscaled_before_clipping(
             _with_scaler(accelerator, 1024.0)
         student = learner(new_model(init=1.0), critic="separate", accelerator=accelerator, clip_norm=0.25)
         grads = _gradients(student)
-        metrics = teach(student, some_trajectories(0), PPO)
+        metrics = update_on(student, some_trajectories(0), PPO)
         gradient[precision] = torch.cat([grad.flatten() for grad in grads])
     assert metrics["skipped"] == 0
     torch.testing.assert_close(gradient["fp16"], gradient["no"], atol=2e-3, rtol=0)
@@ -342,9 +342,9 @@ def test_step_with_float16_overflow_is_skipped(
     accelerator = _with_scaler(accelerator_of("fp16"), 2.0**120)
     student = learner(new_model(init=1.0), critic="separate", accelerator=accelerator, warmup=10)
     before = _weights(student).clone()
-    metrics = teach(student, some_trajectories(0), PPO)
+    metrics = update_on(student, some_trajectories(0), PPO)
     assert metrics["skipped"] == 1
     assert "grad_norm" not in metrics
     assert torch.equal(_weights(student), before)
     assert student.accelerator.scaler.get_scale() == 2.0**119
-    assert teach(student, some_trajectories(0), PPO)["lr"] == metrics["lr"]
+    assert update_on(student, some_trajectories(0), PPO)["lr"] == metrics["lr"]

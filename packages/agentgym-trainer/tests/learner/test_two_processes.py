@@ -13,8 +13,8 @@ from accelerate import Accelerator
 from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from agentgym_trainer.algorithms import GRPO
-from forked_processes import by_two
-from toy_learner import learner, some_trajectories, teach
+from forked_processes import run_two_processes
+from toy_learner import learner, some_trajectories, update_on
 
 CONFIGS = Path(str(files("agentgym_trainer"))) / "accelerate_configs"
 SHIPPED = ["cpu-ddp", "ddp", "fsdp2", "deepspeed-zero2"]
@@ -24,7 +24,7 @@ SHIPPED = ["cpu-ddp", "ddp", "fsdp2", "deepspeed-zero2"]
 def test_two_processes_update_like_one_with_ddp_and_sharding(tmp_path: Path) -> None:
     cases = list(two_processes.CASES)
     out, log = tmp_path / "updates.pt", tmp_path / "log"
-    assert by_two(two_processes.main, out, [*cases, "sharded", *cases], log=log) == [0, 0], log.read_text()
+    assert run_two_processes(two_processes.main, out, [*cases, "sharded", *cases], log=log) == [0, 0], log.read_text()
     updates = torch.load(out)
     assert updates.pop("processes") == 2
     assert len(updates) == 2 * len(cases)
@@ -65,7 +65,7 @@ def test_places_determine_the_split_into_minibatches(new_model: Callable[..., An
 
     def updated_weights(order: list[int], **options: Any) -> torch.Tensor:
         student = learner(new_model())
-        teach(student, [trajectories[i] for i in order], algorithm, minibatches=3, **options)
+        update_on(student, [trajectories[i] for i in order], algorithm, minibatches=3, **options)
         return torch.cat([parameter.detach().flatten() for parameter in student.policy.parameters()])
 
     in_order, shuffled = list(range(6)), [4, 0, 5, 2, 1, 3]

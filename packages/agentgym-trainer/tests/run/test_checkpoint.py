@@ -21,7 +21,7 @@ from agentgym_trainer.tokens.chat import Chat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from peft import LoraConfig, get_peft_model
-from toy_learner import files_up_to
+from toy_learner import limit_file_size
 from transformers import AutoModelForCausalLM, AutoTokenizer, get_scheduler
 
 STAGE = Stage(10, 1, 3, "cut", {"coin/dev/1": [0.25, None, 1 / 3]}, 0.125)
@@ -331,7 +331,7 @@ def test_full_disk_raises_and_keeps_other_checkpoints(
     learner = make_learner("head")
     existing = checkpoints.save(learner, chat.tokenizer, PROGRESS)
     biggest = max(path.stat().st_size for path in existing.iterdir())
-    with files_up_to(int(biggest * share)), pytest.raises(OSError, match="can't be written") as error:
+    with limit_file_size(int(biggest * share)), pytest.raises(OSError, match="can't be written") as error:
         checkpoints.save(learner, chat.tokenizer, replace(PROGRESS, step=5))
     for part in (
         "step-000005 can't be written: ",

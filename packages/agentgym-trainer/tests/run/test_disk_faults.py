@@ -11,7 +11,18 @@ import pytest
 from agentgym_trainer.run.checkpoint import Checkpoints
 from agentgym_trainer.run.disk import WriteError, writing
 from agentgym_trainer.run.folder import RunFolder
-from faulty_runs import RL, SAVED, STEPS, Begun, copied, full_disk, goes_on, is_healthy, resumed, words
+from faulty_runs import (
+    RL,
+    SAVED,
+    STEPS,
+    CompleteAndPartialRun,
+    assert_checkpoints_intact,
+    assert_resumes_identically,
+    copy_run,
+    full_disk,
+    resume,
+    stderr_text,
+)
 from toy_learner import coin_flags, train_cli
 
 # Full disk.
@@ -38,22 +49,22 @@ SAVED_BEFORE = {
 
 @pytest.mark.long
 def test_full_disk_at_any_write_ends_with_an_error_message(
-    rl: Begun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    rl: CompleteAndPartialRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     complete, partial = rl
-    run = copied(partial, tmp_path)
+    run = copy_run(partial, tmp_path)
     for file, write in WRITES.items():
         with full_disk(write):
-            assert resumed(run) == 1, file
-        error = words(capfd)
+            assert resume(run) == 1, file
+        error = stderr_text(capfd)
         assert f"error: {run.path / file} can't be written: " in error
         assert "GiB free; make space and continue with --resume" in error
         assert not list(run.path.glob(".*"))
-        is_healthy(run, steps=SAVED_BEFORE.get(file, SAVED))
-    goes_on(run, complete)
+        assert_checkpoints_intact(run, steps=SAVED_BEFORE.get(file, SAVED))
+    assert_resumes_identically(run, complete)
 
 
-def test_all_files_of_a_run_are_covered(rl: Begun) -> None:
+def test_all_files_of_a_run_are_covered(rl: CompleteAndPartialRun) -> None:
     complete, _ = rl
     known = {Path(file).parts[0] for file in (*WRITES, "start")}
     assert {path.name for path in complete.path.iterdir()} == known
@@ -69,12 +80,12 @@ def test_all_files_of_a_run_are_covered(rl: Begun) -> None:
     ],
 )
 def test_full_disk_at_startup_ends_with_an_error_message(
-    file: str, write: str, advice: str, rl: Begun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    file: str, write: str, advice: str, rl: CompleteAndPartialRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run, flags = RunFolder(tmp_path / "run"), coin_flags(tmp_path / "run", *RL)
     with full_disk(write):
         assert train_cli(flags) == 1
-    error = words(capfd)
+    error = stderr_text(capfd)
     assert f"error: {run.path / file} can't be written: " in error
     assert f"GiB free; make space and {advice}." in error
     if file == "run.json":
@@ -82,7 +93,7 @@ def test_full_disk_at_startup_ends_with_an_error_message(
     else:
         assert not run.start.exists()
         assert not list(run.path.glob(".*"))
-        goes_on(run, rl[0])
+        assert_resumes_identically(run, rl[0])
 
 
 def test_free_space_is_reported_only_for_a_full_disk(tmp_path: Path) -> None:
@@ -122,10 +133,10 @@ DAMAGE: dict[str, Callable[[Path], Any]] = {
 
 @pytest.mark.long
 def test_damaged_metrics_are_restored_from_the_checkpoint(
-    rl: Begun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    rl: CompleteAndPartialRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     complete, partial = rl
-    run = copied(partial, tmp_path)
+    run = copy_run(partial, tmp_path)
     copy = run.checkpoints / f"step-{SAVED:06d}" / "metrics.jsonl"
     for damage in DAMAGE.values():
         run.metrics.write_text(copy.read_text())
@@ -134,9 +145,9 @@ def test_damaged_metrics_are_restored_from_the_checkpoint(
         assert str(run.metrics) in (run.rewind(SAVED, copy) or "")
         assert run.metrics.read_text() == copy.read_text()
     _truncate(run.metrics)
-    goes_on(run, complete)
+    assert_resumes_identically(run, complete)
     message = f"{run.metrics} is damaged or lacks steps up to {SAVED}; it was replaced by the copy in {copy.parent}."
-    assert message in words(capfd)
+    assert message in stderr_text(capfd)
 
 
 @pytest.mark.parametrize(
@@ -147,10 +158,10 @@ def test_damaged_metrics_are_restored_from_the_checkpoint(
     ],
 )
 def test_damaged_metrics_without_a_copy_raise_an_error(
-    damage: str, message: str, rl: Begun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    damage: str, message: str, rl: CompleteAndPartialRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     _, partial = rl
-    run = copied(partial, tmp_path)
+    run = copy_run(partial, tmp_path)
     checkpoint = run.checkpoints / f"step-{SAVED:06d}"
     manifest = json.loads((checkpoint / "manifest.json").read_text())
     del manifest["files"]["metrics.jsonl"]  # as in checkpoints of older versions
@@ -159,13 +170,13 @@ def test_damaged_metrics_without_a_copy_raise_an_error(
     run.metrics.write_text(run.metrics.read_text().splitlines(keepends=True)[0])
     DAMAGE[damage](run.metrics)
     before = run.metrics.read_bytes()
-    assert resumed(run) == 2
-    assert message in words(capfd)
+    assert resume(run) == 2
+    assert message in stderr_text(capfd)
     assert run.metrics.read_bytes() == before
 
 
 @pytest.mark.long
-def test_checkpoints_contain_the_metrics(rl: Begun, sft: Begun) -> None:
+def test_checkpoints_contain_the_metrics(rl: CompleteAndPartialRun, sft: CompleteAndPartialRun) -> None:
     for complete, _ in (rl, sft):
         for step in range(1, STEPS + 1):
             copy = Checkpoints(complete.checkpoints, keep=9, say=print).at(step) / "metrics.jsonl"

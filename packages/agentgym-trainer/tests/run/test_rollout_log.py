@@ -15,7 +15,7 @@ from agentgym_trainer.engines.base import EngineGone
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.run.rollout_log import SCHEMA
 from agentgym_trainer.tokens.chat import Chat
-from coin_loops import Build, begin, coins, collect, guess, rules, take_step
+from coin_loops import Build, coins, collect, grpo_with_group_filter, initial_state, random_guesses, take_step
 from coin_world import ENV
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,8 +42,8 @@ def _completion_values(segment: dict[str, Any], name: str) -> list[float]:
 
 def test_step_saves_episodes_and_the_tokens_of_some_groups(build: Build, chat: Chat) -> None:
     loop = build(coins())
-    collected = collect(loop, begin(loop))
-    take_step(loop, begin(loop))
+    collected = collect(loop, initial_state(loop))
+    take_step(loop, initial_state(loop))
     episodes, lines = _episodes(loop.folder, 1), _tokens(loop.folder, 1)
     played = [e for group in collected.own for e in group.episodes]
     assert [(e.task_id, e.sample, e.turns) for e in episodes] == [(e.task_id, e.sample, e.turns) for e in played]
@@ -65,8 +65,8 @@ def test_step_saves_episodes_and_the_tokens_of_some_groups(build: Build, chat: C
 
 
 def test_saved_advantages_are_those_of_the_update(build: Build) -> None:
-    loop = build(coins(), guess())
-    take_step(loop, begin(loop))
+    loop = build(coins(), random_guesses())
+    take_step(loop, initial_state(loop))
     episodes, lines = _episodes(loop.folder, 1), _tokens(loop.folder, 1)
     assert all(line["trained"] for line in lines)
     for line in lines:
@@ -84,7 +84,7 @@ def test_saved_entropies_are_those_of_the_sampling_policy(build: Build) -> None:
     loop = build(coins())
     expected: list[list[float]] = []
     policy = loop.learner.policy
-    collected = collect(loop, begin(loop))
+    collected = collect(loop, initial_state(loop))
     for episode in (e for group in collected.own for e in group.episodes):
         samples = [turn.reply.sample for turn in episode.turns if turn.reply.sample]
         ids = [i for sample in samples for i in (*sample.prompt, *sample.ids)]
@@ -95,7 +95,7 @@ def test_saved_entropies_are_those_of_the_sampling_policy(build: Build) -> None:
             sampled for sample in samples for sampled in [False] * len(sample.prompt) + [True] * len(sample.ids)
         ]
         expected.append([entropies[i - 1] for i, sampled in enumerate(is_completion) if sampled])
-    take_step(loop, begin(loop))
+    take_step(loop, initial_state(loop))
     for line in _tokens(loop.folder, 1):
         (segment,) = line["segments"]
         assert _completion_values(segment, "entropies") == pytest.approx(expected[line["episode"]], abs=1e-3)
@@ -105,7 +105,7 @@ def test_tokens_are_saved_for_flat_groups_but_not_for_failures(build: Build) -> 
     world = WorldConfig(ENV, options=("gone=(0, 1, 2, 3)",), agent="bare", instructions=False)
     config = coins(world=world, tasks_per_step=16, rollouts=RolloutFiles(tokens=16), max_failed=1.0)
     loop = build(config, lambda: "heads")
-    take_step(loop, begin(loop))
+    take_step(loop, initial_state(loop))
     lines, episodes = _tokens(loop.folder, 1), _episodes(loop.folder, 1)
     assert len(episodes) == 16 * 3
     assert {line["episode"] for line in lines} == {index for index, e in enumerate(episodes) if not e.failed}
@@ -120,10 +120,10 @@ def test_tokens_are_saved_for_flat_groups_but_not_for_failures(build: Build) -> 
 
 
 def test_tokens_of_trained_groups_are_saved_first(build: Build) -> None:
-    loop = build(coins(tasks_per_step=8, rollouts=RolloutFiles(tokens=3)), guess())
-    collected = collect(loop, begin(loop))
-    loop = build(coins(tasks_per_step=8, rollouts=RolloutFiles(tokens=3)), guess(), name="again")
-    take_step(loop, begin(loop))
+    loop = build(coins(tasks_per_step=8, rollouts=RolloutFiles(tokens=3)), random_guesses())
+    collected = collect(loop, initial_state(loop))
+    loop = build(coins(tasks_per_step=8, rollouts=RolloutFiles(tokens=3)), random_guesses(), name="again")
+    take_step(loop, initial_state(loop))
     trained = [group.number for group in collected.groups if group.treatment == "keep"]
     others = [group.number for group in collected.groups if group.treatment != "keep"]
     assert others
@@ -138,7 +138,7 @@ def test_tokens_of_trained_groups_are_saved_first(build: Build) -> None:
     ],
 )
 def test_saved_files_depend_on_the_settings(build: Build, settings: RolloutFiles, names: list[str]) -> None:
-    loop = build(coins(steps=3, rollouts=settings), guess())
+    loop = build(coins(steps=3, rollouts=settings), random_guesses())
     loop.run(lambda: False)
     assert [*_files(loop.folder)] == names
 
@@ -147,9 +147,10 @@ def test_saving_rollouts_does_not_change_training(build: Build) -> None:
     weights: list[Any] = []
     for every in (0, 1):
         loop = build(
-            coins(rollouts=RolloutFiles(every=every), algorithm=rules(zero_variance="keep")), name=f"every-{every}"
+            coins(rollouts=RolloutFiles(every=every), algorithm=grpo_with_group_filter(zero_variance="keep")),
+            name=f"every-{every}",
         )
-        take_step(loop, take_step(loop, begin(loop)))
+        take_step(loop, take_step(loop, initial_state(loop)))
         weights.append([parameter.clone() for parameter in loop.learner.policy.parameters()])
         assert len(_files(loop.folder)) == 4 * every
     assert all(torch.equal(*pair) for pair in zip(*weights, strict=True))

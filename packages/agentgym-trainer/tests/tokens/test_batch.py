@@ -32,7 +32,7 @@ def test_batch_holds_all_tokens_of_all_segments_in_order(sample: list[Trajectory
 @given(trajectories())
 def test_experience_holds_only_completion_tokens(sample: list[Trajectory]) -> None:
     batch = make_batch(sample)
-    experience = batch.tokens
+    token_batch = batch.tokens
     expected = [
         (e, turn, logprob, token)
         for e, trajectory in enumerate(sample)
@@ -41,44 +41,47 @@ def test_experience_holds_only_completion_tokens(sample: list[Trajectory]) -> No
         if in_loss
     ]
     found = zip(
-        experience.episode_N.tolist(),
-        experience.turn_N.tolist(),
-        experience.rollout_logprobs_N.tolist(),
+        token_batch.episode_N.tolist(),
+        token_batch.turn_N.tolist(),
+        token_batch.rollout_logprobs_N.tolist(),
         batch.ids_S[batch.completion_index_N].tolist(),
         strict=True,
     )
     assert list(found) == expected
     per_segment = [sum(s.loss_mask) for trajectory in sample for s in trajectory.segments]
     assert [b - a for a, b in pairwise(batch.completion_starts)] == per_segment
-    assert experience.old_or_rollout_logprobs_N is experience.rollout_logprobs_N
+    assert token_batch.old_or_rollout_logprobs_N is token_batch.rollout_logprobs_N
 
 
 @settings(max_examples=30)
 @given(trajectories())
 def test_rewards_states_and_groups_are_by_episode_and_turn(sample: list[Trajectory]) -> None:
-    experience = make_batch(sample).tokens
+    token_batch = make_batch(sample).tokens
     longest = max((len(t.rewards) for t in sample), default=0)
     assert (
-        experience.rewards_EK.shape == experience.played_EK.shape == experience.state_EK.shape == (len(sample), longest)
+        token_batch.rewards_EK.shape
+        == token_batch.played_EK.shape
+        == token_batch.state_EK.shape
+        == (len(sample), longest)
     )
     state_of: dict[int, str] = {}
     observation_of: dict[int, tuple[str, str]] = {}
-    assert experience.observation_EK is not None
-    assert experience.loss_mask_E is not None
+    assert token_batch.observation_EK is not None
+    assert token_batch.loss_mask_E is not None
     for e, trajectory in enumerate(sample):
         k = len(trajectory.rewards)
-        assert experience.rewards_EK[e, :k].tolist() == list(trajectory.rewards)
-        assert experience.played_EK[e].tolist() == [True] * k + [False] * (longest - k)
-        assert not experience.rewards_EK[e, k:].any()
-        assert (experience.state_EK[e, k:] == -1).all()
-        for index, state in zip(experience.state_EK[e, :k].tolist(), trajectory.states, strict=True):
+        assert token_batch.rewards_EK[e, :k].tolist() == list(trajectory.rewards)
+        assert token_batch.played_EK[e].tolist() == [True] * k + [False] * (longest - k)
+        assert not token_batch.rewards_EK[e, k:].any()
+        assert (token_batch.state_EK[e, k:] == -1).all()
+        for index, state in zip(token_batch.state_EK[e, :k].tolist(), trajectory.states, strict=True):
             assert state_of.setdefault(index, state) == state
-        assert (experience.observation_EK[e, k:] == -1).all()
-        for index, observation in zip(experience.observation_EK[e, :k].tolist(), trajectory.observations, strict=True):
+        assert (token_batch.observation_EK[e, k:] == -1).all()
+        for index, observation in zip(token_batch.observation_EK[e, :k].tolist(), trajectory.observations, strict=True):
             assert observation_of.setdefault(index, observation) == observation
-        assert experience.loss_mask_E[e].item() == trajectory.in_loss
+        assert token_batch.loss_mask_E[e].item() == trajectory.in_loss
         same_group = [other.group == trajectory.group for other in sample]
-        assert (experience.group_E == experience.group_E[e]).tolist() == same_group
+        assert (token_batch.group_E == token_batch.group_E[e]).tolist() == same_group
     assert len(set(state_of.values())) == len(state_of)
     assert len(set(observation_of.values())) == len(observation_of)
 

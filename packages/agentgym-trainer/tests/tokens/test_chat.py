@@ -7,7 +7,7 @@ import pytest
 from agentgym_envs import Message
 from agentgym_trainer.models.scratch import train_tokenizer
 from agentgym_trainer.tokens.chat import Chat, Context
-from chat_templates import FAMILIES, chat_of
+from chat_templates import FAMILIES, make_chat
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken
@@ -16,7 +16,7 @@ from toy_learner import TEXTS
 Conversation = tuple[Message, ...]
 
 
-CHATS = {family: chat_of(family) for family in FAMILIES}
+CHATS = {family: make_chat(family) for family in FAMILIES}
 # Letters and inner punctuation, which spell no control token, without white space at the ends.
 words = st.lists(st.text("abcdefghij.,0123456789äß中", min_size=1, max_size=8), min_size=1, max_size=4).map(" ".join)
 families = pytest.mark.parametrize("family", CHATS)

@@ -11,7 +11,7 @@ from agentgym_envs import Conversation, Message
 from agentgym_envs.agents.call_parsing import find_call
 from agentgym_envs.core.action_schema import ACT, Call, Function, described
 from agentgym_trainer.tokens.chat import Chat, Context
-from chat_templates import FAMILIES, PUBLISHED, chat_of, published_chat
+from chat_templates import FAMILIES, PUBLISHED, make_chat, published_chat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,7 +29,7 @@ thoughtful = st.builds(Call, st.just("go"), st.dictionaries(words, values, max_s
 
 def _plain(family: str) -> Chat:
     """Return a chat without functions."""
-    return published_chat(family) if family in PUBLISHED else chat_of(family)
+    return published_chat(family) if family in PUBLISHED else make_chat(family)
 
 
 def _with_tools(family: str) -> Chat:

@@ -23,8 +23,8 @@ from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.encode import encode
 from agentgym_trainer.tokens.trajectory import Segment, trajectory
 from agentgym_trainer.trainers.training_data import keep_episodes
-from chat_templates import FAMILIES, chat_of
-from coin_rollouts import coins, open_world, played
+from chat_templates import FAMILIES, make_chat
+from coin_rollouts import coin_specs, open_environment, play_episodes
 from rich.console import Console
 
 HABITS = "+plan:2+window:1+reflect:2+retry:2"
@@ -50,11 +50,11 @@ def _replies(agent: str) -> list[str]:
 @cache
 def _episodes(agent: str, family: str, *, instructions: str | None = None) -> list[Episode]:
     """Play episodes in which a scripted model gives these replies at random."""
-    with open_world(agent=agent, instructions=instructions) as world:
-        chat, rng = chat_of(family), np.random.default_rng(3)
+    with open_environment(agent=agent, instructions=instructions) as world:
+        chat, rng = make_chat(family), np.random.default_rng(3)
         replies = [chat.with_tools(world.wrapped.tools).reply_ids(reply) for reply in _replies(agent)]
         engine = ScriptedEngine(lambda _: replies[rng.choice(3, p=(0.45, 0.45, 0.1))], end_id=chat.end_id)
-        return played(engine, EnginePolicy(engine, chat, TokenBudget(), name="scripted"), world, coins(4))
+        return play_episodes(engine, EnginePolicy(engine, chat, TokenBudget(), name="scripted"), world, coin_specs(4))
 
 
 def _without_samples(episode: Episode) -> Episode:
@@ -76,14 +76,14 @@ def _as_tuples(segments: Sequence[Segment]) -> list[object]:
 )
 def test_encoding_equals_the_tokens_of_the_engine(family: str, agent: str) -> None:
     for episode in _episodes(agent, family):
-        encoded = encode(chat_of(family), Episode.from_json(_without_samples(episode).to_json()))
+        encoded = encode(make_chat(family), Episode.from_json(_without_samples(episode).to_json()))
         assert _as_tuples(trajectory(encoded).segments) == _as_tuples(trajectory(episode).segments)
         assert [turn.reply.text for turn in encoded.turns] == [turn.reply.text for turn in episode.turns]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_tokens_are_assigned_to_turns_of_every_kind(family: str) -> None:
-    chat, kinds = chat_of(family), Counter[str]()
+    chat, kinds = make_chat(family), Counter[str]()
     for episode in _episodes("bare" + HABITS, family):
         encoded = trajectory(encode(chat, _without_samples(episode)))
         for number, turn in enumerate(episode.turns):

@@ -1,4 +1,4 @@
-"""All that an agent says is trained, whatever it says it for, and whole runs play with any agent."""
+"""Tests of training with agents that plan, reflect and summarize: loss masks, metrics, and complete runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from agentgym_trainer.run.metrics import episode_metrics
 from agentgym_trainer.tokens.batch import Batch, make_batch
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.trajectory import Trajectory, trajectory
-from coin_rollouts import coins, open_world, played
+from coin_rollouts import coin_specs, open_environment, play_episodes
 from coin_world import ENV
 from toy_learner import coin_flags, learner, train_cli
 
@@ -32,124 +32,124 @@ ALGORITHM = replace(GRPO, kl=KL(where="off"))
 AGENT = "bare+plan:2+window:1+reflect:2+retry"
 
 
-def _episodes(chat: Chat, words: str, samples: Sequence[int]) -> list[Episode]:
-    """Episodes of a task in which a model says the same whatever it is asked."""
-    with open_world(agent=AGENT) as world:
-        engine = ScriptedEngine(lambda _: chat.reply_ids(words), end_id=chat.end_id)
-        jobs = [replace(job, sample=sample) for job in coins(8)[6:7] for sample in samples]
-        return played(engine, EnginePolicy(engine, chat, TokenBudget(), name="scripted"), world, jobs)
+def _episodes(chat: Chat, text: str, samples: Sequence[int]) -> list[Episode]:
+    """Play a task with a model that always gives the same reply."""
+    with open_environment(agent=AGENT) as world:
+        engine = ScriptedEngine(lambda _: chat.reply_ids(text), end_id=chat.end_id)
+        specs = [replace(spec, sample=sample) for spec in coin_specs(8)[6:7] for sample in samples]
+        return play_episodes(engine, EnginePolicy(engine, chat, TokenBudget(), name="scripted"), world, specs)
 
 
 @pytest.fixture(scope="module")
-def long_ones(chat: Chat) -> list[Episode]:
-    """Of one task: one that earns two thirds, and one that earns one; neither succeeds, so both trials are played."""
+def episodes(chat: Chat) -> list[Episode]:
+    """Two episodes of a task, with scores of 2/3 and 1/3. Neither succeeds, so both have two trials."""
     return [*_episodes(chat, "tails", (0,)), *_episodes(chat, "heads", (1,))]
 
 
-def _kinds(episodes: Sequence[Episode], lines: Sequence[Trajectory]) -> list[str]:
-    """What each said token was said for, in the order of the batch."""
+def _kinds(episodes: Sequence[Episode], trajectories: Sequence[Trajectory]) -> list[str]:
+    """Return the kind of turn of each completion token, in the order of the batch."""
     return [
         episode.turns[turn].kind
-        for episode, line in zip(episodes, lines, strict=True)
-        for segment in line.segments
+        for episode, encoded in zip(episodes, trajectories, strict=True)
+        for segment in encoded.segments
         for turn in segment.turns
         if turn >= 0
     ]
 
 
-def _own(student: Learner, lines: Sequence[Trajectory]) -> Batch:
-    """A batch as if the student had sampled it."""
-    batch = make_batch(lines)
+def _batch_sampled_by(student: Learner, trajectories: Sequence[Trajectory]) -> Batch:
+    """Return a batch as if the student had sampled it."""
+    batch = make_batch(trajectories)
     return replace(batch, tokens=replace(batch.tokens, rollout_logprobs_N=student.logprobs(batch)))
 
 
-def test_reinforcement_learning_moves_plans_looks_back_and_summaries(
-    new_model: Callable[..., Any], long_ones: list[Episode]
-) -> None:
-    assert [episode.score for episode in long_ones] == pytest.approx([2 / 3, 1 / 3])
-    student, lines = learner(new_model(), lr=1e-3, micro_tokens=10_000), list(map(trajectory, long_ones))
-    batch = _own(student, lines)
+def test_all_kinds_of_turns_are_trained(new_model: Callable[..., Any], episodes: list[Episode]) -> None:
+    assert [episode.score for episode in episodes] == pytest.approx([2 / 3, 1 / 3])
+    student, trajectories = learner(new_model(), lr=1e-3, micro_tokens=10_000), list(map(trajectory, episodes))
+    batch = _batch_sampled_by(student, trajectories)
     before_N = batch.tokens.rollout_logprobs_N
-    experience = student.compute_logprobs(batch, ALGORITHM)
-    student.update(batch, experience, ALGORITHM.compute_advantages(experience, student.total), ALGORITHM)
-    moved_N = student.logprobs(batch) - before_N
-    kinds, won_N = _kinds(long_ones, lines), batch.tokens.episode_N == 0
+    token_batch = student.compute_logprobs(batch, ALGORITHM)
+    student.update(batch, token_batch, ALGORITHM.compute_advantages(token_batch, student.total), ALGORITHM)
+    change_N = student.logprobs(batch) - before_N
+    kinds, better_N = _kinds(episodes, trajectories), batch.tokens.episode_N == 0
     for kind in KINDS:
-        own_N = torch.tensor([found == kind for found in kinds])
-        assert moved_N[own_N & won_N].mean() > moved_N[own_N & ~won_N].mean() + 0.01
+        kind_N = torch.tensor([token_kind == kind for token_kind in kinds])
+        assert change_N[kind_N & better_N].mean() > change_N[kind_N & ~better_N].mean() + 0.01
 
 
-def test_the_mask_is_exactly_what_was_said(new_model: Callable[..., Any], chat: Chat, long_ones: list[Episode]) -> None:
-    """Position for position against conversations put together by hand, and gradients flow from nowhere else."""
+def test_gradients_reach_exactly_the_completion_tokens(
+    new_model: Callable[..., Any], chat: Chat, episodes: list[Episode]
+) -> None:
+    """The positions of all gradients are compared to replayed conversations."""
     student = learner(new_model(), micro_tokens=10_000)
-    batch = _own(student, list(map(trajectory, long_ones)))
-    pulled = defaultdict[tuple[int, int], int](int)
+    batch = _batch_sampled_by(student, list(map(trajectory, episodes)))
+    with_gradient = defaultdict[tuple[int, int], int](int)
 
-    def watch(module: Any, inputs: tuple[Any, ...], scores: Any) -> None:
+    def hook(module: Any, inputs: tuple[Any, ...], outputs: Any) -> None:
         _, position_T, _, before_M, target_M = inputs
-        places = list(zip((position_T[before_M] + 1).tolist(), target_M.tolist(), strict=True))
+        positions = list(zip((position_T[before_M] + 1).tolist(), target_M.tolist(), strict=True))
 
-        def note(gradient: torch.Tensor) -> None:
-            for place, pull in zip(places, gradient.tolist(), strict=True):
-                pulled[place] += pull != 0
+        def count(gradients: torch.Tensor) -> None:
+            for position, value in zip(positions, gradients.tolist(), strict=True):
+                with_gradient[position] += value != 0
 
-        scores.logprobs_M.register_hook(note)
+        outputs.logprobs_M.register_hook(count)
 
-    experience = student.compute_logprobs(batch, ALGORITHM)
-    student.actor.register_forward_hook(watch)
-    student.update(batch, experience, ALGORITHM.compute_advantages(experience, student.total), ALGORITHM)
+    token_batch = student.compute_logprobs(batch, ALGORITHM)
+    student.actor.register_forward_hook(hook)
+    student.update(batch, token_batch, ALGORITHM.compute_advantages(token_batch, student.total), ALGORITHM)
     expected = defaultdict[tuple[int, int], int](int)
-    for episode in long_ones:
+    for episode in episodes:
         for conversation, turn in replay(episode):
-            begin = len(chat.open(conversation))
-            for place, token in enumerate(chat.reply_ids(turn.reply.text), begin):
-                expected[place, token] += 1
-    assert pulled == expected
+            start = len(chat.open(conversation))
+            for position, token in enumerate(chat.reply_ids(turn.reply.text), start):
+                expected[position, token] += 1
+    assert with_gradient == expected
 
 
-def test_what_is_said_beside_acting_is_counted_by_kind(long_ones: list[Episode]) -> None:
-    outcomes = [EpisodeOutcome.of(episode) for episode in long_ones]
-    figures = episode_metrics(outcomes)
-    assert figures["turns"] == 6
-    assert figures["segments"] == sum(len(trajectory(episode).segments) for episode in long_ones) > len(long_ones)
-    assert figures["trials"] == 2
-    assert figures["valid"] == 1
-    assert figures["success"] == 0
-    assert figures["kinds"].keys() == set(KINDS)
-    assert {kind: found["turns"] for kind, found in figures["kinds"].items()} == {
-        kind: sum(turn.kind == kind for turn in long_ones[0].turns) for kind in KINDS
+def test_metrics_count_turns_and_tokens_by_kind(episodes: list[Episode]) -> None:
+    outcomes = [EpisodeOutcome.of(episode) for episode in episodes]
+    metrics = episode_metrics(outcomes)
+    assert metrics["turns"] == 6
+    assert metrics["segments"] == sum(len(trajectory(episode).segments) for episode in episodes) > len(episodes)
+    assert metrics["trials"] == 2
+    assert metrics["valid"] == 1
+    assert metrics["success"] == 0
+    assert metrics["kinds"].keys() == set(KINDS)
+    assert {kind: of_kind["turns"] for kind, of_kind in metrics["kinds"].items()} == {
+        kind: sum(turn.kind == kind for turn in episodes[0].turns) for kind in KINDS
     }
-    said = sum(found["turns"] * found["tokens"] for found in figures["kinds"].values())
-    assert said * len(long_ones) == pytest.approx(figures["tokens"]["completion"])
+    tokens_per_episode = sum(of_kind["turns"] * of_kind["tokens"] for of_kind in metrics["kinds"].values())
+    assert tokens_per_episode * len(episodes) == pytest.approx(metrics["tokens"]["completion"])
 
 
-def test_turns_for_different_things_are_never_of_one_step_group(long_ones: list[Episode]) -> None:
+def test_turns_of_different_kinds_never_share_a_state_key(episodes: list[Episode]) -> None:
     states = defaultdict[str, set[str]](set)
-    for episode in long_ones:
+    for episode in episodes:
         for turn in episode.turns:
             states[turn.kind].add(turn.state_key)
     assert sum(map(len, states.values())) == len(set().union(*states.values()))
-    # Both begin in the same state, and both of its trials do.
-    assert len(states["plan"]) < sum(turn.kind == "plan" for episode in long_ones for turn in episode.turns)
+    # Both episodes, and both trials of each, begin in the same state.
+    assert len(states["plan"]) < sum(turn.kind == "plan" for episode in episodes for turn in episode.turns)
 
 
-def test_an_episode_that_still_earned_in_its_last_trial_was_cut_while_improving(long_ones: list[Episode]) -> None:
-    cut = replace(long_ones[0], stop="truncated")
+def test_episodes_truncated_while_earning_in_the_last_trial_are_cut(episodes: list[Episode]) -> None:
+    cut = replace(episodes[0], stop="truncated")
     first, *later = (n for n, turn in enumerate(cut.turns) if turn.trial == 1 and turn.kind == "act")
-    paid = {first: 1.0} | dict.fromkeys(later, 0.0)
-    early = replace(cut, turns=tuple(replace(t, reward=paid.get(n, t.reward)) for n, t in enumerate(cut.turns)))
+    rewards = {first: 1.0} | dict.fromkeys(later, 0.0)
+    earlier = replace(cut, turns=tuple(replace(t, reward=rewards.get(n, t.reward)) for n, t in enumerate(cut.turns)))
     assert EpisodeOutcome.of(cut).cut
-    assert not EpisodeOutcome.of(early).cut
-    assert not EpisodeOutcome.of(long_ones[0]).cut
+    assert not EpisodeOutcome.of(earlier).cut
+    assert not EpisodeOutcome.of(episodes[0]).cut
 
 
-def test_an_attempt_counts_when_it_has_begun_and_understanding_when_there_was_something_to_understand(
-    long_ones: list[Episode],
+def test_trials_count_once_begun_and_validity_once_there_was_an_action(
+    episodes: list[Episode],
 ) -> None:
-    turns = long_ones[0].turns
-    looked_back = next(number for number, turn in enumerate(turns) if turn.trial == 1)
-    cut = [EpisodeOutcome.of(replace(long_ones[0], turns=turns[:end], stop="length")) for end in (1, looked_back + 1)]
-    begun = EpisodeOutcome.of(replace(long_ones[0], turns=turns[: looked_back + 2], stop="length"))
+    turns = episodes[0].turns
+    reflection = next(number for number, turn in enumerate(turns) if turn.trial == 1)
+    cut = [EpisodeOutcome.of(replace(episodes[0], turns=turns[:end], stop="length")) for end in (1, reflection + 1)]
+    begun = EpisodeOutcome.of(replace(episodes[0], turns=turns[: reflection + 2], stop="length"))
     assert [outcome.trials for outcome in (*cut, begun)] == [1, 1, 2]
     assert [outcome.valid for outcome in (*cut, begun)] == [None, 1, 1]
     assert episode_metrics(cut)["valid"] == 1
@@ -164,22 +164,20 @@ def test_an_attempt_counts_when_it_has_begun_and_understanding_when_there_was_so
         ("function-call", {"act"}),
     ],
 )
-def test_one_option_chooses_the_agent_of_training_evaluation_and_collection(
-    agent: str, kinds: set[str], tmp_path: Path
-) -> None:
+def test_training_evaluation_and_collection_share_the_agent_option(agent: str, kinds: set[str], tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
-    knowing = ("--scratch.vocab", "700", "--scratch.hidden", "64", "--warm-start.epochs", "8", "--steps", "2")
+    training = ("--scratch.vocab", "700", "--scratch.hidden", "64", "--warm-start.epochs", "8", "--steps", "2")
     budget = ("--generation.max-tokens", "24", "--generation.max-context", "500", "--evaluation.every", "0")
-    assert train_cli(coin_flags(run.path, "--world.agent", agent, "--warm-start.noise", "0.4", *knowing, *budget)) == 0
+    assert train_cli(coin_flags(run.path, "--world.agent", agent, "--warm-start.noise", "0.4", *training, *budget)) == 0
     for line in run.read_metrics():
         assert line["trained"] > 0
         assert line["kinds"].keys() == kinds
         assert (line["trials"] > 1) == ("retry" in agent)
-    how = ["--env", ENV, "--policy", f"hf:{run.model}", "--agent", agent, "--tasks", "2", "--no-instructions"]
-    how += ["--horizon", "3", "--max-tokens", "24"]
+    flags = ["--env", ENV, "--policy", f"hf:{run.model}", "--agent", agent, "--tasks", "2", "--no-instructions"]
+    flags += ["--horizon", "3", "--max-tokens", "24"]
     evaluated, collected = tmp_path / "evaluated", tmp_path / "collected.jsonl"
-    assert evaluate([*how, "--out", str(evaluated)]) == 0
-    assert collect([*how, "--out", str(collected)]) == 0
+    assert evaluate([*flags, "--out", str(evaluated)]) == 0
+    assert collect([*flags, "--out", str(collected)]) == 0
     for file in (evaluated / "episodes.jsonl", collected):
         episodes = list(read_episodes(file))
         assert len(episodes) == 2

@@ -1,4 +1,4 @@
-"""Sampling ahead in the training loop."""
+"""Tests of asynchronous rollouts in the training loop."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.tokens.batch import Batch
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.trainers.rl_loop import RLLoop
-from coin_configs import SAMPLES, TASKS, coins, others
+from coin_configs import SAMPLES, TASKS, coin_config, count_other_tasks
 from coin_loops import collect, update
 from coin_world import OTHER
 from patience import eventually_async
 from rich.console import Console
 from toy_learner import learner
 
-RESTLESS = coins().algorithm
+ALGORITHM = coin_config().algorithm
 Build = Callable[..., RLLoop]
 
 
 @pytest.fixture
 def build(tmp_path: Path, new_model: Callable[..., Any], chat: Chat) -> Generator[Build]:
-    """Makes a loop over a tiny model; what it opens is closed after the test."""
+    """A function that builds a loop over a tiny model. Everything it opens is closed after the test."""
     with ExitStack() as stack:
 
         def make(name: str = "run", **settings: Any) -> RLLoop:
             generation = Generation(max_tokens=8, max_context=200)
-            config = coins(**{"horizon": FixedHorizon(3), "generation": generation, "steps": 3} | settings)
+            config = coin_config(**{"horizon": FixedHorizon(3), "generation": generation, "steps": 3} | settings)
             student = learner(new_model(init=1.0), micro_tokens=400, reference=config.algorithm.needs_reference)
             engine = transformers_engine(
                 student.policy, end_id=chat.end_id, own_copy=config.async_rollout.max_staleness > 0
@@ -64,7 +64,7 @@ def build(tmp_path: Path, new_model: Callable[..., Any], chat: Chat) -> Generato
         yield make
 
 
-def _no_evaluation(loop: RLLoop, monkeypatch: pytest.MonkeyPatch) -> RLLoop:
+def _without_evaluation(loop: RLLoop, monkeypatch: pytest.MonkeyPatch) -> RLLoop:
     monkeypatch.setattr(loop, "evaluate", lambda step: {})
     return loop
 
@@ -75,11 +75,11 @@ def _lines(loop: RLLoop) -> list[dict[str, Any]]:
     ]
 
 
-def _bytes(loop: RLLoop) -> list[bytes]:
+def _parameter_bytes(loop: RLLoop) -> list[bytes]:
     return [parameter.detach().numpy().tobytes() for parameter in loop.learner.policy.parameters()]
 
 
-def test_no_version_ahead_is_the_synchronous_loop_to_the_bit(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_max_staleness_0_equals_the_synchronous_loop_exactly(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     other = WorldConfig(OTHER, agent="bare", instructions=False, backend="inline")
     mixture: dict[str, Any] = {
         "extra_worlds": (other,),
@@ -88,23 +88,23 @@ def test_no_version_ahead_is_the_synchronous_loop_to_the_bit(build: Build, monke
         "sampler": MidSuccess(),
         "save_every": 100,
     }
-    plain = _no_evaluation(build("plain", **mixture), monkeypatch)
-    plain.run(lambda: False)
-    ahead = _no_evaluation(build("ahead", **mixture), monkeypatch)
-    ahead.collector.async_collector = ahead.collector.open_async_collector()
-    ahead.run(lambda: False)
-    assert len(_lines(plain)) == 3
-    for line in _lines(plain):
+    synchronous = _without_evaluation(build("synchronous", **mixture), monkeypatch)
+    synchronous.run(lambda: False)
+    asynchronous = _without_evaluation(build("asynchronous", **mixture), monkeypatch)
+    asynchronous.collector.async_collector = asynchronous.collector.open_async_collector()
+    asynchronous.run(lambda: False)
+    assert len(_lines(synchronous)) == 3
+    for line in _lines(synchronous):
         tokens = line["tokens"]["completion"]
         assert line["staleness"] == {"mean": 0.0, "max": 0, "stale": 0, "token_mean": 0.0, "tokens": {"0": tokens}}
-        # Nothing was sampled ahead, so nothing is corrected, and there all that is drawn trains.
+        # Nothing was sampled ahead, so nothing is corrected, and all drawn episodes are trained.
         assert "correction" not in line
         assert line["lengths"]["trained"] == line["lengths"]["drawn"]
-    assert _lines(ahead) == _lines(plain)
-    assert _bytes(ahead) == _bytes(plain) != _bytes(build("start"))
+    assert _lines(asynchronous) == _lines(synchronous)
+    assert _parameter_bytes(asynchronous) == _parameter_bytes(synchronous) != _parameter_bytes(build("start"))
 
 
-def test_a_run_that_samples_ahead_lags_no_further_than_it_may(build: Build) -> None:
+def test_staleness_stays_within_max_staleness(build: Build) -> None:
     evaluation = Evaluation(tasks=2, samples=1, ks=(1,), every=2)
     loop = build(async_rollout=AsyncRollout(1), steps=4, evaluation=evaluation, save_every=100)
     loop.run(lambda: False)
@@ -113,111 +113,111 @@ def test_a_run_that_samples_ahead_lags_no_further_than_it_may(build: Build) -> N
     assert lines[0]["staleness"]["max"] == 0
     assert max(line["staleness"]["max"] for line in lines) == 1
     assert all(line["staleness"]["stale"] == 0 and line["trained"] == TASKS * SAMPLES for line in lines)
-    # The engine has what the learner has trained, right after every update.
+    # The engine gets the learner's weights right after every update.
     assert all(0 < line["logprob_check_gap"] < 1e-5 for line in lines)
     for step in (0, 2, 4):
         held_out = loop.folder.read_evaluation(step, "sampled") or []
         assert {turn.reply.sample.version for e in held_out for turn in e.turns if turn.reply.sample} == {step}
 
 
-def test_all_that_was_sampled_ahead_is_counted_and_nothing_else(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_tokens_sampled_ahead_are_counted(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     evaluation = Evaluation(tasks=2, samples=1, ks=(1,), every=1)
     loop = build(async_rollout=AsyncRollout(1), steps=4, evaluation=evaluation, save_every=100)
-    # Without a probe, which is asked at the same time as what is played ahead.
+    # Without the log-probability check, whose tokens would be counted, too.
     monkeypatch.setattr(loop, "_check_logprobs", lambda step: 0.0)
     loop.run(lambda: False)
-    said, generated = (sum(line["tokens"][name] for line in _lines(loop)) for name in ("completion", "generated"))
-    assert said == generated > 0
+    completion, generated = (sum(line["tokens"][name] for line in _lines(loop)) for name in ("completion", "generated"))
+    assert completion == generated > 0
 
 
-def test_an_engine_that_is_started_again_while_the_learner_works_gets_the_weights_it_had(
+def test_weights_kept_for_engine_restarts_are_not_overwritten_by_updates(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loop = _no_evaluation(build(async_rollout=AsyncRollout(1), steps=2), monkeypatch)
-    load, given = loop.rollouts.engine.load, list[tuple[Weights, dict[str, torch.Tensor]]]()
+    loop = _without_evaluation(build(async_rollout=AsyncRollout(1), steps=2), monkeypatch)
+    load, loaded = loop.rollouts.engine.load, list[tuple[Weights, dict[str, torch.Tensor]]]()
 
-    async def keep(weights: Weights) -> None:
-        given.append((weights, {name: tensor.clone() for name, tensor in weights.tensors()}))
+    async def record_load(weights: Weights) -> None:
+        loaded.append((weights, {name: tensor.clone() for name, tensor in weights.tensors()}))
         await load(weights)
 
-    monkeypatch.setattr(loop.rollouts.engine, "load", keep)
+    monkeypatch.setattr(loop.rollouts.engine, "load", record_load)
     loop.run(lambda: False)
-    assert [weights.version for weights, _ in given] == [0, 1]
-    for weights, before in given:
-        assert all(torch.equal(tensor, before[name]) for name, tensor in weights.tensors())
+    assert [weights.version for weights, _ in loaded] == [0, 1]
+    for weights, copies in loaded:
+        assert all(torch.equal(tensor, copies[name]) for name, tensor in weights.tensors())
 
 
-def test_a_reply_goes_on_with_new_weights_and_each_token_has_the_log_probability_of_its_own(
+def test_replies_across_a_weight_sync_keep_logprobs_per_version(
     build: Build, monkeypatch: pytest.MonkeyPatch, new_model: Callable[..., Any]
 ) -> None:
-    loop = _no_evaluation(
-        build(async_rollout=AsyncRollout(1), steps=2, algorithm=replace(RESTLESS, entropy=5.0)), monkeypatch
+    loop = _without_evaluation(
+        build(async_rollout=AsyncRollout(1), steps=2, algorithm=replace(ALGORITHM, entropy=5.0)), monkeypatch
     )
-    engine, player = cast("Any", loop.rollouts.engine), cast("Any", loop.collector.async_collector)._policy
-    load, step, reply = engine.load, engine._step, player.reply
-    weights_of: dict[int, dict[str, torch.Tensor]] = {}
-    begun: list[int] = []
+    engine, policy = cast("Any", loop.rollouts.engine), cast("Any", loop.collector.async_collector)._policy
+    load, step, reply = engine.load, engine._step, policy.reply
+    weights_by_version: dict[int, dict[str, torch.Tensor]] = {}
+    started: list[int] = []
 
-    async def note(weights: Weights) -> None:
-        weights_of[weights.version] = {name: tensor.clone() for name, tensor in weights.tensors()}
+    async def record_load(weights: Weights) -> None:
+        weights_by_version[weights.version] = {name: tensor.clone() for name, tensor in weights.tensors()}
         await load(weights)
 
-    async def wait_for_the_learner(seat: TurnContext) -> Reply:
-        """Before the replies of what is played ahead, to be trained on in the second step."""
-        if seat.key not in begun:
-            begun.append(seat.key)
-        if begun.index(seat.key) >= TASKS * SAMPLES:
-            await eventually_async(lambda: taken)
-        return await reply(seat)
+    async def wait_for_the_learner(context: TurnContext) -> Reply:
+        """Delay replies of episodes sampled ahead until the first step has collected its groups."""
+        if context.key not in started:
+            started.append(context.key)
+        if started.index(context.key) >= TASKS * SAMPLES:
+            await eventually_async(lambda: collected)
+        return await reply(context)
 
     async def wait_for_the_update() -> None:
-        """When all of these have some tokens."""
-        if taken and engine.version == 0:
+        """Once all of these replies have some tokens, wait for the update."""
+        if collected and engine.version == 0:
             await eventually_async(lambda: len(engine._waiting) + len(engine._under_way) == TASKS * SAMPLES)
             drafts = engine._core._drafts.values()
             if drafts and min(len(draft.logprobs) for draft in drafts) > 2:
                 await eventually_async(lambda: engine._pausing)
         await step()
 
-    monkeypatch.setattr(engine, "load", note)
+    monkeypatch.setattr(engine, "load", record_load)
     monkeypatch.setattr(engine, "_step", wait_for_the_update)
-    monkeypatch.setattr(player, "reply", wait_for_the_learner)
-    collect, taken = loop.collector.collect, list[list[Episode]]()
+    monkeypatch.setattr(policy, "reply", wait_for_the_learner)
+    collect, collected = loop.collector.collect, list[list[Episode]]()
 
-    def watch(progress: TrainingState) -> Any:
+    def record_collect(progress: TrainingState) -> Any:
         own, groups = collect(progress)
-        taken.append([episode for group in own for episode in group.episodes])
+        collected.append([episode for group in own for episode in group.episodes])
         return own, groups
 
-    monkeypatch.setattr(loop.collector, "collect", watch)
+    monkeypatch.setattr(loop.collector, "collect", record_collect)
     loop.run(lambda: False)
     first, second = _lines(loop)
     assert (first["staleness"]["tokens"].keys(), second["staleness"]["tokens"].keys()) == ({"0"}, {"0", "1"})
     assert 0 < second["staleness"]["token_mean"] < second["staleness"]["mean"] == 1
-    models = {version: new_model() for version in weights_of}
+    models = {version: new_model() for version in weights_by_version}
     for version, model in models.items():
-        model.load_state_dict(weights_of[version], strict=False)
-    for episode in taken[1]:
+        model.load_state_dict(weights_by_version[version], strict=False)
+    for episode in collected[1]:
         sample = episode.turns[0].reply.sample
         assert sample is not None
         assert (sample.versions[:3], sample.versions[-3:]) == ((0, 0, 0), (1, 1, 1))
         gaps = {v: _gaps(model, sample.prompt, sample.ids, sample.logprobs) for v, model in models.items()}
-        for at, version in enumerate(sample.versions):
-            assert gaps[version][at] < 1e-4 < gaps[1 - version][at]
-    # What the earlier weights sampled is corrected for: that is no rounding error of engine or learner.
+        for i, version in enumerate(sample.versions):
+            assert gaps[version][i] < 1e-4 < gaps[1 - version][i]
+    # The gap of tokens from earlier weights is corrected for; it is no rounding error of engine or learner.
     assert first["rollout_logprob_gap"] < 1e-5 < 1e-4 < second["rollout_logprob_gap"]
 
 
 @torch.no_grad()
 def _gaps(model: Any, context: Sequence[int], ids: Sequence[int], logprobs: Sequence[float]) -> list[float]:
-    """The distance of each of the log-probabilities from that of the model."""
+    """Return the differences of log-probabilities to those of the model."""
     logits = model(torch.tensor([[*context, *ids]])).logits[0, len(context) - 1 : -1]
-    own = logits.float().log_softmax(-1).gather(1, torch.tensor(ids)[:, None])[:, 0]
-    return (own - torch.tensor(logprobs)).abs().tolist()
+    expected = logits.float().log_softmax(-1).gather(1, torch.tensor(ids)[:, None])[:, 0]
+    return (expected - torch.tensor(logprobs)).abs().tolist()
 
 
 @pytest.mark.parametrize(
-    ("overlap", "own", "level"),
+    ("async_rollout", "correction", "level"),
     [
         (AsyncRollout(0), Correction(), "off"),
         (AsyncRollout(0), Correction("sequence"), "sequence"),
@@ -227,13 +227,15 @@ def _gaps(model: Any, context: Sequence[int], ids: Sequence[int], logprobs: Sequ
         (AsyncRollout(1), Correction("sequence"), "sequence"),
     ],
 )
-def test_what_is_sampled_ahead_is_corrected_for_by_default(overlap: AsyncRollout, own: Correction, level: Any) -> None:
-    algorithm = overlap.corrected(replace(RESTLESS, correction=own))
-    assert algorithm == replace(RESTLESS, correction=replace(own, level=level))
+def test_async_rollouts_are_corrected_by_default(
+    async_rollout: AsyncRollout, correction: Correction, level: Any
+) -> None:
+    algorithm = async_rollout.corrected(replace(ALGORITHM, correction=correction))
+    assert algorithm == replace(ALGORITHM, correction=replace(correction, level=level))
 
 
-def test_an_interrupted_run_leaves_nothing_in_play(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = _no_evaluation(build(async_rollout=AsyncRollout(2)), monkeypatch)
+def test_an_interrupted_run_leaves_no_tasks(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = _without_evaluation(build(async_rollout=AsyncRollout(2)), monkeypatch)
 
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
@@ -241,81 +243,79 @@ def test_an_interrupted_run_leaves_nothing_in_play(build: Build, monkeypatch: py
     monkeypatch.setattr(loop.learner, "update", interrupt)
     with pytest.raises(KeyboardInterrupt):
         loop.run(lambda: False)
-    assert others(loop.rollouts) == 0
+    assert count_other_tasks(loop.rollouts) == 0
 
 
 @pytest.mark.long
-def test_a_run_that_samples_ahead_is_stopped_and_goes_on(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = iter([False, False, True])
-    loop = _no_evaluation(build(async_rollout=AsyncRollout(2), steps=4), monkeypatch)
-    assert loop.run(lambda: next(asked)).step == 2
-    assert others(loop.rollouts) == 0
-    (under_way,) = loop.collector.in_flight()
-    again = _no_evaluation(build(async_rollout=AsyncRollout(2), steps=4), monkeypatch)
-    collect, taken = again.collector.collect, list[str]()
+def test_a_stopped_async_run_resumes_its_groups_in_flight(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop_requests = iter([False, False, True])
+    loop = _without_evaluation(build(async_rollout=AsyncRollout(2), steps=4), monkeypatch)
+    assert loop.run(lambda: next(stop_requests)).step == 2
+    assert count_other_tasks(loop.rollouts) == 0
+    (in_flight,) = loop.collector.in_flight()
+    resumed = _without_evaluation(build(async_rollout=AsyncRollout(2), steps=4), monkeypatch)
+    collect, collected = resumed.collector.collect, list[str]()
 
-    def watch(progress: TrainingState) -> Any:
+    def record_collect(progress: TrainingState) -> Any:
         own, groups = collect(progress)
-        taken.extend(group.task for group in groups)
+        collected.extend(group.task for group in groups)
         return own, groups
 
-    monkeypatch.setattr(again.collector, "collect", watch)
-    assert again.run(lambda: False).step == 4
-    assert taken == [deal["task"] for deal in under_way["groups"]]
-    assert [line["step"] for line in _lines(again)] == [1, 2, 3, 4]
-    assert _lines(again)[2]["staleness"]["max"] == 0
+    monkeypatch.setattr(resumed.collector, "collect", record_collect)
+    assert resumed.run(lambda: False).step == 4
+    assert collected == [group["task"] for group in in_flight["groups"]]
+    assert [line["step"] for line in _lines(resumed)] == [1, 2, 3, 4]
+    assert _lines(resumed)[2]["staleness"]["max"] == 0
 
 
-def test_weights_that_do_not_reach_the_engine_end_the_run_and_the_step_is_saved(
-    build: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_weight_sync_ends_the_run_after_saving(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = EngineSettings(tolerance=1e-4)
-    loop = _no_evaluation(build(async_rollout=AsyncRollout(1), save_every=100, engine=settings), monkeypatch)
+    loop = _without_evaluation(build(async_rollout=AsyncRollout(1), save_every=100, engine=settings), monkeypatch)
     load = loop.rollouts.engine.load
 
-    async def lose(weights: Weights) -> None:
+    async def load_nothing(weights: Weights) -> None:
         await load(Weights(weights.version, lambda: iter(()), None) if weights.version else weights)
 
-    monkeypatch.setattr(loop.rollouts.engine, "load", lose)
+    monkeypatch.setattr(loop.rollouts.engine, "load", load_nothing)
     with pytest.raises(LogprobMismatch, match="After update 1"):
         loop.run(lambda: False)
-    again = _no_evaluation(build(async_rollout=AsyncRollout(1), engine=settings), monkeypatch)
-    assert again.run(lambda: False).step == 3
+    resumed = _without_evaluation(build(async_rollout=AsyncRollout(1), engine=settings), monkeypatch)
+    assert resumed.run(lambda: False).step == 3
 
 
 @pytest.mark.long
-def test_an_engine_that_dies_while_the_learner_works_ends_the_run_and_the_step_is_saved(
+def test_an_engine_lost_during_an_update_ends_the_run_after_saving(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loop = _no_evaluation(build(async_rollout=AsyncRollout(1), save_every=100), monkeypatch)
+    loop = _without_evaluation(build(async_rollout=AsyncRollout(1), save_every=100), monkeypatch)
     engine = loop.rollouts.engine
     generate = engine.generate
 
-    async def die(ids: Sequence[int], sampling: SamplingParams) -> Completion:
+    async def fail(ids: Sequence[int], sampling: SamplingParams) -> Completion:
         if engine.version == 2:
             raise EngineGone("it is no more")
         return await generate(ids, sampling)
 
-    monkeypatch.setattr(engine, "generate", die)
+    monkeypatch.setattr(engine, "generate", fail)
     with pytest.raises(EngineGone, match="it is no more"):
         loop.run(lambda: False)
-    again = _no_evaluation(build(async_rollout=AsyncRollout(1)), monkeypatch)
-    assert again.run(lambda: False).step == 3
-    assert [line["step"] for line in _lines(again)] == [1, 2, 3]
+    resumed = _without_evaluation(build(async_rollout=AsyncRollout(1)), monkeypatch)
+    assert resumed.run(lambda: False).step == 3
+    assert [line["step"] for line in _lines(resumed)] == [1, 2, 3]
 
 
-def test_two_groups_of_one_task_are_not_compared_with_each_other(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_groups_of_one_task_have_separate_baselines(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = build()
     collected = collect(loop, TrainingState(Stage(3)))
     groups = collected.own[:2]
     same = [replace(group, episodes=groups[0].episodes, usable=groups[0].usable) for group in groups]
-    compared: list[int] = []
-    assess = loop.learner.compute_logprobs
+    group_numbers: list[int] = []
+    compute_logprobs = loop.learner.compute_logprobs
 
-    def watch(batch: Batch, algorithm: Any) -> Any:
-        compared.extend(batch.tokens.group_E.tolist())
-        return assess(batch, algorithm)
+    def record(batch: Batch, algorithm: Any) -> Any:
+        group_numbers.extend(batch.tokens.group_E.tolist())
+        return compute_logprobs(batch, algorithm)
 
-    monkeypatch.setattr(loop.learner, "compute_logprobs", watch)
+    monkeypatch.setattr(loop.learner, "compute_logprobs", record)
     update(loop, 0, replace(collected, own=same))
-    assert compared == [0] * SAMPLES + [1] * SAMPLES
+    assert group_numbers == [0] * SAMPLES + [1] * SAMPLES

@@ -1,4 +1,4 @@
-"""Whole runs of preference optimization where heads is always right: what is learned, what is left, what follows."""
+"""Tests of complete DPO runs in an environment where heads is always right."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from agentgym_eval.data.pairs import make_pairs
 from agentgym_trainer.config import DPOConfig
 from agentgym_trainer.run.folder import RunFolder
 from coin_world import OTHER
-from forked_processes import by_two, train_until
+from forked_processes import run_two_processes, train_until
 from safetensors.torch import load_file
-from toy_learner import Moment, coin_flags, train_cli
+from toy_learner import SignalPoint, coin_flags, train_cli
 from train_processes import train
 
 pytestmark = pytest.mark.long
@@ -28,24 +28,26 @@ COMMON = {
 
 
 def flags(recipe: str, out: Path, *more: str, **settings: str) -> list[str]:
-    named = {name.replace("__", "."): value for name, value in settings.items()}
-    words = [word for name, value in (COMMON | named | {"out": str(out)}).items() for word in (f"--{name}", value)]
-    return [recipe, *words, "--world.options", "--evaluation.ks", "1", "2", *more]
+    options = {name.replace("__", "."): value for name, value in settings.items()}
+    arguments = [
+        word for name, value in (COMMON | options | {"out": str(out)}).items() for word in (f"--{name}", value)
+    ]
+    return [recipe, *arguments, "--world.options", "--evaluation.ks", "1", "2", *more]
 
 
 def dpo_flags(model: Path, out: Path, *more: str, **settings: str) -> list[str]:
-    """A run in which the model plays ten tasks, twelve times each."""
-    known = {
+    """Return the arguments of a DPO run on twelve episodes of each of ten tasks, played by the model."""
+    defaults = {
         "model": str(model), "data__episodes": "120", "samples": "12", "optimizer__lr": "2e-3", "imitation": "0",
         "save-every": "3",
     }  # fmt: skip
-    return flags("dpo-textcraft", out, "--pairs.most", "4", *more, **(known | settings))
+    return flags("dpo-textcraft", out, "--pairs.most", "4", *more, **(defaults | settings))
 
 
 @pytest.fixture(scope="module")
-def taught(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """A model that says heads or tails, and knows nothing of what is right: the expert did as it pleased."""
-    folder = RunFolder(tmp_path_factory.mktemp("taught") / "run")
+def sft_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """An SFT run whose model says heads or tails at random, like its demonstrations."""
+    folder = RunFolder(tmp_path_factory.mktemp("sft") / "run")
     settings = {
         "scratch.vocab": "280", "scratch.hidden": "32", "scratch.layers": "1", "scratch.heads": "2",
         "data.episodes": "10", "data.noise": "1", "data.keep": "all", "epochs": "40", "optimizer.lr": "1e-2",
@@ -56,15 +58,15 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 @pytest.fixture(scope="module")
-def whole(taught: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """A run that nothing interrupted."""
-    folder = RunFolder(tmp_path_factory.mktemp("whole") / "run")
-    assert train_cli(dpo_flags(taught.model, folder.path)) == 0
+def dpo_run(sft_run: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """An uninterrupted DPO run."""
+    folder = RunFolder(tmp_path_factory.mktemp("dpo") / "run")
+    assert train_cli(dpo_flags(sft_run.model, folder.path)) == 0
     return folder
 
 
 def lines(folder: RunFolder) -> list[dict[str, Any]]:
-    """What was logged, without timings."""
+    """Return the metrics without timings."""
     return [{name: value for name, value in line.items() if name != "seconds"} for line in folder.read_metrics()]
 
 
@@ -72,12 +74,12 @@ def weights(folder: RunFolder) -> bytes:
     return (folder.model / "model.safetensors").read_bytes()
 
 
-def words(episode: Episode) -> tuple[str, list[str]]:
+def replies(episode: Episode) -> tuple[str, list[str]]:
     return episode.task_id, [turn.reply.text for turn in episode.turns]
 
 
-def said(folder: RunFolder, step: int) -> list[tuple[str, list[str]]]:
-    return [words(episode) for episode in folder.read_evaluation(step, "greedy") or []]
+def greedy_replies(folder: RunFolder, step: int) -> list[tuple[str, list[str]]]:
+    return [replies(episode) for episode in folder.read_evaluation(step, "greedy") or []]
 
 
 def success(folder: RunFolder, step: int) -> float:
@@ -85,82 +87,88 @@ def success(folder: RunFolder, step: int) -> float:
     return sum(bool(episode.success) for episode in episodes) / len(episodes)
 
 
-def test_what_did_better_is_preferred_and_success_rises(whole: RunFolder) -> None:
-    _, config, recipe = RunFolder.open(whole.path)
+def test_better_episodes_are_preferred_and_success_rises(dpo_run: RunFolder) -> None:
+    _, config, recipe = RunFolder.open(dpo_run.path)
     assert isinstance(config, DPOConfig)
     assert recipe == "dpo-textcraft"
-    played = whole.read_data()
+    played = dpo_run.read_data()
     assert len(played) == 120
     assert {episode.sample for episode in played} == set(range(12))
-    logged = lines(whole)
+    metrics = lines(dpo_run)
     assert len(make_pairs(played, config.pairs)) == 40
-    assert [line["step"] for line in logged] == list(range(1, STEPS + 1))
-    assert logged[0]["loss"] == pytest.approx(0.6931, abs=1e-3)
-    assert logged[0]["rewards/margins"] == pytest.approx(0, abs=1e-4)
-    assert logged[-1]["rewards/margins"] > 0.1
-    assert logged[-1]["rewards/accuracies"] > 0.8
-    assert success(whole, 0) < 0.5
-    assert success(whole, STEPS) > success(whole, 0) + 0.2
+    assert [line["step"] for line in metrics] == list(range(1, STEPS + 1))
+    assert metrics[0]["loss"] == pytest.approx(0.6931, abs=1e-3)
+    assert metrics[0]["rewards/margins"] == pytest.approx(0, abs=1e-4)
+    assert metrics[-1]["rewards/margins"] > 0.1
+    assert metrics[-1]["rewards/accuracies"] > 0.8
+    assert success(dpo_run, 0) < 0.5
+    assert success(dpo_run, STEPS) > success(dpo_run, 0) + 0.2
 
 
 SYNCED, ADAPTER = ("--reference.sync", "2"), ("--lora.rank", "2", "--lora.dropout", "0.1")
 
 
 @pytest.fixture(scope="module")
-def synced(taught: RunFolder, whole: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """The same data, and a reference that moves."""
+def synced(sft_run: RunFolder, dpo_run: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run on the same data with a reference that is synchronized."""
     folder = RunFolder(tmp_path_factory.mktemp("synced") / "run")
-    assert train_cli(dpo_flags(taught.model, folder.path, *SYNCED, data__files=str(whole.data))) == 0
+    assert train_cli(dpo_flags(sft_run.model, folder.path, *SYNCED, data__files=str(dpo_run.data))) == 0
     return folder
 
 
 @pytest.fixture(scope="module")
-def adapter(taught: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """An adapter that trains."""
+def adapter(sft_run: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run that trains an adapter."""
     folder = RunFolder(tmp_path_factory.mktemp("adapter") / "run")
-    assert train_cli(dpo_flags(taught.model, folder.path, *ADAPTER)) == 0
+    assert train_cli(dpo_flags(sft_run.model, folder.path, *ADAPTER)) == 0
     return folder
 
 
-@pytest.mark.parametrize(("name", "how"), [("synced", signal.SIGKILL), ("adapter", signal.SIGTERM)])
-def test_a_run_that_a_signal_ended_comes_to_the_very_same_weights(
-    name: str, how: signal.Signals, taught: RunFolder, whole: RunFolder, tmp_path: Path, request: pytest.FixtureRequest
+@pytest.mark.parametrize(("name", "signum"), [("synced", signal.SIGKILL), ("adapter", signal.SIGTERM)])
+def test_runs_ended_by_signals_resume_with_identical_weights(
+    name: str,
+    signum: signal.Signals,
+    sft_run: RunFolder,
+    dpo_run: RunFolder,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
     expected: RunFolder = request.getfixturevalue(name)
     run = RunFolder(tmp_path / "run")
-    arguments = dpo_flags(taught.model, run.path, *ADAPTER)
+    arguments = dpo_flags(sft_run.model, run.path, *ADAPTER)
     if name == "synced":
-        arguments = dpo_flags(taught.model, run.path, *SYNCED, data__files=str(whole.data))
-    moment, log = Moment("agentgym_trainer.trainers.trl_run:TRLRunCallback", "on_log", 5, how), tmp_path / "log"
-    expected_code = 143 if how == signal.SIGTERM else -how
-    assert train_until(moment, arguments, log) == expected_code, log.read_text()
+        arguments = dpo_flags(sft_run.model, run.path, *SYNCED, data__files=str(dpo_run.data))
+    point = SignalPoint("agentgym_trainer.trainers.trl_run:TRLRunCallback", "on_log", 5, signum)
+    log = tmp_path / "log"
+    expected_code = 143 if signum == signal.SIGTERM else -signum
+    assert train_until(point, arguments, log) == expected_code, log.read_text()
     assert train_cli(["--resume", str(run.path)]) == 0
     assert weights(run) == weights(expected)
     assert lines(run) == lines(expected)
 
 
-def test_a_reference_that_moves_makes_for_other_weights(whole: RunFolder, synced: RunFolder) -> None:
-    assert [line["loss"] for line in lines(synced)[:2]] == [line["loss"] for line in lines(whole)[:2]]
-    assert lines(synced)[2]["loss"] != lines(whole)[2]["loss"]
+def test_reference_sync_changes_the_loss_after_the_first_sync(dpo_run: RunFolder, synced: RunFolder) -> None:
+    assert [line["loss"] for line in lines(synced)[:2]] == [line["loss"] for line in lines(dpo_run)[:2]]
+    assert lines(synced)[2]["loss"] != lines(dpo_run)[2]["loss"]
 
 
-def test_another_model_can_be_the_reference(whole: RunFolder, taught: RunFolder, tmp_path: Path) -> None:
+def test_the_reference_can_be_another_model(dpo_run: RunFolder, sft_run: RunFolder, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    more = {"data__files": str(whole.data), "reference__model": str(whole.model), "epochs": "1"}
-    assert train_cli(dpo_flags(taught.model, folder.path, **more)) == 0
-    # The reference prefers already what the model has still to learn.
+    more = {"data__files": str(dpo_run.data), "reference__model": str(dpo_run.model), "epochs": "1"}
+    assert train_cli(dpo_flags(sft_run.model, folder.path, **more)) == 0
+    # The reference already prefers what the model has yet to learn.
     assert lines(folder)[0]["rewards/margins"] < -0.1
 
 
-def test_reinforcement_learning_goes_on_where_data_left_off(
-    whole: RunFolder, taught: RunFolder, adapter: RunFolder, tmp_path: Path
+def test_rl_starts_from_models_trained_on_data(
+    dpo_run: RunFolder, sft_run: RunFolder, adapter: RunFolder, tmp_path: Path
 ) -> None:
-    starts = {
-        "sft": (taught, taught.model),
-        "dpo": (whole, whole.model),
+    runs = {
+        "sft": (sft_run, sft_run.model),
+        "dpo": (dpo_run, dpo_run.model),
         "adapter": (adapter, adapter.checkpoints / f"step-{STEPS:06d}"),
     }
-    for name, (before, model) in starts.items():
+    for name, (previous, model) in runs.items():
         run = RunFolder(tmp_path / name)
         settings = {
             "model": str(model), "world.env": OTHER, "warm-start.episodes": "0", "steps": "1", "evaluation.tasks": "3",
@@ -168,41 +176,43 @@ def test_reinforcement_learning_goes_on_where_data_left_off(
         }  # fmt: skip
         more = [word for setting, value in settings.items() for word in (f"--{setting}", value)]
         assert train_cli(coin_flags(run.path, *more, "--algorithm.groups.zero-variance", "keep")) == 0
-        assert said(run, 0) == said(before, before.evaluated_steps("greedy")[-1])
+        assert greedy_replies(run, 0) == greedy_replies(previous, previous.evaluated_steps("greedy")[-1])
         (line,) = run.read_metrics()
         assert line["grad_norm"] > 0
 
 
 @pytest.mark.parametrize(
-    ("more", "sentence"),
+    ("more", "message"),
     [
         (("--model", "scratch"), "A model from scratch solves no tasks yet"),
-        (("--data.files", "{lost}"), "episodes make no pair"),
+        (("--data.files", "{unsuccessful}"), "episodes make no pair"),
         (
-            ("--data.files", "{played}", "--generation.max-context", "20"),
+            ("--data.files", "{data}", "--generation.max-context", "20"),
             "have a context of more than generation.max_context, 20 tokens",
         ),
-        (("--data.files", "{played}", "--data.min-score", "1", "--data.keep", "success"), "make no pair"),
+        (("--data.files", "{data}", "--data.min-score", "1", "--data.keep", "success"), "make no pair"),
         (("--batch", "0"), "batch must be at least 1"),
         (("--reference.sync", "2", "--lora.rank", "2"), "set reference.sync 0"),
     ],
 )
-def test_what_can_not_be_compared_is_refused(
-    more: tuple[str, ...], sentence: str, whole: RunFolder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_settings_without_usable_pairs_are_rejected(
+    more: tuple[str, ...], message: str, dpo_run: RunFolder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    lost, played = tmp_path / "lost.jsonl", whole.data
-    nothing = [episode for episode in whole.read_data() if not episode.score]
-    lost.write_text("".join(f"{episode.to_json()}\n" for episode in nothing[:9]))
-    words = [word.format(lost=lost, played=played) for word in more]
-    assert train_cli([*dpo_flags(whole.model, tmp_path / "run"), *words]) == 2
-    said = capfd.readouterr().err.replace("\u2502", " ")
-    assert sentence in " ".join(said.split())
+    unsuccessful, data = tmp_path / "unsuccessful.jsonl", dpo_run.data
+    episodes = [episode for episode in dpo_run.read_data() if not episode.score]
+    unsuccessful.write_text("".join(f"{episode.to_json()}\n" for episode in episodes[:9]))
+    flags = [word.format(unsuccessful=unsuccessful, data=data) for word in more]
+    assert train_cli([*dpo_flags(dpo_run.model, tmp_path / "run"), *flags]) == 2
+    stderr = capfd.readouterr().err.replace("\u2502", " ")
+    assert message in " ".join(stderr.split())
 
 
-def test_two_processes_learn_as_one_does(whole: RunFolder, taught: RunFolder, tmp_path: Path) -> None:
+def test_two_processes_train_like_one(dpo_run: RunFolder, sft_run: RunFolder, tmp_path: Path) -> None:
     folder, log = RunFolder(tmp_path / "run"), tmp_path / "log"
-    assert by_two(train, "ddp", "well", dpo_flags(taught.model, folder.path), log=log) == [0, 0], log.read_text()
-    assert [words(episode) for episode in folder.read_data()] == [words(episode) for episode in whole.read_data()]
-    one = load_file(whole.model / "model.safetensors")
+    assert run_two_processes(train, "ddp", "none", dpo_flags(sft_run.model, folder.path), log=log) == [0, 0], (
+        log.read_text()
+    )
+    assert [replies(episode) for episode in folder.read_data()] == [replies(episode) for episode in dpo_run.read_data()]
+    one = load_file(dpo_run.model / "model.safetensors")
     for name, weight in load_file(folder.model / "model.safetensors").items():
         torch.testing.assert_close(weight, one[name], atol=1e-5, rtol=0)

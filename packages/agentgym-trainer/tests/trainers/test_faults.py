@@ -1,5 +1,6 @@
-"""What isn't finite, and what breaks in an environment or an engine, injected into runs: they end with the right code
-and a sentence, what was saved is healthy, and `--resume` goes on as if nothing had been.
+"""Tests of RL runs with injected faults: non-finite values, and broken environments and engines.
+
+Runs end with the right exit code and a message, their checkpoints are intact, and `--resume` continues identically.
 """
 
 from __future__ import annotations
@@ -20,12 +21,22 @@ from agentgym_trainer.engines.hf.engine import _Core as Core
 from agentgym_trainer.learner.learner import Learner
 from agentgym_trainer.rollout.runner import RolloutRunner
 from coin_world import ENV, Coin
-from faulty_runs import SAVED, STEPS, Begun, copied, goes_on, is_healthy, lines_of, resumed, words
+from faulty_runs import (
+    SAVED,
+    STEPS,
+    CompleteAndPartialRun,
+    assert_checkpoints_intact,
+    assert_resumes_identically,
+    copy_run,
+    lines_of,
+    resume,
+    stderr_text,
+)
 
-# Something isn't finite.
+# Non-finite values.
 
 
-def _bad_gradient(patch: pytest.MonkeyPatch) -> None:
+def _nan_gradient(patch: pytest.MonkeyPatch) -> None:
     clip = Learner._clip
 
     def poisoned(self: Learner) -> dict[str, float]:
@@ -35,31 +46,31 @@ def _bad_gradient(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Learner, "_clip", poisoned)
 
 
-def _bad_loss(patch: pytest.MonkeyPatch) -> None:
+def _nan_loss(patch: pytest.MonkeyPatch) -> None:
     score = resolve_name("agentgym_trainer.learner.learner:_score")
 
-    def poisoned(model: Any, pack: Any) -> Any:
-        scores = score(model, pack)
-        return scores._replace(logprobs_M=scores.logprobs_M * math.nan) if model.training else scores
+    def poisoned(model: Any, micro_batch: Any) -> Any:
+        outputs = score(model, micro_batch)
+        return outputs._replace(logprobs_M=outputs.logprobs_M * math.nan) if model.training else outputs
 
     patch.setattr("agentgym_trainer.learner.learner._score", poisoned)
 
 
-def _bad_advantage(patch: pytest.MonkeyPatch) -> None:
+def _infinite_advantage(patch: pytest.MonkeyPatch) -> None:
     update = Learner.update
 
-    def poisoned(self: Learner, batch: Any, experience: Any, credit: Any, *given: Any, **more: Any) -> Any:
-        credit.advantages_N[:] = math.inf
-        return update(self, batch, experience, credit, *given, **more)
+    def poisoned(self: Learner, batch: Any, token_batch: Any, advantages: Any, *args: Any, **kwargs: Any) -> Any:
+        advantages.advantages_N[:] = math.inf
+        return update(self, batch, token_batch, advantages, *args, **kwargs)
 
     patch.setattr(Learner, "update", poisoned)
 
 
-def _bad_weights(patch: pytest.MonkeyPatch) -> None:
+def _nan_weights(patch: pytest.MonkeyPatch) -> None:
     update = Learner.update
 
-    def poisoned(self: Learner, *given: Any, **more: Any) -> Any:
-        metrics = update(self, *given, **more)
+    def poisoned(self: Learner, *args: Any, **kwargs: Any) -> Any:
+        metrics = update(self, *args, **kwargs)
         next(iter(self.policy.parameters())).data.view(-1)[0] = math.nan
         return metrics
 
@@ -69,138 +80,136 @@ def _bad_weights(patch: pytest.MonkeyPatch) -> None:
 SKIPPED = (
     "3 optimizer steps in a row were skipped (optimizer.max_skips), because there were values that aren't finite in"
 )
-SICK: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
-    "gradient": (_bad_gradient, f"error: {SKIPPED} the gradients."),
-    "loss": (_bad_loss, f"error: {SKIPPED} the log-probabilities, the loss and the gradients."),
-    "advantage": (_bad_advantage, f"error: {SKIPPED} the advantages, the loss and the gradients."),
-    "weights": (_bad_weights, "weight tensors hold values that aren't finite."),
+NON_FINITE: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
+    "gradient": (_nan_gradient, f"error: {SKIPPED} the gradients."),
+    "loss": (_nan_loss, f"error: {SKIPPED} the log-probabilities, the loss and the gradients."),
+    "advantage": (_infinite_advantage, f"error: {SKIPPED} the advantages, the loss and the gradients."),
+    "weights": (_nan_weights, "weight tensors hold values that aren't finite."),
 }
 
 
-def test_a_sick_run_ends_and_names_the_last_healthy_checkpoint(
-    rl: Begun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_non_finite_values_end_the_run_naming_the_last_checkpoint(
+    rl: CompleteAndPartialRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    whole, begun = rl
-    run = copied(begun, tmp_path)
-    for inject, sentence in SICK.values():
+    complete, partial = rl
+    run = copy_run(partial, tmp_path)
+    for inject, message in NON_FINITE.values():
         with pytest.MonkeyPatch.context() as patch:
             inject(patch)
-            assert resumed(run) == 1, sentence
-        said = words(capfd)
-        assert sentence in said
-        assert f"The last healthy checkpoint is {run.checkpoints}/step-{SAVED:06d}, and nothing was saved" in said
-        assert f"resume with: uv run train --resume {run.path}" in said
+            assert resume(run) == 1, message
+        stderr = stderr_text(capfd)
+        assert message in stderr
+        assert f"The last healthy checkpoint is {run.checkpoints}/step-{SAVED:06d}, and nothing was saved" in stderr
+        assert f"resume with: uv run train --resume {run.path}" in stderr
         assert not run.model.exists()
-        is_healthy(run)
-    goes_on(run, whole)
+        assert_checkpoints_intact(run)
+    assert_resumes_identically(run, complete)
 
 
-def test_a_step_that_is_skipped_is_told_of_and_counted_and_the_run_goes_on(
-    rl: Begun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_skipped_steps_are_logged_and_counted_and_the_run_continues(
+    rl: CompleteAndPartialRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    _, begun = rl
-    run, update = copied(begun, tmp_path), Learner.update
+    _, partial = rl
+    run, update = copy_run(partial, tmp_path), Learner.update
 
-    def poisoned(self: Learner, batch: Any, experience: Any, credit: Any, *given: Any, **more: Any) -> Any:
+    def poisoned(self: Learner, batch: Any, token_batch: Any, advantages: Any, *args: Any, **kwargs: Any) -> Any:
         if len(lines_of(run)) == SAVED:
-            credit.advantages_N[0] = math.nan  # of one token, and with it of one of the mini-batches of an epoch
-        return update(self, batch, experience, credit, *given, **more)
+            advantages.advantages_N[0] = math.nan  # affects one mini-batch per epoch
+        return update(self, batch, token_batch, advantages, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Learner, "update", poisoned)
-        assert resumed(run) == 0
-    sick = "In step 2, 2 of the optimizer steps were skipped: values in the advantages, the loss and the gradients"
-    assert f"{sick} weren't finite." in words(capfd)
+        assert resume(run) == 0
+    notice = "In step 2, 2 of the optimizer steps were skipped: values in the advantages, the loss and the gradients"
+    assert f"{notice} weren't finite." in stderr_text(capfd)
     assert [line["skipped"] for line in lines_of(run)] == [0, 2, 0]
     assert [math.isfinite(line["loss"]) for line in lines_of(run)] == [True] * STEPS
-    is_healthy(run, steps=STEPS)
+    assert_checkpoints_intact(run, steps=STEPS)
 
 
-# The environment.
+# Broken environments.
 
 
-def _deaf(*_: Any) -> Any:
+def _raise(*_: Any) -> Any:
     raise ValueError("the coin is square")
 
 
-def _nan(_: Any) -> Any:
+def _nan_score(_: Any) -> Any:
     return math.nan, False
 
 
-def _garbage(*_: Any) -> Any:
+def _no_feedback(*_: Any) -> Any:
     return None
 
 
-def _bytes(*_: Any) -> Any:
+def _bytes_observation(*_: Any) -> Any:
     return Feedback(b"heads")  # pyright: ignore[reportArgumentType]
 
 
-BROKEN: dict[str, tuple[str, Callable[..., Any], str]] = {
-    "raising": ("_act", _deaf, f"{ENV.partition(':')[2]} raised ValueError: the coin is square (test_faults.py, line"),
-    "raising at the start": ("_start", _deaf, "raised ValueError: the coin is square (test_faults.py, line"),
-    "reward": ("_standing", _nan, "`score` must be a finite number in [0, 1], not nan (float)"),
-    "garbage": ("_act", _garbage, "`feedback` must be a Feedback, not None (NoneType)"),
-    "bytes": ("_act", _bytes, "`observation` must be text (str), not b'heads' (bytes)"),
+BROKEN_HOOKS: dict[str, tuple[str, Callable[..., Any], str]] = {
+    "raising": ("_act", _raise, f"{ENV.partition(':')[2]} raised ValueError: the coin is square (test_faults.py, line"),
+    "raising at the start": ("_start", _raise, "raised ValueError: the coin is square (test_faults.py, line"),
+    "reward": ("_standing", _nan_score, "`score` must be a finite number in [0, 1], not nan (float)"),
+    "garbage": ("_act", _no_feedback, "`feedback` must be a Feedback, not None (NoneType)"),
+    "bytes": ("_act", _bytes_observation, "`observation` must be text (str), not b'heads' (bytes)"),
 }
 
 
-def test_a_run_whose_environment_broke_is_saved_and_ends(
-    rl: Begun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_broken_environments_end_the_run_after_saving(
+    rl: CompleteAndPartialRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    whole, begun = rl
-    run = copied(begun, tmp_path)
-    for hook, broken, sentence in BROKEN.values():
+    complete, partial = rl
+    run = copy_run(partial, tmp_path)
+    for hook, broken, message in BROKEN_HOOKS.values():
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Coin, hook, broken)
-            assert resumed(run) == 1, sentence
-        said = words(capfd)
-        assert " of 16 episodes failed, more than --max-failed 0.05 allows" in said or "episodes all failed" in said
-        assert sentence in said
-        assert f"Progress is saved; resume with: uv run train --resume {run.path}" in said
-        is_healthy(run)
-    goes_on(run, whole)
+            assert resume(run) == 1, message
+        stderr = stderr_text(capfd)
+        assert " of 16 episodes failed, more than --max-failed 0.05 allows" in stderr or "episodes all failed" in stderr
+        assert message in stderr
+        assert f"Progress is saved; resume with: uv run train --resume {run.path}" in stderr
+        assert_checkpoints_intact(run)
+    assert_resumes_identically(run, complete)
 
 
-def test_what_was_trained_since_the_last_checkpoint_is_saved_when_the_environment_breaks(
-    rl: Begun, tmp_path: Path
-) -> None:
-    whole, begun = rl
-    run = copied(begun, tmp_path)
+def test_broken_environments_save_steps_since_the_last_checkpoint(rl: CompleteAndPartialRun, tmp_path: Path) -> None:
+    complete, partial = rl
+    run = copy_run(partial, tmp_path)
     record = json.loads(run.settings.read_text())
     run.settings.write_text(json.dumps(record | {"config": record["config"] | {"save_every": 9}}))
     start = Coin._start
 
-    def start_at_first(self: Coin, task: Task) -> str:
-        return start(self, task) if len(lines_of(run)) == SAVED else _deaf()
+    def start_only_at_first(self: Coin, task: Task) -> str:
+        return start(self, task) if len(lines_of(run)) == SAVED else _raise()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Coin, "_start", start_at_first)
-        assert resumed(run) == 1
-    is_healthy(run, steps=SAVED + 1)
-    goes_on(run, whole)
+        patch.setattr(Coin, "_start", start_only_at_first)
+        assert resume(run) == 1
+    assert_checkpoints_intact(run, steps=SAVED + 1)
+    assert_resumes_identically(run, complete)
 
 
-def test_some_failed_episodes_are_borne(rl: Begun, tmp_path: Path) -> None:
-    _, begun = rl
-    run = copied(begun, tmp_path)
-    unlucky, act = list[str](), Coin._act
+def test_a_few_failed_episodes_are_tolerated(rl: CompleteAndPartialRun, tmp_path: Path) -> None:
+    _, partial = rl
+    run = copy_run(partial, tmp_path)
+    task_ids, act = list[str](), Coin._act
 
-    def act_mostly(self: Coin, action: str) -> Feedback:
-        unlucky.append(self.task.id)
-        return _deaf() if self.task.id == unlucky[0] else act(self, action)
+    def act_unless_first_task(self: Coin, action: str) -> Feedback:
+        task_ids.append(self.task.id)
+        return _raise() if self.task.id == task_ids[0] else act(self, action)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Coin, "_act", act_mostly)
-        assert resumed(run) == 0
+        patch.setattr(Coin, "_act", act_unless_first_task)
+        assert resume(run) == 0
     assert 0 < sum(line["failed"] for line in lines_of(run)) < 10
 
 
 @pytest.mark.long
-def test_an_environment_that_hangs_fails_its_episodes(
-    rl: Begun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_hanging_environments_fail_their_episodes(
+    rl: CompleteAndPartialRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    whole, begun = rl
-    run, released = copied(begun, tmp_path), Event()
+    complete, partial = rl
+    run, released = copy_run(partial, tmp_path), Event()
     settings = json.loads(run.settings.read_text())
     world = settings["config"]["world"]
     settings["config"]["world"] = world | {"backend": "thread", "deadline": 0.2}
@@ -212,48 +221,48 @@ def test_an_environment_that_hangs_fails_its_episodes(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Coin, "_act", hang)
-        assert resumed(run) == 1
+        assert resume(run) == 1
     released.set()
-    said = words(capfd)
-    assert "did not answer within 0.2 seconds and was replaced" in said
-    is_healthy(run)
+    stderr = stderr_text(capfd)
+    assert "did not answer within 0.2 seconds and was replaced" in stderr
+    assert_checkpoints_intact(run)
     settings["config"]["world"] = world
     run.settings.write_text(json.dumps(settings))
-    goes_on(run, whole)
+    assert_resumes_identically(run, complete)
 
 
-# The engine.
+# Broken engines.
 
 
-def _leave(*_: Any) -> Any:
+def _raise_engine_gone(*_: Any) -> Any:
     raise EngineGone("It has left for good.")
 
 
 FORWARD = Core._forward
 
 
-def _no_numbers(core: Core, *given: Any) -> torch.Tensor:
-    return FORWARD(core, *given) * math.nan
+def _nan_logits(core: Core, *args: Any) -> torch.Tensor:
+    return FORWARD(core, *args) * math.nan
 
 
-DEAD: list[tuple[type, str, Callable[..., Any], str]] = [
-    (RolloutRunner, "play", _leave, "It has left for good."),
-    (Core, "_forward", _no_numbers, "EnvFault: The engine's log-probabilities of a reply aren't finite."),
+BROKEN_ENGINES: list[tuple[type, str, Callable[..., Any], str]] = [
+    (RolloutRunner, "play", _raise_engine_gone, "It has left for good."),
+    (Core, "_forward", _nan_logits, "EnvFault: The engine's log-probabilities of a reply aren't finite."),
 ]
 
 
 @pytest.mark.long
-def test_a_run_whose_engine_broke_is_saved_and_ends(
-    rl: Begun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_broken_engines_end_the_run_after_saving(
+    rl: CompleteAndPartialRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    whole, begun = rl
-    run = copied(begun, tmp_path)
-    for owner, method, broken, sentence in DEAD:
+    complete, partial = rl
+    run = copy_run(partial, tmp_path)
+    for owner, method, broken, message in BROKEN_ENGINES:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(owner, method, broken)
-            assert resumed(run) == 1, sentence
-        said = words(capfd)
-        assert sentence in said
-        assert f"Progress is saved; resume with: uv run train --resume {run.path}" in said
-        is_healthy(run)
-    goes_on(run, whole)
+            assert resume(run) == 1, message
+        stderr = stderr_text(capfd)
+        assert message in stderr
+        assert f"Progress is saved; resume with: uv run train --resume {run.path}" in stderr
+        assert_checkpoints_intact(run)
+    assert_resumes_identically(run, complete)

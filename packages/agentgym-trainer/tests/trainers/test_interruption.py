@@ -1,4 +1,4 @@
-"""Runs that were killed, or whose checkpoints were damaged, and went on: nothing of it shows in what they leave."""
+"""Tests that RL runs continue bit for bit after being killed, preempted or damaged."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from agentgym_trainer.run.checkpoint import Checkpoints, find_damage
 from agentgym_trainer.run.folder import RunFolder
 from forked_processes import train_until
 from safetensors.torch import load_file
-from toy_learner import Moment, coin_flags, files_up_to, train_cli
+from toy_learner import SignalPoint, coin_flags, limit_file_size, train_cli
 
 pytestmark = pytest.mark.long
 
 COMMON = (
     *("--horizon", "adaptive", "--horizon.stages", "1", "2", "3", "--horizon.at-least", "2", "--horizon.patience", "1"),
-    # Four tasks leave so wide a confidence bound that only a large gain lets a stage end.
+    # With four tasks, the confidence bound is so wide that only a large gain ends a stage.
     *("--horizon.gain", "1", "--sampler", "mid-success", "--evaluation.every", "2"),
 )
-BESIDE = ("--imitation.weight", "0.3", "--imitation.data.episodes", "12", "--imitation.batch", "5")
+AUXILIARY = ("--imitation.weight", "0.3", "--imitation.data.episodes", "12", "--imitation.batch", "5")
 AGENT = ("--world.agent", "bare+plan+window:1+retry")
 KINDS: dict[str, tuple[str, ...]] = {
     "grpo": COMMON,
-    "ppo": (*COMMON, *BESIDE, "--algorithm", "ppo", "--critic.lr", "1e-2", "--optimizer.schedule", "cosine"),
+    "ppo": (*COMMON, *AUXILIARY, "--algorithm", "ppo", "--critic.lr", "1e-2", "--optimizer.schedule", "cosine"),
     "lora": (
         *(*COMMON, *AGENT, "--lora.rank", "2", "--lora.dropout", "0.1"),
         *("--algorithm", "ppo", "--critic.where", "separate", "--critic.lr", "1e-2"),
@@ -42,13 +42,13 @@ LOG = ("agentgym_trainer.run.folder:RunFolder", "log")
 
 def _flags(out: Path, kind: str) -> list[str]:
     flags = coin_flags(out)
-    place = flags.index("--horizon.turns")
-    return [*flags[:place], *flags[place + 2 :], *KINDS[kind]]
+    i = flags.index("--horizon.turns")
+    return [*flags[:i], *flags[i + 2 :], *KINDS[kind]]
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], RunFolder]:
-    """Runs that nothing interrupted, by kind."""
+def uninterrupted_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], RunFolder]:
+    """A function that returns the uninterrupted run of a kind."""
 
     @cache
     def run(kind: str) -> RunFolder:
@@ -69,7 +69,7 @@ def _without_timings(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _episodes(folder: RunFolder) -> dict[str, list[dict[str, Any]]]:
-    """Every evaluation's episodes, without their timings."""
+    """Return the episodes of every evaluation, without timings."""
     return {
         path.name: [json.loads(e.to_json()) | {"seconds": None} for e in read_episodes(path)]
         for path in sorted(folder.evaluations.iterdir())
@@ -77,14 +77,14 @@ def _episodes(folder: RunFolder) -> dict[str, list[dict[str, Any]]]:
 
 
 def _content(path: Path) -> Any:
-    """What a file says, so that two can be compared to the bit."""
+    """Return the content of a file for an exact comparison; None for files that may differ between runs."""
     if path.suffix == ".bin":
         return torch.load(path)
     if path.suffix == ".safetensors":
         return load_file(path)
     if path.name == "metrics.jsonl":
         return _without_timings(map(json.loads, path.read_text().splitlines()))
-    # Generators are compared by what they draw; manifests and adapters name what differs from run to run.
+    # Random generators are compared by their effects; manifests and adapters contain paths and hashes.
     return (
         None
         if path.suffix in (".pkl", ".md") or path.name in ("manifest.json", "adapter_config.json")
@@ -92,81 +92,81 @@ def _content(path: Path) -> Any:
     )
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+def _same(first: Any, second: Any) -> bool:
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(_same(first[key], second[key]) for key in first)
+    if isinstance(first, list):
+        return len(first) == len(second) and all(map(_same, first, second))
+    return torch.equal(first, second) if isinstance(first, torch.Tensor) else first == second
 
 
-def _assert_same(run: RunFolder, whole: RunFolder, *, beside: bool = True) -> None:
-    """The same to the bit, but for the times; of the checkpoints `beside` the last one only where none was added."""
-    assert _metrics(run) == _metrics(whole)
-    assert _episodes(run) == _episodes(whole)
-    files = [path.relative_to(whole.path) for path in whole.path.rglob("*") if path.is_file()]
-    below = [file for file in files if file.parts[0] in ("checkpoints", "model", "start")]
-    assert {file.parts[1] for file in below if file.parts[0] == "checkpoints"} >= {"step-000004", "step-000006"}
-    for file in (file for file in below if beside or file.parts[1] != "step-000004"):
-        assert _same(_content(run.path / file), _content(whole.path / file)), file
-    if beside:
+def _assert_same(run: RunFolder, expected: RunFolder, *, earlier: bool = True) -> None:
+    """Assert that two runs are identical except for times. Without `earlier`, compare the last checkpoint only."""
+    assert _metrics(run) == _metrics(expected)
+    assert _episodes(run) == _episodes(expected)
+    files = [path.relative_to(expected.path) for path in expected.path.rglob("*") if path.is_file()]
+    compared = [file for file in files if file.parts[0] in ("checkpoints", "model", "start")]
+    assert {file.parts[1] for file in compared if file.parts[0] == "checkpoints"} >= {"step-000004", "step-000006"}
+    for file in (file for file in compared if earlier or file.parts[1] != "step-000004"):
+        assert _same(_content(run.path / file), _content(expected.path / file)), file
+    if earlier:
         assert sorted(path.name for path in run.checkpoints.iterdir()) == sorted(
-            path.name for path in whole.checkpoints.iterdir()
+            path.name for path in expected.checkpoints.iterdir()
         )
-    assert run.checkpoints.joinpath("best").readlink() == whole.checkpoints.joinpath("best").readlink()
+    assert run.checkpoints.joinpath("best").readlink() == expected.checkpoints.joinpath("best").readlink()
 
 
 def _train_until(
-    moments: Sequence[Moment], folder: Path, kind: str, *, resume: bool = False
+    points: Sequence[SignalPoint], folder: Path, kind: str, *, resume: bool = False
 ) -> tuple[RunFolder, int | None, str]:
-    """A run in a process of its own: its folder, the exit code, and what it said."""
+    """Run `train` in another process; return the run folder, the exit code and stderr."""
     run, log = RunFolder(folder / "run"), folder / "log"
     arguments = ["--resume", str(run.path)] if resume else _flags(run.path, kind)
-    code = train_until(moments[0], arguments, log, *moments[1:])
+    code = train_until(points[0], arguments, log, *points[1:])
     return run, code, log.read_text()
 
 
 def _latest(run: RunFolder) -> str | None:
-    """The name of the last whole checkpoint."""
-    found = Checkpoints(run.checkpoints, keep=2, say=print).latest()
-    return found.name if found else None
+    """Return the name of the last intact checkpoint."""
+    checkpoint = Checkpoints(run.checkpoints, keep=2, say=print).latest()
+    return checkpoint.name if checkpoint else None
 
 
 # Kills.
 
-MOMENTS = {
-    "imitating": (Moment("agentgym_trainer.learner.learner:Learner", "update", 20), None),
-    "evaluating": (Moment("agentgym_trainer.run.folder:RunFolder", "save_evaluation", 1), None),
-    "before the first checkpoint": (Moment(*LOG, 1), None),
-    # 36 of imitation, 4 in each step.
-    "in a step": (Moment("agentgym_trainer.learner.learner:Learner", "_step", 36 + 3 * 4 + 2), "step-000002"),
-    # Optimizer, schedule and generators are three files; what was begun of this checkpoint lies beside the one before.
-    "between a checkpoint's files": (Moment("torch", "save", 4), "step-000002"),
-    "between seal and name": (Moment("agentgym_trainer.run.checkpoint", "seal", 2), "step-000004"),
+KILL_POINTS = {
+    "imitating": (SignalPoint("agentgym_trainer.learner.learner:Learner", "update", 20), None),
+    "evaluating": (SignalPoint("agentgym_trainer.run.folder:RunFolder", "save_evaluation", 1), None),
+    "before the first checkpoint": (SignalPoint(*LOG, 1), None),
+    # 36 optimizer steps of imitation, then 4 in each step.
+    "in a step": (SignalPoint("agentgym_trainer.learner.learner:Learner", "_step", 36 + 3 * 4 + 2), "step-000002"),
+    # Optimizer, schedule and generators are three files, so this interrupts the second checkpoint.
+    "between a checkpoint's files": (SignalPoint("torch", "save", 4), "step-000002"),
+    "between seal and name": (SignalPoint("agentgym_trainer.run.checkpoint", "seal", 2), "step-000004"),
 }  # fmt: skip
-KILLS = [("ppo", name) for name in MOMENTS]
+KILLS = [("ppo", name) for name in KILL_POINTS]
 KILLS += [("lora", "in a step")]
 
 
 @pytest.mark.parametrize(("kind", "name"), KILLS)
-def test_killed_and_resumed_is_as_if_nothing_had_happened(
-    kind: str, name: str, tmp_path: Path, whole: Callable[[str], RunFolder]
+def test_killed_runs_resume_bit_for_bit(
+    kind: str, name: str, tmp_path: Path, uninterrupted_run: Callable[[str], RunFolder]
 ) -> None:
-    moment, latest = MOMENTS[name]
-    run, code, said = _train_until([moment], tmp_path, kind)
-    assert code == -signal.SIGKILL, said
+    point, latest = KILL_POINTS[name]
+    run, code, stderr = _train_until([point], tmp_path, kind)
+    assert code == -signal.SIGKILL, stderr
     assert run.start.exists() == (name != "imitating")
     assert _latest(run) == latest
-    # What a killed process may leave half-written besides.
+    # A killed process may also leave half-written files.
     with run.metrics.open("a") as lines:
         lines.write('{"step": 99, "succ')
     (run.path / ".start").mkdir(exist_ok=True)
     assert train_cli(["--resume", str(run.path)]) == 0
-    _assert_same(run, whole(kind))
+    _assert_same(run, uninterrupted_run(kind))
 
 
-def test_there_was_something_to_remember(whole: Callable[[str], RunFolder]) -> None:
-    run = whole("ppo")
+def test_the_interrupted_run_has_state_to_restore(uninterrupted_run: Callable[[str], RunFolder]) -> None:
+    run = uninterrupted_run("ppo")
     stages = [line["stage"]["number"] for line in run.read_metrics()]
     assert stages[0] == 0
     assert stages[-1] > 0
@@ -175,23 +175,25 @@ def test_there_was_something_to_remember(whole: Callable[[str], RunFolder]) -> N
     assert progress["best"]["step"] in (2, 4, 6)
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path, whole: Callable[[str], RunFolder]) -> None:
-    run, code, said = _train_until([Moment(*LOG, 3, signal.SIGINT)], tmp_path, "ppo")
-    assert code == 130, said
-    assert "Stopping after this step; Ctrl-C again stops immediately." in said
-    assert f"Saved after step 3; resume with: uv run train --resume {run.path}\n" in said
-    assert "Traceback" not in said
+def test_ctrl_c_saves_and_prints_the_resume_command(
+    tmp_path: Path, uninterrupted_run: Callable[[str], RunFolder]
+) -> None:
+    run, code, stderr = _train_until([SignalPoint(*LOG, 3, signal.SIGINT)], tmp_path, "ppo")
+    assert code == 130, stderr
+    assert "Stopping after this step; Ctrl-C again stops immediately." in stderr
+    assert f"Saved after step 3; resume with: uv run train --resume {run.path}\n" in stderr
+    assert "Traceback" not in stderr
     assert _latest(run) == "step-000003"
     assert train_cli([f"--resume={run.path}"]) == 0
-    _assert_same(run, whole("ppo"))
+    _assert_same(run, uninterrupted_run("ppo"))
 
 
-def test_ctrl_c_while_imitating_says_how_to_go_on(tmp_path: Path) -> None:
-    moment = Moment("agentgym_trainer.learner.learner:Learner", "update", 20, signal.SIGINT)
-    run, code, said = _train_until([moment], tmp_path, "ppo")
-    assert code == 130, said
-    assert f"Interrupted; resume with: uv run train --resume {run.path}\n" in said
-    assert "Traceback" not in said
+def test_ctrl_c_during_imitation_prints_the_resume_command(tmp_path: Path) -> None:
+    point = SignalPoint("agentgym_trainer.learner.learner:Learner", "update", 20, signal.SIGINT)
+    run, code, stderr = _train_until([point], tmp_path, "ppo")
+    assert code == 130, stderr
+    assert f"Interrupted; resume with: uv run train --resume {run.path}\n" in stderr
+    assert "Traceback" not in stderr
     assert not run.start.exists()
 
 
@@ -201,43 +203,45 @@ REPLY = ("agentgym_trainer.rollout.runner:EnginePolicy", "reply")
 STEP = ("agentgym_trainer.learner.learner:Learner", "_step")
 
 
-def _preempted(folder: Path, kind: str, *moments: Moment, resume: bool = False) -> RunFolder:
-    """A run that the first of these signals has ended: saved, and with a sentence on how to go on."""
-    run, code, said = _train_until(moments, folder, kind, resume=resume)
-    assert code == 128 + moments[0].signal, said
-    assert f"resume with: uv run train --resume {run.path}\n" in said
-    assert "Traceback" not in said
+def _preempt(folder: Path, kind: str, *points: SignalPoint, resume: bool = False) -> RunFolder:
+    """Run `train` until the first signal ends it; assert that it printed how to resume, and return its folder."""
+    run, code, stderr = _train_until(points, folder, kind, resume=resume)
+    assert code == 128 + points[0].signal, stderr
+    assert f"resume with: uv run train --resume {run.path}\n" in stderr
+    assert "Traceback" not in stderr
     assert not (run.path / ".lock").exists()
     return run
 
 
 @pytest.mark.parametrize(("kind", "seed"), [("ppo", 0), ("grpo", 1)])
-def test_signals_at_random_moments_do_not_show(
-    kind: str, seed: int, tmp_path: Path, whole: Callable[[str], RunFolder]
+def test_runs_preempted_at_random_points_resume_bit_for_bit(
+    kind: str, seed: int, tmp_path: Path, uninterrupted_run: Callable[[str], RunFolder]
 ) -> None:
     rng = np.random.default_rng(seed)
-    # Before training and after the second step two evaluations each; the second signal comes while the run is saved.
-    evaluating = Moment("agentgym_trainer.trainers.evaluation:Evaluator", "_deals", 3, signal.SIGUSR1)
-    run = _preempted(tmp_path, kind, evaluating, Moment("agentgym_trainer.run.checkpoint", "seal", 1, signal.SIGTERM))
+    # There are two evaluations before training and two after step 2. The second signal comes during saving.
+    evaluating = SignalPoint("agentgym_trainer.trainers.evaluation:Evaluator", "_group_specs", 3, signal.SIGUSR1)
+    run = _preempt(
+        tmp_path, kind, evaluating, SignalPoint("agentgym_trainer.run.checkpoint", "seal", 1, signal.SIGTERM)
+    )
     assert _progress(run)["step"] == 2
     assert _progress(run)["learned"] is not None
-    # From here on nobody gets a reply: what is under way can't come to its end.
-    playing = Moment(*REPLY, int(rng.integers(1, 60)), signal.SIGTERM, forever=True)
-    _preempted(tmp_path, kind, playing, resume=True)
-    before = _progress(run)["step"]
-    _preempted(tmp_path, kind, Moment(*STEP, int(rng.integers(1, 8)), signal.SIGUSR1), resume=True)
-    assert _progress(run)["step"] > before, "an update is finished first"
+    # From this reply on, none returns, so the rollout can't finish.
+    playing = SignalPoint(*REPLY, int(rng.integers(1, 60)), signal.SIGTERM, forever=True)
+    _preempt(tmp_path, kind, playing, resume=True)
+    previous_step = _progress(run)["step"]
+    _preempt(tmp_path, kind, SignalPoint(*STEP, int(rng.integers(1, 8)), signal.SIGUSR1), resume=True)
+    assert _progress(run)["step"] > previous_step, "an update in progress is finished"
     assert train_cli(["--resume", str(run.path)]) == 0
-    _assert_same(run, whole(kind), beside=False)
+    _assert_same(run, uninterrupted_run(kind), earlier=False)
 
 
-def test_a_signal_before_training_ends_the_run_at_once(tmp_path: Path) -> None:
-    run = _preempted(tmp_path, "ppo", Moment("agentgym_trainer.cli", "_open", 1, signal.SIGUSR1))
+def test_signals_before_training_end_the_run_immediately(tmp_path: Path) -> None:
+    run = _preempt(tmp_path, "ppo", SignalPoint("agentgym_trainer.cli", "_open", 1, signal.SIGUSR1))
     assert [path.name for path in run.path.iterdir()] == ["run.json"]
-    watching = Moment("agentgym_trainer.rollout.environments:OpenEnvironment", "play", 1, signal.SIGUSR1)
-    _preempted(tmp_path, "ppo", watching, resume=True)
-    imitating = Moment("agentgym_trainer.learner.learner:Learner", "update", 20, signal.SIGTERM)
-    _preempted(tmp_path, "ppo", imitating, resume=True)
+    playing = SignalPoint("agentgym_trainer.rollout.environments:OpenEnvironment", "play", 1, signal.SIGUSR1)
+    _preempt(tmp_path, "ppo", playing, resume=True)
+    imitating = SignalPoint("agentgym_trainer.learner.learner:Learner", "update", 20, signal.SIGTERM)
+    _preempt(tmp_path, "ppo", imitating, resume=True)
     assert not run.start.exists()
     assert not run.checkpoints.exists()
 
@@ -246,57 +250,61 @@ def _progress(run: RunFolder) -> dict[str, Any]:
     return json.loads((run.checkpoints / str(_latest(run)) / "progress.json").read_text())
 
 
-# Damage.
+# Damaged checkpoints.
 
 
 @pytest.fixture
-def copied(tmp_path: Path, whole: Callable[[str], RunFolder]) -> RunFolder:
-    """A finished run that may be harmed."""
-    shutil.copytree(whole("ppo").path, tmp_path / "run", symlinks=True)
+def copied_run(tmp_path: Path, uninterrupted_run: Callable[[str], RunFolder]) -> RunFolder:
+    """A copy of a finished run, without its model."""
+    shutil.copytree(uninterrupted_run("ppo").path, tmp_path / "run", symlinks=True)
     shutil.rmtree(tmp_path / "run" / "model")
     return RunFolder(tmp_path / "run")
 
 
-def _flip(path: Path) -> None:
+def _flip_bit(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
 
 
-def test_a_damaged_checkpoint_is_named_and_the_run_goes_on_from_the_one_before(
-    copied: RunFolder, whole: Callable[[str], RunFolder], capfd: pytest.CaptureFixture[str]
+def test_damaged_checkpoints_are_named_and_skipped(
+    copied_run: RunFolder, uninterrupted_run: Callable[[str], RunFolder], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    _flip(copied.checkpoints / "step-000006" / "optimizer.bin")
-    assert train_cli(["--resume", str(copied.path)]) == 0
-    said = " ".join(capfd.readouterr().err.split())
-    assert "Skipping checkpoint step-000006 (optimizer.bin has other content than was written): it is damaged." in said
-    _assert_same(copied, whole("ppo"))
+    _flip_bit(copied_run.checkpoints / "step-000006" / "optimizer.bin")
+    assert train_cli(["--resume", str(copied_run.path)]) == 0
+    stderr = " ".join(capfd.readouterr().err.split())
+    assert (
+        "Skipping checkpoint step-000006 (optimizer.bin has other content than was written): it is damaged." in stderr
+    )
+    _assert_same(copied_run, uninterrupted_run("ppo"))
 
 
-def test_a_run_whose_checkpoints_are_all_damaged_is_refused_and_left_as_it_is(
-    copied: RunFolder, capfd: pytest.CaptureFixture[str]
+def test_runs_with_only_damaged_checkpoints_are_rejected_unchanged(
+    copied_run: RunFolder, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    for path in copied.checkpoints.glob("step-*"):
+    for path in copied_run.checkpoints.glob("step-*"):
         (path / "manifest.json").unlink()
-    before = {path: path.read_bytes() for path in copied.path.rglob("*") if path.is_file()}
-    assert train_cli(["--resume", str(copied.path)]) == 2
-    said = " ".join(capfd.readouterr().err.split())
-    assert f"All checkpoints in {copied.checkpoints} are damaged: step-000006 (manifest.json is missing); " in said
-    assert "Traceback" not in said
-    assert {path: path.read_bytes() for path in copied.path.rglob("*") if path.is_file()} == before
+    before = {path: path.read_bytes() for path in copied_run.path.rglob("*") if path.is_file()}
+    assert train_cli(["--resume", str(copied_run.path)]) == 2
+    stderr = " ".join(capfd.readouterr().err.split())
+    assert (
+        f"All checkpoints in {copied_run.checkpoints} are damaged: step-000006 (manifest.json is missing); " in stderr
+    )
+    assert "Traceback" not in stderr
+    assert {path: path.read_bytes() for path in copied_run.path.rglob("*") if path.is_file()} == before
 
 
-def test_a_full_disk_ends_the_run_with_a_sentence_and_room_lets_it_go_on(
-    copied: RunFolder, whole: Callable[[str], RunFolder], capfd: pytest.CaptureFixture[str]
+def test_a_full_disk_ends_the_run_which_resumes_with_space(
+    copied_run: RunFolder, uninterrupted_run: Callable[[str], RunFolder], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    last, before = (copied.checkpoints / f"step-00000{step}" for step in (6, 4))
+    last, previous = (copied_run.checkpoints / f"step-00000{step}" for step in (6, 4))
     size = (last / "optimizer.bin").stat().st_size
     shutil.rmtree(last)
-    with files_up_to(size - 1):
-        assert train_cli(["--resume", str(copied.path)]) == 1
-    said = " ".join(capfd.readouterr().err.split())
-    assert f"error: {last} can't be written: " in said
-    assert "Traceback" not in said
-    assert find_damage(before) is None
-    assert train_cli(["--resume", str(copied.path)]) == 0
-    _assert_same(copied, whole("ppo"))
+    with limit_file_size(size - 1):
+        assert train_cli(["--resume", str(copied_run.path)]) == 1
+    stderr = " ".join(capfd.readouterr().err.split())
+    assert f"error: {last} can't be written: " in stderr
+    assert "Traceback" not in stderr
+    assert find_damage(previous) is None
+    assert train_cli(["--resume", str(copied_run.path)]) == 0
+    _assert_same(copied_run, uninterrupted_run("ppo"))

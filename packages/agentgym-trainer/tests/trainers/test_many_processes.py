@@ -16,7 +16,7 @@ import pytest
 import torch
 from agentgym_envs import read_episodes
 from agentgym_trainer.run.folder import RunFolder
-from forked_processes import by_two
+from forked_processes import run_two_processes
 from safetensors.torch import load_file
 from toy_learner import coin_flags, sft_flags, train_cli
 from train_processes import train
@@ -114,7 +114,9 @@ def test_two_processes_train_as_one_does(one: RunFolder, two: RunFolder) -> None
 
 def test_two_processes_that_share_out_the_weights_train_as_one_does(one: RunFolder, tmp_path: Path) -> None:
     run, log = RunFolder(tmp_path / "run"), tmp_path / "log"
-    assert by_two(train, "sharded", "well", coin_flags(run.path, *SETTINGS), log=log) == [0, 0], log.read_text()
+    assert run_two_processes(train, "sharded", "well", coin_flags(run.path, *SETTINGS), log=log) == [0, 0], (
+        log.read_text()
+    )
     _assert_same(run, one)
     # The engines have copies of the weights; what they sample is compared with the learner after every update.
     assert all(line["logprob_check_gap"] < 1e-4 for line in run.read_metrics())
@@ -124,7 +126,7 @@ def test_two_processes_sample_ahead_each_its_share(tmp_path: Path) -> None:
     run, log = RunFolder(tmp_path / "run"), tmp_path / "log"
     settings = ("--algorithm", "grpo", "--algorithm.groups.zero-variance", "keep", "--async-rollout.max-staleness", "1")
     flags = coin_flags(run.path, *SETTINGS, *settings)
-    assert by_two(train, "ddp", "well", flags, log=log) == [0, 0], log.read_text()
+    assert run_two_processes(train, "ddp", "well", flags, log=log) == [0, 0], log.read_text()
     lines = list(run.read_metrics())
     assert [(line["groups"]["all"], line["trained"]) for line in lines] == [(5, 20)] * 3
     assert max(line["staleness"]["max"] for line in lines) <= 1
@@ -147,14 +149,14 @@ def test_whatever_becomes_of_one_process_ends_both_and_the_run_goes_on_where_it_
         ("killed", -signal.SIGKILL, 2, ""),
     ):
         log = tmp_path / f"{fate}.log"
-        codes = by_two(train, "ddp", fate, arguments, log=log)
+        codes = run_two_processes(train, "ddp", fate, arguments, log=log)
         said = " ".join(log.read_text().split())
         assert codes == [code, code] if fate != "killed" else codes[0] != 0 and codes[1] == code, said
         assert sentence in said
         assert json.loads((run.checkpoints / f"step-00000{last}" / "progress.json").read_text())["step"] == last
         assert not (run.checkpoints / f"step-00000{last + 1}").exists()
         arguments = ["--resume", str(run.path)]
-    assert by_two(train, "ddp", "well", arguments, log=tmp_path / "log") == [0, 0]
+    assert run_two_processes(train, "ddp", "well", arguments, log=tmp_path / "log") == [0, 0]
     _assert_same(run, two)
 
 
@@ -164,7 +166,7 @@ def test_without_a_whole_checkpoint_both_processes_end_with_the_reason(two: RunF
     shutil.rmtree(run.model)
     for checkpoint in run.checkpoints.glob("step-*"):
         (checkpoint / "progress.json").write_text("{")
-    assert by_two(train, "ddp", "well", ["--resume", str(run.path)], log=log) == [2, 2], log.read_text()
+    assert run_two_processes(train, "ddp", "well", ["--resume", str(run.path)], log=log) == [2, 2], log.read_text()
     assert " are damaged: " in " ".join(log.read_text().split())
 
 
@@ -172,7 +174,7 @@ def test_two_processes_fine_tune_as_one_does(tmp_path: Path) -> None:
     one, two = (RunFolder(tmp_path / name) for name in ("one", "two"))
     assert train_cli(sft_flags(one.path)) == 0
     log = tmp_path / "log"
-    assert by_two(train, "ddp", "well", sft_flags(two.path), log=log) == [0, 0], log.read_text()
+    assert run_two_processes(train, "ddp", "well", sft_flags(two.path), log=log) == [0, 0], log.read_text()
     lines, others = list(one.read_metrics()), list(two.read_metrics())
     assert [line["step"] for line in lines] == [line["step"] for line in others]
     for name in ("loss", "grad_norm", "mean_token_accuracy"):

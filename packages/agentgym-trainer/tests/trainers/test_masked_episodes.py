@@ -15,9 +15,9 @@ from agentgym_trainer.config import RLConfig, WorldConfig
 from agentgym_trainer.curriculum.horizon import FixedHorizon
 from agentgym_trainer.rollout.groups import EpisodeGroup
 from agentgym_trainer.tokens.batch import make_batch
-from coin_loops import Build, begin, coins, collect, guess, take_step, update
+from coin_loops import Build, coins, collect, initial_state, random_guesses, take_step, update
 from coin_world import OTHER
-from toy_learner import episode, learner, some_trajectories, teach
+from toy_learner import episode, learner, some_trajectories, update_on
 
 PLAIN = replace(GRPO, kl=replace(GRPO.kl, where="off"))
 
@@ -29,11 +29,11 @@ def test_an_update_learns_from_episodes_in_the_loss_alone(
     """With the advantages that they have beside the others."""
     made = [replace(t, in_loss=e not in (1, 4)) for e, t in enumerate(some_trajectories(5, 7))]
     both = [learner(new_model(), critic=critic, lr=1e-3) for _ in range(2)]
-    metrics = teach(both[0], made, algorithm, epochs=2, minibatches=2)
+    metrics = update_on(both[0], made, algorithm, epochs=2, minibatches=2)
 
     trained = make_batch([t for t in made if t.in_loss])
-    experience = both[1].compute_logprobs(make_batch(made), algorithm)
-    credit, mask_N = algorithm.compute_advantages(experience, both[1].total), experience.loss_mask_N
+    token_batch = both[1].compute_logprobs(make_batch(made), algorithm)
+    credit, mask_N = algorithm.compute_advantages(token_batch, both[1].total), token_batch.loss_mask_N
     known = {
         "advantages_N": credit.advantages_N,
         "value_targets_N": credit.value_targets_N,
@@ -50,7 +50,7 @@ def test_an_update_learns_from_episodes_in_the_loss_alone(
 def test_where_all_are_out_of_the_loss_nothing_changes(new_model: Callable[..., Any]) -> None:
     student = learner(new_model())
     before = [parameter.clone() for parameter in student.actor.parameters()]
-    assert teach(student, [replace(t, in_loss=False) for t in some_trajectories(5)], PLAIN) == {}
+    assert update_on(student, [replace(t, in_loss=False) for t in some_trajectories(5)], PLAIN) == {}
     assert all(torch.equal(was, now) for was, now in zip(before, student.actor.parameters(), strict=True))
 
 
@@ -63,7 +63,7 @@ def runaway(seed: int) -> Callable[[], str]:
 def test_replies_that_never_end_leave_a_signal_to_the_successes_beside_them(build: Build) -> None:
     world = WorldConfig(OTHER, agent="bare", instructions=False)
     loop = build(coins(world=world, group_size=4, algorithm=PLAIN, train_on_truncated=False), runaway(0))
-    take_step(loop, begin(loop))
+    take_step(loop, initial_state(loop))
     (line,) = loop.folder.read_metrics()
     groups: dict[str, list[str]] = {}
     for played in read_episodes(loop.folder.rollouts / "step-000001.jsonl"):
@@ -80,7 +80,7 @@ def test_the_record_of_an_update_says_which_episodes_trained(build: Build, monke
     world = WorldConfig(OTHER, agent="bare", instructions=False)
     config = coins(world=world, group_size=4, algorithm=PLAIN, train_on_truncated=False)
     loop = build(replace(config, rollouts=replace(config.rollouts, tokens=4)), runaway(0))
-    collected = collect(loop, begin(loop))
+    collected = collect(loop, initial_state(loop))
     shown: dict[tuple[int, int], Any] = {}
 
     def record(step: int, own: Any, groups: Any, advantages: dict[tuple[int, int], Any]) -> None:
@@ -101,8 +101,8 @@ def test_the_record_of_an_update_says_which_episodes_trained(build: Build, monke
 def test_a_horizon_that_masks_what_it_truncates(build: Build, truncation: Any, trained: int) -> None:
     every = replace(ReinforcePP, kl=replace(ReinforcePP.kl, where="off"))
     config = coins(tasks_per_step=2, algorithm=every, horizon=FixedHorizon(2), truncation=truncation)
-    loop = build(config, guess())
-    take_step(loop, begin(loop))
+    loop = build(config, random_guesses())
+    take_step(loop, initial_state(loop))
     (line,) = loop.folder.read_metrics()
     assert line["stops"] == {"truncated": 6}
     assert line["trained"] == trained

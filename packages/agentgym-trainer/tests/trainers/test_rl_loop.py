@@ -19,7 +19,7 @@ from agentgym_trainer.curriculum.task_sampler import MidSuccess
 from agentgym_trainer.engines.base import EngineGone
 from agentgym_trainer.rollout.groups import EpisodeGroup
 from agentgym_trainer.run.folder import RunFolder
-from coin_loops import COIN, Build, begin, coins, collect, guess, take_step
+from coin_loops import COIN, Build, coins, collect, initial_state, random_guesses, take_step
 
 
 def _interrupt(*_: Any) -> None:
@@ -32,7 +32,7 @@ def test_replies_are_sampled_in_the_precision_that_is_trained_in(
     loop = build(coins(precision="bf16"), accelerator=accelerator_of("bf16"))
     half: list[bool] = []
     loop.learner.policy.register_forward_pre_hook(lambda *_: half.append(torch.is_autocast_enabled("cpu")))
-    collect(loop, begin(loop))
+    collect(loop, initial_state(loop))
     assert half
     assert all(half)
 
@@ -51,16 +51,16 @@ def _tasks_and_tokens(groups: list[EpisodeGroup]) -> list[tuple[str, int, Any]]:
 def test_what_a_step_plays_depends_on_the_seed_and_the_step_alone(build: Build) -> None:
     loop, again = build(coins()), build(coins(), name="again")
     other = build(coins(seed=1), name="other")
-    first = _tasks_and_tokens(collect(loop, begin(loop)).own)
-    assert _tasks_and_tokens(collect(loop, begin(loop, step=1)).own) != first
-    assert _tasks_and_tokens(collect(loop, begin(loop)).own) == first
-    assert _tasks_and_tokens(again.collect(begin(again)).own) == first
-    assert _tasks_and_tokens(other.collect(begin(other)).own) != first
+    first = _tasks_and_tokens(collect(loop, initial_state(loop)).own)
+    assert _tasks_and_tokens(collect(loop, initial_state(loop, step=1)).own) != first
+    assert _tasks_and_tokens(collect(loop, initial_state(loop)).own) == first
+    assert _tasks_and_tokens(again.collect(initial_state(again)).own) == first
+    assert _tasks_and_tokens(other.collect(initial_state(other)).own) != first
 
 
 def test_the_samplers_memory_goes_from_step_to_step(build: Build) -> None:
     loop = build(coins(sampler=MidSuccess()), lambda: "heads")
-    progress = take_step(loop, begin(loop))
+    progress = take_step(loop, initial_state(loop))
     assert progress.sampler is not None
     # Only "heads heads heads" of the eight sequences is solved by saying heads.
     assert set(progress.sampler.values()) <= {0.25, 0.75}
@@ -75,13 +75,13 @@ def test_the_samplers_memory_goes_from_step_to_step(build: Build) -> None:
 
 def test_the_sampler_learns_of_all_groups_of_a_task(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = build(coins(sampler=MidSuccess()), lambda: "heads")
-    collected = collect(loop, begin(loop))
+    collected = collect(loop, initial_state(loop))
     one = collected.groups[0]
     lost, won = (
         replace(one, number=n, episodes=tuple(replace(e, success=bool(n)) for e in one.episodes)) for n in (0, 1)
     )
     monkeypatch.setattr(loop.collector, "collect", lambda _: (collected.own, [lost, won]))
-    assert loop.step(begin(loop)).sampler == {one.task: 0.5}
+    assert loop.step(initial_state(loop)).sampler == {one.task: 0.5}
 
 
 def test_the_horizon_of_the_stage_ends_episodes(build: Build) -> None:
@@ -96,7 +96,7 @@ def test_the_horizon_of_the_stage_ends_episodes(build: Build) -> None:
 
 @pytest.mark.quick
 def test_a_step_has_a_line_with_all_that_happened(build: Build) -> None:
-    loop = build(coins(evaluation=Evaluation(tasks=4, samples=2, ks=(1,), every=1)), guess())
+    loop = build(coins(evaluation=Evaluation(tasks=4, samples=2, ks=(1,), every=1)), random_guesses())
     progress = loop.run(lambda: False)
     first, last = loop.folder.read_metrics()
     assert (first["step"], last["step"], progress.step) == (1, 2, 2)
@@ -121,8 +121,8 @@ def test_a_step_has_a_line_with_all_that_happened(build: Build) -> None:
 
 
 def test_seconds_of_a_phase_are_all_there_whenever_in_a_step_they_passed(build: Build) -> None:
-    loop = build(coins(evaluation=Evaluation(tasks=2, samples=1, ks=(1,), every=1)), guess())
-    progress = loop.step(begin(loop))
+    loop = build(coins(evaluation=Evaluation(tasks=2, samples=1, ks=(1,), every=1)), random_guesses())
+    progress = loop.step(initial_state(loop))
     assert progress.learned is not None
     assert progress.learned["line"]["seconds"]["load"] > 0
     progress.learned["line"]["seconds"]["load"] = 1e6
@@ -144,7 +144,7 @@ def test_the_best_step_is_told_and_saved(build: Build) -> None:
 
 
 def test_evaluation_happens_when_it_is_due(build: Build) -> None:
-    loop = build(coins(steps=3, evaluation=Evaluation(tasks=2, samples=1, ks=(1,), every=2)), guess())
+    loop = build(coins(steps=3, evaluation=Evaluation(tasks=2, samples=1, ks=(1,), every=2)), random_guesses())
     loop.run(lambda: False)
     assert loop.folder.evaluated_steps("sampled") == loop.folder.evaluated_steps("greedy") == [0, 2, 3]
     assert [bool(line["dev"]) for line in loop.folder.read_metrics()] == [False, True, True]
@@ -159,7 +159,7 @@ def test_an_adaptive_horizon_sees_what_was_held_out_and_what_was_cut_short(build
     assert (progress.stage.reason, progress.stage.since) == ("plateau", 2)
     impatient = AdaptiveHorizon((2, 3), at_least=1, patience=0, cut=0.01)
     loop = build(coins(horizon=impatient), lambda: "tails", name="cut")
-    progress = take_step(loop, begin(loop))
+    progress = take_step(loop, initial_state(loop))
     # Some task's second side is tails: there the horizon of 2 cut an episode that was still earning.
     assert (progress.stage.turns, progress.stage.reason) == (3, "cut")
 
@@ -216,8 +216,8 @@ def test_a_run_whose_engine_is_gone_is_saved_and_goes_on_where_it_was(
     "name", [pytest.param(n, marks=() if n == "gigpo" else pytest.mark.long) for n in PRESETS if n != "ppo"]
 )
 def test_every_preset_takes_a_step(build: Build, name: str) -> None:
-    loop = build(coins(algorithm=PRESETS[name], minibatches=2, epochs=2), guess())
-    take_step(loop, begin(loop))
+    loop = build(coins(algorithm=PRESETS[name], minibatches=2, epochs=2), random_guesses())
+    take_step(loop, initial_state(loop))
     (line,) = loop.folder.read_metrics()
     assert line["trained"] > 0
     assert line["grad_norm"] > 0

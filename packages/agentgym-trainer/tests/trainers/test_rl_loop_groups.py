@@ -14,7 +14,7 @@ from agentgym_trainer.config import RLConfig, Warnings, WorldConfig
 from agentgym_trainer.rollout.groups import EpisodeGroup, EpisodeOutcome, GroupOutcome
 from agentgym_trainer.run.diagnostics import Monitor
 from agentgym_trainer.run.metrics import batch_fill, group_return_std
-from coin_loops import COIN, Build, begin, coins, collect, guess, rules, take_step
+from coin_loops import COIN, Build, coins, collect, grpo_with_group_filter, initial_state, random_guesses, take_step
 from coin_world import ENV, OTHER
 from toy_learner import episode
 
@@ -64,11 +64,11 @@ def test_a_group_is_judged_by_as_many_tokens_as_it_trains_on() -> None:
 
 
 def test_who_always_says_the_same_makes_flat_groups_and_they_are_left_out(build: Build) -> None:
-    loop = build(coins(algorithm=rules(zero_variance="drop")), lambda: "heads")
-    groups = collect(loop, begin(loop)).own
+    loop = build(coins(algorithm=grpo_with_group_filter(zero_variance="drop")), lambda: "heads")
+    groups = collect(loop, initial_state(loop)).own
     assert _kinds(groups) == {"zero_variance": 4}
     before = [parameter.clone() for parameter in loop.learner.policy.parameters()]
-    progress = take_step(loop, begin(loop))
+    progress = take_step(loop, initial_state(loop))
     assert progress.step == 1
     (line,) = loop.folder.read_metrics()
     assert (line["trained"], line["groups"]["zero_variance"], line["groups"]["ok"]) == (0, 4, 0)
@@ -78,7 +78,10 @@ def test_who_always_says_the_same_makes_flat_groups_and_they_are_left_out(build:
 
 def test_a_run_warns_once_of_flat_groups_and_not_again_when_it_is_resumed(build: Build) -> None:
     stopping = iter([False, True])
-    loop = build(coins(algorithm=rules(zero_variance="drop"), steps=3, warnings=Warnings(window=2)), lambda: "heads")
+    loop = build(
+        coins(algorithm=grpo_with_group_filter(zero_variance="drop"), steps=3, warnings=Warnings(window=2)),
+        lambda: "heads",
+    )
     assert loop.run(lambda: next(stopping)).step == 1
     loop.monitor = Monitor(loop.config.warnings)  # as in another process
     loop.run(lambda: False)
@@ -87,8 +90,8 @@ def test_a_run_warns_once_of_flat_groups_and_not_again_when_it_is_resumed(build:
 
 
 def test_kept_flat_groups_train(build: Build) -> None:
-    loop = build(coins(algorithm=rules(zero_variance="keep")), lambda: "heads")
-    take_step(loop, begin(loop))
+    loop = build(coins(algorithm=grpo_with_group_filter(zero_variance="keep")), lambda: "heads")
+    take_step(loop, initial_state(loop))
     (line,) = loop.folder.read_metrics()
     assert (line["trained"], line["groups"]["zero_variance"], line["advantage"]) == (12, 4, 0.0)
 
@@ -100,21 +103,29 @@ def test_resampling_plays_other_tasks_until_rounds_or_tasks_are_used_up(
     build: Build, rounds: int, train: int, played: list[int]
 ) -> None:
     world = WorldConfig(ENV, (f"train={train}",), agent="bare", instructions=False)
-    loop = build(coins(world=world, algorithm=rules(zero_variance="resample", rounds=rounds)), lambda: "heads")
-    groups = collect(loop, begin(loop)).groups
+    loop = build(
+        coins(world=world, algorithm=grpo_with_group_filter(zero_variance="resample", rounds=rounds)), lambda: "heads"
+    )
+    groups = collect(loop, initial_state(loop)).groups
     assert len({group.task for group in groups}) == len(groups) == sum(played)
     assert all(group.treatment == "resample" and len(group.episodes) == 3 for group in groups)
 
 
 def test_resampling_replaces_as_many_groups_as_are_flat_and_trains_on_the_others(build: Build) -> None:
-    loop = build(coins(group_size=2, algorithm=rules(zero_variance="resample", rounds=2)), guess(1))
-    groups = collect(loop, begin(loop)).groups
+    loop = build(
+        coins(group_size=2, algorithm=grpo_with_group_filter(zero_variance="resample", rounds=2)), random_guesses(1)
+    )
+    groups = collect(loop, initial_state(loop)).groups
     first = groups[:4]
     flat = sum(group.kind == "zero_variance" for group in first)
     assert 0 < flat < 4
     assert len(groups) >= 4 + flat
-    loop = build(coins(group_size=2, algorithm=rules(zero_variance="resample", rounds=2)), guess(1), name="again")
-    take_step(loop, begin(loop))
+    loop = build(
+        coins(group_size=2, algorithm=grpo_with_group_filter(zero_variance="resample", rounds=2)),
+        random_guesses(1),
+        name="again",
+    )
+    take_step(loop, initial_state(loop))
     (line,) = loop.folder.read_metrics()
     assert line["groups"]["all"] == len(groups)
     assert line["trained"] == 2 * line["groups"]["ok"] == 2 * sum(group.kind == "ok" for group in groups)
@@ -125,10 +136,14 @@ def test_an_optimizer_step_learns_from_about_as_many_tokens_however_many_groups_
     build: Build, scale: bool
 ) -> None:
     config = coins(
-        tasks_per_step=8, group_size=2, algorithm=rules(zero_variance="drop"), minibatches=8, scale_minibatches=scale
+        tasks_per_step=8,
+        group_size=2,
+        algorithm=grpo_with_group_filter(zero_variance="drop"),
+        minibatches=8,
+        scale_minibatches=scale,
     )
-    loop = build(config, guess(1))
-    take_step(loop, begin(loop))
+    loop = build(config, random_guesses(1))
+    take_step(loop, initial_state(loop))
     (line,) = loop.folder.read_metrics()
     groups: dict[str, list[Episode]] = {}
     for played in read_episodes(loop.folder.rollouts / "step-000001.jsonl"):
@@ -175,9 +190,9 @@ def test_the_share_of_a_full_batch() -> None:
 @pytest.mark.parametrize(("treatment", "groups"), [("keep", 4), ("drop", 4), ("resample", 7)])
 def test_broken_groups_go_as_configured(build: Build, treatment: Any, groups: int) -> None:
     broken = WorldConfig(ENV, ("train=8", "gone=(0,1,2,3)"), agent="bare", instructions=False)
-    algorithm = rules(has_failures=treatment, single="drop", zero_variance="keep", rounds=3)
-    loop = build(coins(world=broken, tasks_per_step=4, group_size=2, algorithm=algorithm), guess())
-    collected = collect(loop, begin(loop)).own
+    algorithm = grpo_with_group_filter(has_failures=treatment, single="drop", zero_variance="keep", rounds=3)
+    loop = build(coins(world=broken, tasks_per_step=4, group_size=2, algorithm=algorithm), random_guesses())
+    collected = collect(loop, initial_state(loop)).own
     gone = [group for group in collected if all(e.failed for e in group.episodes)]
     # Where nothing is left of a broken group, keeping it means that it is lonely.
     assert {group.kind for group in gone} == ({"single"} if treatment == "keep" else {"has_failures"})
@@ -188,18 +203,24 @@ def test_broken_groups_go_as_configured(build: Build, treatment: Any, groups: in
 def test_a_task_that_is_drawn_twice_is_one_group_of_other_samples(build: Build) -> None:
     world = WorldConfig(ENV, ("train=1",), agent="bare", instructions=False)
     loop = build(coins(world=world))
-    (group,) = collect(loop, begin(loop)).own
+    (group,) = collect(loop, initial_state(loop)).own
     assert [e.sample for e in group.episodes] == list(range(12))
 
 
 def test_in_a_mixture_each_world_gets_its_share_and_stands_in_for_itself(build: Build) -> None:
     other = WorldConfig(OTHER, agent="bare", instructions=False)
-    loop = build(coins(extra_worlds=(other,), tasks_per_step=24, group_size=1, algorithm=rules(single="keep")), guess())
+    loop = build(
+        coins(extra_worlds=(other,), tasks_per_step=24, group_size=1, algorithm=grpo_with_group_filter(single="keep")),
+        random_guesses(),
+    )
     # 12 of each, though the second has ten tasks: some of them are played twice.
-    groups = collect(loop, begin(loop)).groups
+    groups = collect(loop, initial_state(loop)).groups
     assert Counter(e.world for group in groups for e in group.episodes) == {COIN: 12, "coin/OneSided-v0": 12}
-    resampling = rules(zero_variance="resample", rounds=1)
+    resampling = grpo_with_group_filter(zero_variance="resample", rounds=1)
     loop = build(
         coins(extra_worlds=(other,), tasks_per_step=4, group_size=2, algorithm=resampling), lambda: "heads", name="flat"
     )
-    assert Counter(group.world for group in collect(loop, begin(loop)).groups) == {COIN: 4, "coin/OneSided-v0": 4}
+    assert Counter(group.world for group in collect(loop, initial_state(loop)).groups) == {
+        COIN: 4,
+        "coin/OneSided-v0": 4,
+    }

@@ -92,7 +92,7 @@ def test_how_much_of_what_was_said_a_budget_loses_is_counted(chat: Chat) -> None
     list(encode_examples(chat, [EPISODES[0], short, silent], budget))
     said = sum(replies) + len(chat.reply_ids("tails"))
     assert (budget.contexts, budget.cut, budget.dropped) == (2, 1, 0)
-    assert (budget.said, budget.lost) == (said, replies[-1])
+    assert (budget.total, budget.lost) == (said, replies[-1])
     assert f"cuts 1 of 2 contexts and drops 0: {replies[-1] / said:.1%} of the completion tokens" in str(budget)
     none = Trimming(1)
     assert not list(encode_examples(chat, [EPISODES[0], short, silent], none))

@@ -17,7 +17,7 @@ from agentgym_trainer.run.checkpoint import find_damage
 from agentgym_trainer.run.folder import RunFolder
 from forked_processes import is_loaded, train_until
 from safetensors.torch import load_file
-from toy_learner import AskedAfter, Moment, sft_flags, train_cli
+from toy_learner import SignalPoint, StopAfterCalls, sft_flags, train_cli
 
 pytestmark = pytest.mark.long
 
@@ -101,22 +101,22 @@ def _asked_after(steps: int) -> Any:
     """`train`, asked to stop once so many steps are taken."""
     from agentgym_trainer.trainers.sft import train
 
-    return lambda config, folder, tracker, _: train(config, folder, tracker, AskedAfter(steps))
+    return lambda config, folder, tracker, _: train(config, folder, tracker, StopAfterCalls(steps))
 
 
 @pytest.mark.parametrize(
     ("moment", "more"),
     [
         (
-            Moment("agentgym_trainer.trainers.trl_run:TRLRunCallback", "on_step_end", 16),
+            SignalPoint("agentgym_trainer.trainers.trl_run:TRLRunCallback", "on_step_end", 16),
             ("--lora.rank", "2", "--lora.dropout", "0.1"),
         ),
-        (Moment("agentgym_trainer.trainers.sft:Imitator", "save_model", 3), ()),
-        (Moment("agentgym_trainer.run.folder:RunFolder", "save_evaluation", 5), ()),
+        (SignalPoint("agentgym_trainer.trainers.sft:Imitator", "save_model", 3), ()),
+        (SignalPoint("agentgym_trainer.run.folder:RunFolder", "save_evaluation", 5), ()),
     ],
 )
 def test_a_killed_run_comes_to_the_very_same_weights(
-    moment: Moment, more: tuple[str, ...], whole: RunFolder, tmp_path: Path
+    moment: SignalPoint, more: tuple[str, ...], whole: RunFolder, tmp_path: Path
 ) -> None:
     unbroken, killed = RunFolder(tmp_path / "whole") if more else whole, RunFolder(tmp_path / "killed")
     if more:
@@ -139,11 +139,11 @@ def test_signals_end_the_run_at_once_and_do_not_show(whole: RunFolder, tmp_path:
     arguments = sft_flags(folder.path)
     for moment, step in (
         # Two evaluations before training and two after step 9, the second of which isn't played.
-        (Moment(*evaluating, 4, signal.SIGTERM), 9),
-        (Moment(*evaluating, 1, signal.SIGUSR1), 9),
-        (Moment(*stepping, seed, signal.SIGTERM), 9 + seed + 1),
+        (SignalPoint(*evaluating, 4, signal.SIGTERM), 9),
+        (SignalPoint(*evaluating, 1, signal.SIGUSR1), 9),
+        (SignalPoint(*stepping, seed, signal.SIGTERM), 9 + seed + 1),
         # Two after step 18, then the last ones.
-        (Moment(*evaluating, 3, signal.SIGUSR1), STEPS),
+        (SignalPoint(*evaluating, 3, signal.SIGUSR1), STEPS),
     ):
         code = train_until(moment, arguments, tmp_path / "log")
         said = (tmp_path / "log").read_text()
@@ -163,12 +163,12 @@ def test_signals_end_the_run_at_once_and_do_not_show(whole: RunFolder, tmp_path:
 
 def test_the_best_step_may_be_one_whose_evaluation_a_signal_has_ended(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    last = Moment("agentgym_trainer.trainers.evaluation:Evaluator", "_deals", 3, signal.SIGTERM)
+    last = SignalPoint("agentgym_trainer.trainers.evaluation:Evaluator", "_deals", 3, signal.SIGTERM)
     flags = sft_flags(folder.path, "--epochs", "1", "--evaluation.every", "0")
     assert train_until(last, flags, tmp_path / "log") == 143, (tmp_path / "log").read_text()
     assert not folder.checkpoints.joinpath("best").exists()
     # Evaluated for good, and killed before that is in the line of the step.
-    told = Moment("agentgym_trainer.run.folder:RunFolder", "save_evaluation", 2)
+    told = SignalPoint("agentgym_trainer.run.folder:RunFolder", "save_evaluation", 2)
     assert train_until(told, ["--resume", str(folder.path)], tmp_path / "log") == -signal.SIGKILL
     assert train_cli(["--resume", str(folder.path)]) == 0
     assert folder.checkpoints.joinpath("best").readlink() == Path("step-000008")

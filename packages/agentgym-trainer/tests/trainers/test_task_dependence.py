@@ -18,7 +18,7 @@ from agentgym_trainer.config import Warnings
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.rollout.groups import EpisodeGroup
 from agentgym_trainer.trainers.task_dependence import mutual_information, task_dependence
-from coin_loops import Build, begin, coins, guess, take_step
+from coin_loops import Build, coins, initial_state, random_guesses, take_step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -157,8 +157,8 @@ def test_processes_share_the_work_and_find_the_same(new_model: Callable[..., Any
 
 @pytest.mark.parametrize(("every", "measured"), [(2, [True, False, True]), (0, [False] * 3)])
 def test_a_run_measures_it_every_few_steps(build: Build, every: int, measured: list[bool]) -> None:
-    loop = build(coins(steps=3, warnings=Warnings(template_every=every)), guess())
-    progress = begin(loop)
+    loop = build(coins(steps=3, warnings=Warnings(template_every=every)), random_guesses())
+    progress = initial_state(loop)
     for _ in range(3):
         progress = take_step(loop, progress)
     lines = [*loop.folder.read_metrics()]

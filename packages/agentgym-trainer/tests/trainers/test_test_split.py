@@ -43,7 +43,7 @@ from agentgym_trainer.trainers.test_split import play_test
 from coin_world import ENV, Coin
 from patience import PATIENCE
 from rich.console import Console
-from toy_learner import AskedAfter, train_cli
+from toy_learner import StopAfterCalls, train_cli
 
 COMMON: dict[str, Any] = {
     "model": "scratch",
@@ -160,7 +160,7 @@ def test_the_first_and_the_last_model_are_tested_each_once_however_often_that_is
     def test(stopping: Stopping) -> bool:
         return play_test(RL, folder, RunConsole(Console(file=io.StringIO())), stopping, steps=3)
 
-    assert not test(AskedAfter(2))
+    assert not test(StopAfterCalls(2))
     assert played == [("start", 0)]
     assert test(Stopping())
     assert played == [("start", 0), ("model", 3)]

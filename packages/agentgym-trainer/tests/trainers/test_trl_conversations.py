@@ -16,7 +16,7 @@ from agentgym_trainer.models.scratch import build_model
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.encode import encode
 from agentgym_trainer.tokens.trajectory import trajectory
-from chat_templates import chat_of
+from chat_templates import make_chat
 
 pytestmark = pytest.mark.long
 
@@ -36,7 +36,7 @@ def played(agent: str) -> list[Episode]:
 def test_trl_trains_on_the_tokens_that_we_make_of_the_episodes(agent: str, tmp_path: Path) -> None:
     from trl import SFTConfig, SFTTrainer
 
-    chat, episodes = chat_of("qwen2.5"), played(agent)
+    chat, episodes = make_chat("qwen2.5"), played(agent)
     path = tmp_path / "trl.jsonl"
     path.write_text(content(records(episodes, "trl"), "trl"), encoding="utf-8")
     rows = datasets.load_dataset("json", data_files=str(path), split="train", cache_dir=str(tmp_path / "cache"))

@@ -7,7 +7,7 @@ from agentgym_trainer.config import WorldConfig
 from agentgym_trainer.curriculum.horizon import FixedHorizon
 from agentgym_trainer.tokens.encode import encode
 from agentgym_trainer.trainers.rl_loop import RLLoop
-from coin_loops import Build, begin, coins, collect, guess
+from coin_loops import Build, coins, collect, initial_state, random_guesses
 from coin_world import ENV
 
 AGENT = "bare+turns_left"
@@ -27,8 +27,8 @@ def tells(loop: RLLoop, episode: Episode, horizon: int) -> None:
 
 
 def test_training_and_its_evaluation_tell_the_agent(build: Build) -> None:
-    loop = build(coins(world=WorldConfig(ENV, agent=AGENT), horizon=FixedHorizon(2)), guess())
-    for group in collect(loop, begin(loop)).own:
+    loop = build(coins(world=WorldConfig(ENV, agent=AGENT), horizon=FixedHorizon(2)), random_guesses())
+    for group in collect(loop, initial_state(loop)).own:
         for episode in group.episodes:
             tells(loop, episode, 2)
     loop.evaluate(0)

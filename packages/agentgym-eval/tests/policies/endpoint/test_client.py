@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from agentgym_eval.policies.endpoint.client import Client, Refused, Unanswered
 from agentgym_eval.util.errors import RunStopped, UsageError
-from fake_endpoint import Answer, FakeEndpoint, error_answer, said, serving
+from fake_endpoint import Answer, FakeEndpoint, completion_answer, error_answer, serve_endpoint
 
 
 class FakeTime:
@@ -64,10 +64,10 @@ def test_failed_requests_are_retried_with_exponential_backoff() -> None:
         Answer("{}"),
         Answer("[" * 100_000),
         Answer({"error": {"message": "upstream", "code": 529}}),
-        said("at last"),
+        completion_answer("at last"),
     ]
     time = FakeTime()
-    with serving(in_order(*answers)) as fake:
+    with serve_endpoint(in_order(*answers)) as fake:
         (answer,) = ask(fake, time)
     assert answer["choices"][0]["message"]["content"] == "at last"
     assert len(fake.requests) == len(answers)
@@ -77,7 +77,7 @@ def test_failed_requests_are_retried_with_exponential_backoff() -> None:
 
 
 def test_unreachable_address_is_retried_only_3_times() -> None:
-    with serving(lambda request: said("yes")) as fake:
+    with serve_endpoint(lambda request: completion_answer("yes")) as fake:
         pass
     time = FakeTime()
     with pytest.raises(RunStopped, match="ConnectError"):
@@ -87,7 +87,9 @@ def test_unreachable_address_is_retried_only_3_times() -> None:
 
 def test_endpoint_that_disappears_is_retried_longer() -> None:
     async def send(time: FakeTime) -> None:
-        with serving(lambda request: Answer(said("yes").body, headers={"Connection": "close"})) as fake:
+        with serve_endpoint(
+            lambda request: Answer(completion_answer("yes").body, headers={"Connection": "close"})
+        ) as fake:
             client = Client(fake.base_url, "", sleep=time.sleep, clock=time.clock)
             await client.ask({}, unchanged)
         with pytest.raises(RunStopped, match="ConnectError"):
@@ -103,7 +105,7 @@ def test_backoff_jitter_differs_between_clients() -> None:
     slept = set[float]()
     for seed in (0, 1):
         time = FakeTime()
-        with serving(in_order(error_answer(500), said("yes"))) as fake:
+        with serve_endpoint(in_order(error_answer(500), completion_answer("yes"))) as fake:
             ask(fake, time, seed=seed)
         slept.update(time.slept)
     assert len(slept) == 2
@@ -119,7 +121,7 @@ def test_retry_after_delays_all_requests_of_a_client() -> None:
         await client.close()
 
     time = FakeTime()
-    with serving(in_order(error_answer(429, Retry_After="120"), said("yes"))) as fake:
+    with serve_endpoint(in_order(error_answer(429, Retry_After="120"), completion_answer("yes"))) as fake:
         asyncio.run(send(fake, time))
     assert time.now == 120
 
@@ -127,7 +129,7 @@ def test_retry_after_delays_all_requests_of_a_client() -> None:
 def test_retry_after_in_the_far_future_is_not_awaited() -> None:
     time, year_2100 = FakeTime(), formatdate(4_102_444_800)
     with (
-        serving(in_order(error_answer(503, Retry_After=year_2100))) as fake,
+        serve_endpoint(in_order(error_answer(503, Retry_After=year_2100))) as fake,
         pytest.raises(RunStopped, match="503: no"),
     ):
         ask(fake, time)
@@ -137,7 +139,7 @@ def test_retry_after_in_the_far_future_is_not_awaited() -> None:
 def test_error_after_the_last_retry_names_the_cause() -> None:
     sentence = r"http://127.0.0.1:\d+/v1 does not respond: 500: out of memory, key \*\*\*"
     broken = error_answer(500, "out of memory, key sk-secret")
-    with serving(lambda request: broken) as fake, pytest.raises(RunStopped, match=sentence):
+    with serve_endpoint(lambda request: broken) as fake, pytest.raises(RunStopped, match=sentence):
         ask(fake, FakeTime(), pauses=(1.0, 2.0))
     assert len(fake.requests) == 3
     with pytest.raises(RunStopped, match="ConnectError"):
@@ -146,7 +148,7 @@ def test_error_after_the_last_retry_names_the_cause() -> None:
 
 def test_retries_are_logged_immediately_and_then_rarely(caplog: pytest.LogCaptureFixture) -> None:
     busy = error_answer(429, "slow down, sk-secret")
-    with serving(lambda request: busy) as fake, pytest.raises(RunStopped):
+    with serve_endpoint(lambda request: busy) as fake, pytest.raises(RunStopped):
         ask(fake, FakeTime())
     messages = caplog.messages
     assert re.fullmatch(
@@ -157,14 +159,17 @@ def test_retries_are_logged_immediately_and_then_rarely(caplog: pytest.LogCaptur
 
 
 def test_logged_pause_is_the_requested_one(caplog: pytest.LogCaptureFixture) -> None:
-    with serving(in_order(error_answer(429, Retry_After="120"), said("yes"))) as fake:
+    with serve_endpoint(in_order(error_answer(429, Retry_After="120"), completion_answer("yes"))) as fake:
         ask(fake, FakeTime())
     assert "retrying in 120 s (2 of 8)" in caplog.text
 
 
 def test_responses_without_choices_are_retried_only_twice(caplog: pytest.LogCaptureFixture) -> None:
     time = FakeTime()
-    with serving(lambda request: Answer({"nope": 1})) as fake, pytest.raises(RunStopped, match=r"no choices: .*nope"):
+    with (
+        serve_endpoint(lambda request: Answer({"nope": 1})) as fake,
+        pytest.raises(RunStopped, match=r"no choices: .*nope"),
+    ):
         ask(fake, time)
     assert len(fake.requests) == 3
     assert len(time.slept) == 2
@@ -176,7 +181,7 @@ def test_responses_of_another_protocol_are_retried_only_twice() -> None:
         return answer["choices"][0]["message"]
 
     with (
-        serving(lambda request: Answer({"choices": [{"text": "of another protocol"}]})) as fake,
+        serve_endpoint(lambda request: Answer({"choices": [{"text": "of another protocol"}]})) as fake,
         pytest.raises(RunStopped, match=r"not follow OpenAI's protocol \(KeyError\('message'\)\): .*another protocol"),
     ):
         ask(fake, FakeTime(), read=read)
@@ -195,8 +200,8 @@ MALFORMED = [
 @pytest.mark.parametrize("malformed", MALFORMED)
 def test_malformed_responses_fail_one_request_after_a_success(malformed: Answer) -> None:
     """It is retried as often as after any other error, also when a run is resumed."""
-    for known, answers in ((False, (said("yes"), *[malformed] * 8)), (True, (malformed,) * 8)):
-        with serving(in_order(*answers)) as fake, pytest.raises(Unanswered, match="request in 8 attempts"):
+    for known, answers in ((False, (completion_answer("yes"), *[malformed] * 8)), (True, (malformed,) * 8)):
+        with serve_endpoint(in_order(*answers)) as fake, pytest.raises(Unanswered, match="request in 8 attempts"):
             ask(fake, FakeTime(), 2, known=known)
         assert len(fake.requests) == len(answers)
 
@@ -219,9 +224,12 @@ def test_server_error_fails_only_its_request_if_others_succeed(others_succeed: b
             await client.close()
 
     def answer(request: dict[str, Any]) -> Answer:
-        return error_answer(500, "crashed") if request["model"] == "crash" else said("yes")
+        return error_answer(500, "crashed") if request["model"] == "crash" else completion_answer("yes")
 
-    with serving(answer) as fake, pytest.raises(Unanswered if others_succeed else RunStopped, match="500: crashed"):
+    with (
+        serve_endpoint(answer) as fake,
+        pytest.raises(Unanswered if others_succeed else RunStopped, match="500: crashed"),
+    ):
         asyncio.run(send(fake, FakeTime()))
 
 
@@ -231,7 +239,7 @@ def test_pending_responses_are_read_after_cancellation() -> None:
     def answer(request: dict[str, Any]) -> Answer:
         received.set()
         assert release.wait(60)
-        return said("paid for")
+        return completion_answer("paid for")
 
     async def send(fake: FakeEndpoint) -> list[str]:
         client, contents = Client(fake.base_url, ""), list[str]()
@@ -247,7 +255,7 @@ def test_pending_responses_are_read_after_cancellation() -> None:
         await client.close()
         return contents
 
-    with serving(answer) as fake:
+    with serve_endpoint(answer) as fake:
         assert asyncio.run(send(fake)) == ["paid for"]
 
 
@@ -272,7 +280,7 @@ def test_error_after_cancellation_is_not_logged(caplog: pytest.LogCaptureFixture
 
     gc.collect()  # garbage of other tests in this process
     caplog.clear()
-    with serving(answer) as fake:
+    with serve_endpoint(answer) as fake:
         asyncio.run(send(fake))
     gc.collect()
     assert "never retrieved" not in caplog.text
@@ -283,7 +291,7 @@ def test_close_stops_waiting_for_a_missing_response() -> None:
 
     def answer(request: dict[str, Any]) -> Answer:
         assert release.wait(60)
-        return said("too late")
+        return completion_answer("too late")
 
     async def send(fake: FakeEndpoint) -> None:
         client = Client(fake.base_url, "", grace=0.01)
@@ -294,7 +302,7 @@ def test_close_stops_waiting_for_a_missing_response() -> None:
         await client.close()
         release.set()
 
-    with serving(answer) as fake:
+    with serve_endpoint(answer) as fake:
         asyncio.run(send(fake))
 
 
@@ -318,7 +326,7 @@ def test_close_stops_waiting_for_a_missing_response() -> None:
     ],
 )
 def test_refused_requests_are_not_retried(answer: Answer, expected: str) -> None:
-    with serving(in_order(answer)) as fake, pytest.raises(Refused) as refused:
+    with serve_endpoint(in_order(answer)) as fake, pytest.raises(Refused) as refused:
         ask(fake, FakeTime())
     assert str(refused.value) == expected
 
@@ -329,7 +337,7 @@ def test_requests_respect_the_rate_limit() -> None:
 
     def answer(request: dict[str, Any]) -> Answer:
         sent_at.append(time.now)
-        return said("yes")
+        return completion_answer("yes")
 
     async def send(fake: FakeEndpoint) -> None:
         client = Client(fake.base_url, "", rate=30, sleep=time.sleep, clock=time.clock)
@@ -337,7 +345,7 @@ def test_requests_respect_the_rate_limit() -> None:
             await client.ask({}, unchanged)
         await client.close()
 
-    with serving(answer) as fake:
+    with serve_endpoint(answer) as fake:
         asyncio.run(send(fake))
     assert sent_at == [0, 2, 4, 6, 8]
     assert fake.keys == [None] * 5
@@ -357,7 +365,10 @@ def test_invalid_key_is_rejected_without_being_shown() -> None:
 
 @pytest.mark.parametrize("length", range(285, 305))
 def test_truncated_errors_show_no_part_of_the_key(length: int) -> None:
-    with serving(in_order(error_answer(400, "x" * length + "sk-secret"))) as fake, pytest.raises(Refused) as refused:
+    with (
+        serve_endpoint(in_order(error_answer(400, "x" * length + "sk-secret"))) as fake,
+        pytest.raises(Refused) as refused,
+    ):
         ask(fake, FakeTime())
     assert "s" not in str(refused.value)
 
@@ -369,7 +380,7 @@ def test_secrets_in_the_address_are_not_shown() -> None:
 
 
 def test_query_of_the_address_is_sent_with_each_request() -> None:
-    with serving(lambda request: said("yes")) as fake:
+    with serve_endpoint(lambda request: completion_answer("yes")) as fake:
         fake.base_url += "/?api-version=1"
         ask(fake, FakeTime())
     assert fake.paths == ["/v1/chat/completions?api-version=1"]

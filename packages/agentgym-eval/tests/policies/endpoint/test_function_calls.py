@@ -11,7 +11,7 @@ from agentgym_envs import Message, Reply
 from agentgym_envs.core.action_schema import ACT, Call, described
 from agentgym_eval.policies.endpoint.messages import reply
 from agentgym_eval.util.tool_calls import native, plain
-from fake_endpoint import Answer, read_run, run_evaluate, said, serving, tool_call_answer
+from fake_endpoint import Answer, completion_answer, read_run, run_evaluate, serve_endpoint, tool_call_answer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,11 +21,11 @@ pytestmark = pytest.mark.usefixtures("api_key")
 def test_native_function_calls_are_recorded_in_our_syntax(tmp_path: Path) -> None:
     def answer(request: dict[str, Any]) -> Answer:
         if request.get("tool_choice") == "none":
-            return said("I shall add, then stop.")
+            return completion_answer("I shall add, then stop.")
         steps = sum(message["role"] == "tool" for message in request["messages"])
         return tool_call_answer(("act", {"action": "stop" if steps == 2 else "add"}), thought=f"{steps} of 2")
 
-    with serving(answer) as fake:
+    with serve_endpoint(answer) as fake:
         assert run_evaluate(fake, tmp_path, "--task", "count/test/2", "--agent", "function-call+plan") == 0
     (episode,) = read_run(tmp_path)
     assert episode.success
@@ -45,7 +45,7 @@ def test_native_function_calls_are_recorded_in_our_syntax(tmp_path: Path) -> Non
 
 
 def test_functions_are_described_in_text_without_native_tools(tmp_path: Path) -> None:
-    with serving(lambda request: said(Call("act", {"action": "stop"}).to_json())) as fake:
+    with serve_endpoint(lambda request: completion_answer(Call("act", {"action": "stop"}).to_json())) as fake:
         flags = ["--task", "count/test/0", "--agent", "function-call", "--no-native-tools"]
         assert run_evaluate(fake, tmp_path, *flags) == 0
     (request,) = fake.requests
@@ -57,7 +57,7 @@ def test_functions_are_described_in_text_without_native_tools(tmp_path: Path) ->
 
 def test_several_calls_in_one_reply_are_malformed(tmp_path: Path) -> None:
     two_calls = tool_call_answer(("act", {"action": "add"}), ("act", {"action": "stop"}))
-    with serving(
+    with serve_endpoint(
         lambda request: two_calls if len(request["messages"]) == 2 else tool_call_answer(("act", {"action": "stop"}))
     ) as fake:
         assert run_evaluate(fake, tmp_path, "--task", "count/test/0", "--agent", "function-call") == 0

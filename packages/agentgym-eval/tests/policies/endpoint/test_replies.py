@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 from agentgym_envs import TokenUsage
 from agentgym_eval.policies.endpoint import client
-from fake_endpoint import KEY, Answer, count_to_goal, error_answer, read_run, run_evaluate, said, serving
+from fake_endpoint import (
+    KEY,
+    Answer,
+    completion_answer,
+    count_to_goal,
+    error_answer,
+    read_run,
+    run_evaluate,
+    serve_endpoint,
+)
 from patience import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("api_key")
@@ -22,7 +31,7 @@ def test_refused_key_stops_the_run_and_a_valid_one_resumes_it(
     def answer(request: dict[str, Any]) -> Answer:
         return count_to_goal(request) if len(fake.requests) <= 20 else error_answer(401, f"Incorrect key: {KEY}")
 
-    with serving(answer) as fake:
+    with serve_endpoint(answer) as fake:
         assert run_evaluate(fake, tmp_path, "--slots", "1") == 1
     err = capsys.readouterr().err
     assert "refuses the key (401: Incorrect key: ***). Set OPENAI_API_KEY" in err
@@ -32,7 +41,7 @@ def test_refused_key_stops_the_run_and_a_valid_one_resumes_it(
     )  # including those of an interrupted episode
     kept = len(read_run(tmp_path))
     assert 0 < kept < 10
-    with serving(count_to_goal) as fake:
+    with serve_endpoint(count_to_goal) as fake:
         assert run_evaluate(fake, tmp_path, "--slots", "1") == 0
     assert json.loads((tmp_path / "report.json").read_text())["usage"]["requests"] == 20 + len(fake.requests)
     assert len(read_run(tmp_path)) == 10
@@ -44,9 +53,9 @@ def test_slots_are_the_number_of_concurrent_requests(tmp_path: Path) -> None:
     def answer(request: dict[str, Any]) -> Answer:
         if len(request["messages"]) == 2:
             barrier.wait()
-        return said("Action: stop")
+        return completion_answer("Action: stop")
 
-    with serving(answer) as fake:
+    with serve_endpoint(answer) as fake:
         assert run_evaluate(fake, tmp_path, "--tasks", "4", "--slots", "4") == 0
     assert len(fake.requests) == 4
 
@@ -54,20 +63,20 @@ def test_slots_are_the_number_of_concurrent_requests(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        said("Action: ad", finish="length"),
-        said(None, finish="length"),
+        completion_answer("Action: ad", finish="length"),
+        completion_answer(None, finish="length"),
         error_answer(400, code="context_length_exceeded"),
     ],
 )
 def test_truncated_replies_and_full_contexts_end_the_episode(answer: Answer, tmp_path: Path) -> None:
-    with serving(lambda request: answer) as fake:
+    with serve_endpoint(lambda request: answer) as fake:
         assert run_evaluate(fake, tmp_path, "--task", "count/test/0") == 0
     (episode,) = read_run(tmp_path)
     assert (episode.stop, episode.success) == ("length", False)
 
 
 def test_reply_cut_by_a_content_filter_fails_the_episode(tmp_path: Path) -> None:
-    with serving(lambda request: said("Action: stop", finish="content_filter")) as fake:
+    with serve_endpoint(lambda request: completion_answer("Action: stop", finish="content_filter")) as fake:
         assert run_evaluate(fake, tmp_path, "--task", "count/test/0", "--max-failed", "1") == 0
     (episode,) = read_run(tmp_path)
     assert episode.failed
@@ -77,7 +86,7 @@ def test_reply_cut_by_a_content_filter_fails_the_episode(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
 def test_usage_and_reasoning_are_recorded_with_the_turn(tmp_path: Path, name: str) -> None:
-    with serving(lambda request: said("Action: stop", **{name: "Nothing to \ud800 add."})) as fake:
+    with serve_endpoint(lambda request: completion_answer("Action: stop", **{name: "Nothing to \ud800 add."})) as fake:
         assert run_evaluate(fake, tmp_path, "--task", "count/test/0") == 0
     reply = read_run(tmp_path)[0].turns[0].reply
     assert (reply.usage, reply.finish_reason) == (TokenUsage(10, 3, 4), "stop")
@@ -97,7 +106,7 @@ def test_malformed_responses_fail_one_episode_but_not_the_run(tmp_path: Path, mo
             return malformed[0]
         return malformed[len(fake.requests) % 3] if len(fake.requests) % 7 == 6 else count_to_goal(request)
 
-    with serving(answer) as fake:
+    with serve_endpoint(answer) as fake:
         assert run_evaluate(fake, tmp_path, "--max-failed", "0.2", "--slots", "1") == 0
     assert [episode.task_id for episode in read_run(tmp_path) if episode.failed] == ["count/test/3"]
     (failed,) = [episode for episode in read_run(tmp_path) if episode.failed]
@@ -105,7 +114,7 @@ def test_malformed_responses_fail_one_episode_but_not_the_run(tmp_path: Path, mo
 
 
 def test_refusal_is_a_reply_without_an_action(tmp_path: Path) -> None:
-    with serving(lambda request: said(None, refusal="I can't help with that.")) as fake:
+    with serve_endpoint(lambda request: completion_answer(None, refusal="I can't help with that.")) as fake:
         assert run_evaluate(fake, tmp_path, "--task", "count/test/0", "--horizon", "2") == 0
     turns = read_run(tmp_path)[0].turns
     assert [(turn.reply.text, turn.valid) for turn in turns] == [("I can't help with that.", False)] * 2
@@ -118,7 +127,7 @@ def test_filtered_conversation_is_a_failed_episode(tmp_path: Path, capsys: pytes
             error_answer(400, "The prompt was filtered.", code="content_filter") if filtered else count_to_goal(request)
         )
 
-    with serving(answer) as fake:
+    with serve_endpoint(answer) as fake:
         assert run_evaluate(fake, tmp_path, "--max-failed", "0.2") == 0
     failed = [episode for episode in read_run(tmp_path) if episode.failed]
     assert [episode.task_id for episode in failed] == ["count/test/3"]
@@ -146,7 +155,7 @@ def test_filtered_conversation_is_a_failed_episode(tmp_path: Path, capsys: pytes
 def test_rejected_first_request_is_a_one_sentence_error(
     answer: Answer, code: int, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with serving(lambda request: answer) as fake:
+    with serve_endpoint(lambda request: answer) as fake:
         assert run_evaluate(fake, tmp_path, "--tasks", "3", "--slots", "1") == code
     err = capsys.readouterr().err
     assert sentence in err
@@ -160,6 +169,6 @@ def test_token_limit_is_retried_as_max_completion_tokens(tmp_path: Path) -> None
             return error_answer(400, "Unsupported parameter: use 'max_completion_tokens' instead.")
         return count_to_goal(request)
 
-    with serving(answer) as fake:
+    with serve_endpoint(answer) as fake:
         assert run_evaluate(fake, tmp_path, "--task", "count/test/1", "--max-tokens", "7") == 0
     assert [request.get("max_completion_tokens") for request in fake.requests] == [None, 7, 7]

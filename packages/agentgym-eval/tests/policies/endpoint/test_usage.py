@@ -13,7 +13,7 @@ from agentgym_eval.metrics.usage import Usage
 from agentgym_eval.policies.endpoint.settings import EndpointSettings
 from agentgym_eval.util.errors import UsageError
 from counting_world import ENV
-from fake_endpoint import KEY, Answer, count_to_goal, read_run, run_evaluate, serving
+from fake_endpoint import KEY, Answer, count_to_goal, read_run, run_evaluate, serve_endpoint
 
 pytestmark = pytest.mark.usefixtures("api_key")
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("api_key")
 def test_usage_of_an_evaluation_is_counted_and_priced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--temperature", "0.5", "--max-tokens", "64", "--price", "2", "10", "0.5"]
     body = ["--body", "reasoning_effort=low", "top_k=5"]
-    with serving(count_to_goal) as fake:
+    with serve_endpoint(count_to_goal) as fake:
         assert run_evaluate(fake, tmp_path, *flags, *body) == 0
         request_count = len(fake.requests)
         assert run_evaluate(fake, tmp_path, *flags, *body) == 0  # nothing is left to play
@@ -49,7 +49,7 @@ def test_usage_of_an_evaluation_is_counted_and_priced(tmp_path: Path, capsys: py
 
 def test_collect_writes_usage_and_cost_into_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "data.jsonl"
-    with serving(count_to_goal) as fake:
+    with serve_endpoint(count_to_goal) as fake:
         monkeypatch.setenv("OPENAI_BASE_URL", fake.base_url)
         arguments = ["--env", ENV, "--policy", "openai:tiny-1", "--tasks", "2", "--out", str(out)]
         assert collect([*arguments, "--price", "1", "2"]) == 0
@@ -70,7 +70,7 @@ def test_unreported_tokens_are_unknown(usage: Any, tmp_path: Path, capsys: pytes
         answer.body["usage"] = usage
         return answer
 
-    with serving(answer_without_usage) as fake:
+    with serve_endpoint(answer_without_usage) as fake:
         assert run_evaluate(fake, tmp_path, "--task", "count/test/2", "--price", "1", "2") == 0
     assert "3 requests, tokens unknown (the endpoint doesn't report them), cost unknown" in capsys.readouterr().err
     unknown = {"requests": 3, "uncounted": 3} | dict.fromkeys(
@@ -95,7 +95,7 @@ def test_budget_stops_the_run_and_a_larger_one_resumes_it(
     budget: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Tokens are counted after the response, so pending requests are completed and no new ones are sent."""
-    with serving(count_to_goal) as fake:
+    with serve_endpoint(count_to_goal) as fake:
         flags = ["--slots", "4", "--price", "1", "1"]
         assert run_evaluate(fake, tmp_path, *flags, "--budget", budget) == 3
         err = capsys.readouterr().err
@@ -114,7 +114,7 @@ def test_token_budget_needs_reported_tokens(tmp_path: Path, capsys: pytest.Captu
     def answer_without_usage(request: dict[str, Any]) -> Answer:
         return Answer(count_to_goal(request).body | {"usage": None})
 
-    with serving(answer_without_usage) as fake:
+    with serve_endpoint(answer_without_usage) as fake:
         assert run_evaluate(fake, tmp_path, "--slots", "1", "--budget", "tokens=1e6") == 1
     assert "limit the requests with --budget requests=N" in capsys.readouterr().err
     assert len(fake.requests) == 1

@@ -20,7 +20,7 @@ from agentgym_eval.viewer.playing.session import Session
 from agentgym_eval.viewer.playing.table import SessionManager
 from counting_policy import CountingPolicy, FakeEntryPoint
 from counting_world import ENV, Count
-from fake_endpoint import said, serving
+from fake_endpoint import completion_answer, serve_endpoint
 from patience import eventually_async
 
 
@@ -191,7 +191,7 @@ def test_policy_can_be_stopped_while_it_is_loading(monkeypatch: pytest.MonkeyPat
 
 
 def test_endpoint_policy_uses_base_url_and_key_of_the_environment() -> None:
-    with serving(lambda request: said("Thought: Enough.\nAction: stop")) as endpoint:
+    with serve_endpoint(lambda request: completion_answer("Thought: Enough.\nAction: stop")) as endpoint:
         environment = {"OPENAI_BASE_URL": endpoint.base_url, "OPENAI_API_KEY": "secret"}
 
         async def run_session() -> Session:

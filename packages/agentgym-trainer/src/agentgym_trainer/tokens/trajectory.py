@@ -46,7 +46,7 @@ class Trimming:
     """Number of segments that lost some of their completion tokens."""
     dropped: int = 0
     """Number of segments that lost all of their completion tokens."""
-    said: int = 0
+    total: int = 0
     """Number of completion tokens before trimming."""
     lost: int = 0
     """Number of completion tokens that were cut."""
@@ -58,7 +58,7 @@ class Trimming:
         self.contexts += tokens > 0
         self.cut += 0 < lost < tokens
         self.dropped += 0 < lost == tokens
-        self.said += tokens
+        self.total += tokens
         self.lost += lost
         return kept
 
@@ -68,7 +68,7 @@ class Trimming:
             return ""
         return (
             f"generation.max_context, {self.longest:,} tokens, cuts {self.cut} of {self.contexts} contexts and drops "
-            f"{self.dropped}: {self.lost / self.said:.1%} of the completion tokens are not trained on. Raise it to "
+            f"{self.dropped}: {self.lost / self.total:.1%} of the completion tokens are not trained on. Raise it to "
             "keep more."
         )
 

@@ -129,7 +129,7 @@ def _make_start(
     warm, expert, ranks = config.warm_start, Oracle(config.warm_start.noise), Ranks()
     episodes = stopping.heeded(play_tasks(expert, config, worlds, warm.episodes))
     with ranks.errors_together():
-        demonstrations = list(console.phase("Watching the expert", episodes, warm.episodes))
+        demonstrations = list(console.phase("Collecting demonstrations", episodes, warm.episodes))
     if config.model == "scratch":
         model, chat = model_from_scratch(config, worlds, expert, demonstrations)
     else:
@@ -142,7 +142,7 @@ def _make_start(
     steps = warm_start(
         learner, chat, demonstrations, epochs=warm.epochs, batch=warm.batch, seed=config.seed, ranks=ranks
     )
-    for _ in console.phase("Imitating it", steps, total):
+    for _ in console.phase("Warm start", steps, total):
         if ranks.any(stopping()):
             raise KeyboardInterrupt
     weights = dict(learner.weights(0).tensors())

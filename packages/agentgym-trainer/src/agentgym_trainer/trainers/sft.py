@@ -133,7 +133,7 @@ def encode_examples(chat: Chat, episodes: Iterable[Episode], trimming: Trimming)
 
 def _why_none(episodes: int, trimming: Trimming) -> str:
     """Return why the episodes contain nothing to train on."""
-    if trimming.said:
+    if trimming.total:
         return (
             f"In none of the {episodes} episodes does a reply end within generation.max_context, {trimming.longest} "
             "tokens. Raise it."

@@ -19,7 +19,17 @@ from agentgym_trainer.algorithms.advantages.returns import AdvantageEstimate, to
 from agentgym_trainer.algorithms.types import TokenBatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from token_batches import Play, Step, Token, alone, at_once, experience_of, penalty_of, plays, slow_normalised
+from token_batches import (
+    EpisodeSketch,
+    Step,
+    Token,
+    penalty_of,
+    plays,
+    run_processes,
+    single_process_total,
+    slow_normalised,
+    token_batch_of,
+)
 
 pytestmark = pytest.mark.quick
 
@@ -35,9 +45,9 @@ critics = st.builds(
 )
 
 
-def slow_rewards(play: Play, turn_rewards: Sequence[float]) -> list[float]:
+def slow_rewards(play: EpisodeSketch, turn_rewards: Sequence[float]) -> list[float]:
     """Return the reward of each completion token, given the rewards of the turns."""
-    rewards = [-token.penalty for token in play.said]
+    rewards = [-token.penalty for token in play.completion_tokens]
     counts = [len(step.tokens) for step in play.steps]
     for k, reward in enumerate(turn_rewards):
         if rewards:
@@ -45,7 +55,7 @@ def slow_rewards(play: Play, turn_rewards: Sequence[float]) -> list[float]:
     return rewards
 
 
-def slow_token_returns(episodes: list[Play], estimator: TokenReturns) -> list[float]:
+def slow_token_returns(episodes: list[EpisodeSketch], estimator: TokenReturns) -> list[float]:
     returns_to_go: list[float] = []
     for play in episodes:
         turn_rewards = [step.reward for step in play.steps]
@@ -61,7 +71,7 @@ def slow_token_returns(episodes: list[Play], estimator: TokenReturns) -> list[fl
     return slow_normalised(returns_to_go)
 
 
-def slow_gae(episodes: list[Play], estimator: GAE) -> tuple[list[float], list[float], list[bool]]:
+def slow_gae(episodes: list[EpisodeSketch], estimator: GAE) -> tuple[list[float], list[float], list[bool]]:
     """Return advantages, value targets and value mask by the recursion A_t = delta_t + gamma * lambda * A_(t+1)."""
     advantages: list[float] = []
     targets: list[float] = []
@@ -72,8 +82,8 @@ def slow_gae(episodes: list[Play], estimator: GAE) -> tuple[list[float], list[fl
         if estimator.level == "turn":
             actions = [(s.tokens[0].value, [next(rewards) for _ in s.tokens]) for s in play.steps if s.tokens]
         else:
-            actions = [(token.value, [next(rewards)]) for token in play.said]
-        next_advantage, next_value = 0.0, play.beyond
+            actions = [(token.value, [next(rewards)]) for token in play.completion_tokens]
+        next_advantage, next_value = 0.0, play.bootstrap_value
         episode_advantages: list[float] = []
         for value, action_rewards in reversed(actions):
             next_advantage = (
@@ -95,15 +105,15 @@ def slow_gae(episodes: list[Play], estimator: GAE) -> tuple[list[float], list[fl
     return [advantages[x] for x in action_indices], [targets[x] for x in action_indices], value_mask
 
 
-def estimate(estimator: TokenReturns | GAE, episodes: list[Play]) -> AdvantageEstimate:
-    result = estimator.estimate(experience_of(episodes), penalty_of(episodes), alone)
+def estimate(estimator: TokenReturns | GAE, episodes: list[EpisodeSketch]) -> AdvantageEstimate:
+    result = estimator.estimate(token_batch_of(episodes), penalty_of(episodes), single_process_total)
     assert result.advantages_N.dtype == torch.float32
     return result
 
 
 @few_examples
 @given(plays(groups=2), returns)
-def test_token_returns_match_the_slow_reference(episodes: list[Play], estimator: TokenReturns) -> None:
+def test_token_returns_match_the_slow_reference(episodes: list[EpisodeSketch], estimator: TokenReturns) -> None:
     result = estimate(estimator, episodes)
     assert result.advantages_N.tolist() == pytest.approx(slow_token_returns(episodes, estimator), abs=1e-5)
     assert result.value_targets_N is None
@@ -111,7 +121,7 @@ def test_token_returns_match_the_slow_reference(episodes: list[Play], estimator:
 
 @few_examples
 @given(plays(groups=2), critics)
-def test_gae_matches_the_slow_reference(episodes: list[Play], estimator: GAE) -> None:
+def test_gae_matches_the_slow_reference(episodes: list[EpisodeSketch], estimator: GAE) -> None:
     result = estimate(estimator, episodes)
     assert result.value_targets_N is not None
     assert result.value_mask_N is not None
@@ -123,13 +133,15 @@ def test_gae_matches_the_slow_reference(episodes: list[Play], estimator: GAE) ->
 
 @few_examples
 @given(plays(groups=4, min_size=1), st.one_of(returns, critics), st.integers(0, 4))
-def test_two_processes_estimate_the_same_as_one(episodes: list[Play], estimator: TokenReturns | GAE, cut: int) -> None:
+def test_two_processes_estimate_the_same_as_one(
+    episodes: list[EpisodeSketch], estimator: TokenReturns | GAE, cut: int
+) -> None:
     """Groups are never split between processes; a process may have no groups."""
     episodes.sort(key=lambda play: play.group)
     expected = estimate(estimator, episodes)
     shares = [play for play in episodes if play.group < cut], [play for play in episodes if play.group >= cut]
-    results = at_once(
-        lambda rank, total: estimator.estimate(experience_of(shares[rank]), penalty_of(shares[rank]), total)
+    results = run_processes(
+        lambda rank, total: estimator.estimate(token_batch_of(shares[rank]), penalty_of(shares[rank]), total)
     )
     advantages = torch.cat([result.advantages_N for result in results])
     torch.testing.assert_close(advantages, expected.advantages_N, atol=1e-5, rtol=0)
@@ -141,17 +153,19 @@ def test_two_processes_estimate_the_same_as_one(episodes: list[Play], estimator:
 @few_examples
 @given(plays(groups=2), st.one_of(returns, critics), st.integers(0, 6))
 def test_episode_order_does_not_change_advantages(
-    episodes: list[Play], estimator: TokenReturns | GAE, cut: int
+    episodes: list[EpisodeSketch], estimator: TokenReturns | GAE, cut: int
 ) -> None:
     before = estimate(estimator, episodes).advantages_N
-    moved = sum(len(play.said) for play in episodes[:cut])
+    moved = sum(len(play.completion_tokens) for play in episodes[:cut])
     after = estimate(estimator, episodes[cut:] + episodes[:cut]).advantages_N
     torch.testing.assert_close(after, torch.cat([before[moved:], before[:moved]]), atol=1e-5, rtol=0)
 
 
 @few_examples
 @given(plays(groups=2), gammas, st.sampled_from([-3.0, 100.0]))
-def test_group_baseline_cancels_a_bonus_for_the_whole_group(episodes: list[Play], gamma: float, bonus: float) -> None:
+def test_group_baseline_cancels_a_bonus_for_the_whole_group(
+    episodes: list[EpisodeSketch], gamma: float, bonus: float
+) -> None:
     estimator = TokenReturns(gamma=gamma, baseline=True)
     before = estimate(estimator, episodes).advantages_N
     for play in episodes:
@@ -161,7 +175,7 @@ def test_group_baseline_cancels_a_bonus_for_the_whole_group(episodes: list[Play]
 
 @few_examples
 @given(plays(min_size=1), gammas, st.sampled_from([0.0, 0.5, 1.0]))
-def test_turn_level_gae_ignores_values_within_a_turn(episodes: list[Play], gamma: float, lam: float) -> None:
+def test_turn_level_gae_ignores_values_within_a_turn(episodes: list[EpisodeSketch], gamma: float, lam: float) -> None:
     estimator = GAE(level="turn", gamma=gamma, lam=lam)
     before = estimate(estimator, episodes)
     for play in episodes:
@@ -177,25 +191,29 @@ def test_turn_level_gae_ignores_values_within_a_turn(episodes: list[Play], gamma
 
 @few_examples
 @given(plays(min_size=1), st.sampled_from(["token", "turn"]))
-def test_undiscounted_target_with_lambda_1_is_the_return(episodes: list[Play], level: Literal["token", "turn"]) -> None:
-    experience = experience_of(episodes)
-    result = GAE(level=level, whiten=False).estimate(experience, None, alone)
+def test_undiscounted_target_with_lambda_1_is_the_return(
+    episodes: list[EpisodeSketch], level: Literal["token", "turn"]
+) -> None:
+    token_batch = token_batch_of(episodes)
+    result = GAE(level=level, whiten=False).estimate(token_batch, None, single_process_total)
     assert result.value_targets_N is not None
-    reward_N = token_rewards(experience)
-    for e in experience.episode_N.unique().tolist():
-        in_episode = experience.episode_N == e
+    reward_N = token_rewards(token_batch)
+    for e in token_batch.episode_N.unique().tolist():
+        in_episode = token_batch.episode_N == e
         assert result.value_targets_N[in_episode][0].item() == pytest.approx(
-            reward_N[in_episode].sum().item() + episodes[e].beyond
+            reward_N[in_episode].sum().item() + episodes[e].bootstrap_value
         )
 
 
 def test_gae_of_two_turns_by_hand() -> None:
     """Two tokens, an observation, one token; a reward of 1 at the end."""
-    play = Play(0, [Step(0.0, [Token(0.1), Token(0.2)]), Step(1.0, [Token(0.5)])])
-    by_token = GAE(gamma=1.0, lam=0.5, whiten=False).estimate(experience_of([play]), None, alone)
+    play = EpisodeSketch(0, [Step(0.0, [Token(0.1), Token(0.2)]), Step(1.0, [Token(0.5)])])
+    by_token = GAE(gamma=1.0, lam=0.5, whiten=False).estimate(token_batch_of([play]), None, single_process_total)
     # TD errors: 0.2 - 0.1, 0.5 - 0.2, 1 - 0.5.
     assert by_token.advantages_N.tolist() == pytest.approx([0.1 + 0.5 * 0.55, 0.3 + 0.5 * 0.5, 0.5])
-    by_turn = GAE(level="turn", gamma=0.5, lam=1.0, whiten=False).estimate(experience_of([play]), None, alone)
+    by_turn = GAE(level="turn", gamma=0.5, lam=1.0, whiten=False).estimate(
+        token_batch_of([play]), None, single_process_total
+    )
     assert by_turn.advantages_N.tolist() == pytest.approx([0.5 - 0.1, 0.5 - 0.1, 1 - 0.5])
     assert by_turn.value_mask_N is not None
     assert by_turn.value_mask_N.tolist() == [True, False, True]
@@ -203,22 +221,26 @@ def test_gae_of_two_turns_by_hand() -> None:
 
 def test_gae_bootstraps_truncated_episodes() -> None:
     """The critic value after the last turn is 0.8; without `bootstrap_E` it is 0."""
-    play = Play(0, [Step(0.0, [Token(0.1)]), Step(0.25, [Token(0.5)])], beyond=0.8)
-    result = GAE(gamma=0.5, lam=0.5, whiten=False).estimate(experience_of([play]), None, alone)
+    play = EpisodeSketch(0, [Step(0.0, [Token(0.1)]), Step(0.25, [Token(0.5)])], bootstrap_value=0.8)
+    result = GAE(gamma=0.5, lam=0.5, whiten=False).estimate(token_batch_of([play]), None, single_process_total)
     last_advantage = 0.25 + 0.5 * 0.8 - 0.5
     assert result.advantages_N.tolist() == pytest.approx([0.5 * 0.5 - 0.1 + 0.25 * last_advantage, last_advantage])
     assert result.value_targets_N is not None
     assert result.value_targets_N.tolist() == pytest.approx([result.advantages_N[0].item() + 0.1, 0.25 + 0.5 * 0.8])
-    without_bootstrap = replace(experience_of([play]), bootstrap_E=None)
+    without_bootstrap = replace(token_batch_of([play]), bootstrap_E=None)
     assert (
-        GAE(gamma=0.5, lam=0.5, whiten=False).estimate(without_bootstrap, None, alone).advantages_N[1].item() == -0.25
+        GAE(gamma=0.5, lam=0.5, whiten=False)
+        .estimate(without_bootstrap, None, single_process_total)
+        .advantages_N[1]
+        .item()
+        == -0.25
     )
 
 
 def test_reinforce_pp_combines_kl_and_reward_as_in_the_paper() -> None:
     """A token's return is the reward minus the penalties of this and all later tokens."""
-    play = Play(0, [Step(1.0, [Token(penalty=0.25), Token(penalty=0.5)])])
-    other = Play(0, [Step(0.0, [Token(), Token()])])
+    play = EpisodeSketch(0, [Step(1.0, [Token(penalty=0.25), Token(penalty=0.5)])])
+    other = EpisodeSketch(0, [Step(0.0, [Token(), Token()])])
     token_returns = [0.25, 0.5, 0.0, 0.0]
     advantages = estimate(TokenReturns(), [play, other]).advantages_N
     assert advantages.tolist() == pytest.approx(
@@ -227,7 +249,7 @@ def test_reinforce_pp_combines_kl_and_reward_as_in_the_paper() -> None:
 
 
 def test_uniform_batch_has_zero_advantages() -> None:
-    episodes = [Play(0, [Step(1.0, [Token(0.3)] * size)]) for size in (1, 2, 3)]
+    episodes = [EpisodeSketch(0, [Step(1.0, [Token(0.3)] * size)]) for size in (1, 2, 3)]
     for estimator in (TokenReturns(), TokenReturns(baseline=True)):
         assert not estimate(estimator, episodes).advantages_N.any()
 
@@ -242,17 +264,17 @@ def test_discounts_outside_0_to_1_are_rejected(estimator: Callable[..., Any], ga
 
 
 def test_gae_without_critic_raises_a_helpful_error() -> None:
-    experience = experience_of([Play(0, [Step()])])
+    token_batch = token_batch_of([EpisodeSketch(0, [Step()])])
     without_values = TokenBatch(
-        **{name: getattr(experience, name) for name in TokenBatch.__slots__ if name != "values_N"}
+        **{name: getattr(token_batch, name) for name in TokenBatch.__slots__ if name != "values_N"}
     )
     with pytest.raises(ValueError, match="choose a critic"):
-        GAE().estimate(without_values, None, alone)
+        GAE().estimate(without_values, None, single_process_total)
 
 
 def test_equal_turn_indices_do_not_merge_adjacent_episodes() -> None:
     """The last turn of one episode and the first turn of the next one have the same index."""
-    episodes = [Play(0, [Step(1.0, [Token(0.0)])]), Play(0, [Step(0.0, [Token(0.0)])])]
-    assert [len(list(run)) for _, run in groupby(experience_of(episodes).turn_N.tolist())] == [2]
-    result = GAE(level="turn", whiten=False).estimate(experience_of(episodes), None, alone)
+    episodes = [EpisodeSketch(0, [Step(1.0, [Token(0.0)])]), EpisodeSketch(0, [Step(0.0, [Token(0.0)])])]
+    assert [len(list(run)) for _, run in groupby(token_batch_of(episodes).turn_N.tolist())] == [2]
+    result = GAE(level="turn", whiten=False).estimate(token_batch_of(episodes), None, single_process_total)
     assert result.advantages_N.tolist() == [1.0, 0.0]

@@ -20,7 +20,17 @@ from agentgym_trainer.algorithms.advantages.reinforce_pp import TokenReturns
 from agentgym_trainer.algorithms.group_filter import GroupFilter, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from token_batches import Play, Step, Token, alone, at_once, experience_of, penalty_of, plays, slow_normalised
+from token_batches import (
+    EpisodeSketch,
+    Step,
+    Token,
+    penalty_of,
+    plays,
+    run_processes,
+    single_process_total,
+    slow_normalised,
+    token_batch_of,
+)
 from torch import Tensor
 
 pytestmark = pytest.mark.quick
@@ -72,7 +82,7 @@ def slow_relative(
     return advantages
 
 
-def slow_turns(play: Play) -> list[float]:
+def slow_turns(play: EpisodeSketch) -> list[float]:
     """Return the reward of each turn minus its penalties. Turns without completion tokens pass it to another turn."""
     rewards = [step.reward - sum(token.penalty for token in step.tokens) for step in play.steps]
     turns_with_tokens = [k for k, step in enumerate(play.steps) if step.tokens]
@@ -83,20 +93,22 @@ def slow_turns(play: Play) -> list[float]:
     return rewards
 
 
-def slow_to_go(play: Play, gamma: float) -> list[float]:
+def slow_to_go(play: EpisodeSketch, gamma: float) -> list[float]:
     rewards = slow_turns(play)
     return [sum(gamma ** (j - k) * rewards[j] for j in range(k, len(rewards))) for k in range(len(rewards))]
 
 
-def expand_to_tokens(episodes: list[Play], estimator: Estimator, per_turn: Callable[[int, int], float]) -> list[float]:
+def expand_to_tokens(
+    episodes: list[EpisodeSketch], estimator: Estimator, per_turn: Callable[[int, int], float]
+) -> list[float]:
     advantages = [
         per_turn(e, k) for e, play in enumerate(episodes) for k, step in enumerate(play.steps) for _ in step.tokens
     ]
     return slow_normalised(advantages) if estimator.whiten else advantages
 
 
-def slow_group_relative(episodes: list[Play], estimator: GroupRelative) -> list[float]:
-    groups, lengths = [play.group for play in episodes], [len(play.said) for play in episodes]
+def slow_group_relative(episodes: list[EpisodeSketch], estimator: GroupRelative) -> list[float]:
+    groups, lengths = [play.group for play in episodes], [len(play.completion_tokens) for play in episodes]
     if estimator.returns == "episode":
         episode_advantages = slow_relative(
             [slow_to_go(play, estimator.gamma)[0] for play in episodes], groups, lengths, estimator
@@ -111,13 +123,13 @@ def slow_group_relative(episodes: list[Play], estimator: GroupRelative) -> list[
     return expand_to_tokens(episodes, estimator, lambda e, k: turn_advantages[e, k])
 
 
-def slow_step_groups(episodes: list[Play], estimator: StepGroups) -> list[float]:
+def slow_step_groups(episodes: list[EpisodeSketch], estimator: StepGroups) -> list[float]:
     returns, groups = [sum(slow_turns(play)) for play in episodes], [play.group for play in episodes]
-    episode_advantages = slow_relative(returns, groups, [len(play.said) for play in episodes], estimator)
+    episode_advantages = slow_relative(returns, groups, [len(play.completion_tokens) for play in episodes], estimator)
     turns = [(e, k) for e, play in enumerate(episodes) for k, step in enumerate(play.steps) if step.tokens]
     values = [slow_to_go(episodes[e], estimator.gamma)[k] for e, k in turns]
     steps = [episodes[e].steps[k] for e, k in turns]
-    anchor_states = [step.state if estimator.anchor == "state" else step.seen for step in steps]
+    anchor_states = [step.state if estimator.anchor == "state" else step.observation for step in steps]
     anchors = [(episodes[e].group, anchor) for (e, _), anchor in zip(turns, anchor_states, strict=True)]
     lengths = [len(episodes[e].steps[k].tokens) for e, k in turns]
     step_advantages = dict(zip(turns, slow_relative(values, anchors, lengths, estimator), strict=True))
@@ -126,8 +138,8 @@ def slow_step_groups(episodes: list[Play], estimator: StepGroups) -> list[float]
     )
 
 
-def advantages(estimator: Estimator, episodes: list[Play], penalty_N: Tensor | None = None) -> Tensor:
-    result = estimator.estimate(experience_of(episodes), penalty_N, alone)
+def advantages(estimator: Estimator, episodes: list[EpisodeSketch], penalty_N: Tensor | None = None) -> Tensor:
+    result = estimator.estimate(token_batch_of(episodes), penalty_N, single_process_total)
     assert result.value_targets_N is None
     assert result.advantages_N.dtype == torch.float32
     return result.advantages_N
@@ -135,20 +147,24 @@ def advantages(estimator: Estimator, episodes: list[Play], penalty_N: Tensor | N
 
 @few_examples
 @given(plays(groups=2), relatives)
-def test_group_relative_advantages_match_the_slow_reference(episodes: list[Play], estimator: GroupRelative) -> None:
+def test_group_relative_advantages_match_the_slow_reference(
+    episodes: list[EpisodeSketch], estimator: GroupRelative
+) -> None:
     found = advantages(estimator, episodes, penalty_of(episodes))
     assert found.tolist() == pytest.approx(slow_group_relative(episodes, estimator), abs=1e-5)
 
 
 @few_examples
 @given(plays(groups=2), steppers)
-def test_step_group_advantages_match_the_slow_reference(episodes: list[Play], estimator: StepGroups) -> None:
+def test_step_group_advantages_match_the_slow_reference(episodes: list[EpisodeSketch], estimator: StepGroups) -> None:
     found = advantages(estimator, episodes, penalty_of(episodes))
     assert found.tolist() == pytest.approx(slow_step_groups(episodes, estimator), abs=1e-5)
 
 
-def one_token_per_turn(group: int, *rewards: float, states: Sequence[int] = (0, 1, 2, 3)) -> Play:
-    return Play(group, [Step(reward, [Token()], state, state) for reward, state in zip(rewards, states, strict=False)])
+def one_token_per_turn(group: int, *rewards: float, states: Sequence[int] = (0, 1, 2, 3)) -> EpisodeSketch:
+    return EpisodeSketch(
+        group, [Step(reward, [Token()], state, state) for reward, state in zip(rewards, states, strict=False)]
+    )
 
 
 @pytest.mark.parametrize(
@@ -190,7 +206,7 @@ def test_step_groups_compare_repeat_visits_of_an_episode() -> None:
 @few_examples
 @given(plays(groups=2), estimators, st.sampled_from([-3.0, 0.5, 100.0]))
 def test_final_bonus_for_the_whole_group_changes_nothing(
-    episodes: list[Play], estimator: GroupRelative, bonus: float
+    episodes: list[EpisodeSketch], estimator: GroupRelative, bonus: float
 ) -> None:
     # With a discount, the bonus is equal only for turns at the same distance from the end.
     if estimator.gamma < 1:
@@ -204,9 +220,11 @@ def test_final_bonus_for_the_whole_group_changes_nothing(
 
 @few_examples
 @given(plays(), estimators, st.integers(0, 99))
-def test_episode_order_does_not_change_advantages(episodes: list[Play], estimator: Estimator, seed: int) -> None:
-    def by_episode(batch: list[Play]) -> dict[int, list[float]]:
-        cuts = accumulate((len(play.said) for play in batch), initial=0)
+def test_episode_order_does_not_change_advantages(
+    episodes: list[EpisodeSketch], estimator: Estimator, seed: int
+) -> None:
+    def by_episode(batch: list[EpisodeSketch]) -> dict[int, list[float]]:
+        cuts = accumulate((len(play.completion_tokens) for play in batch), initial=0)
         found = advantages(estimator, batch, penalty_of(batch)).tolist()
         return {id(play): found[a:b] for play, (a, b) in zip(batch, pairwise(cuts), strict=True)}
 
@@ -218,14 +236,14 @@ def test_episode_order_does_not_change_advantages(episodes: list[Play], estimato
 
 @few_examples
 @given(plays(min_size=1), estimators)
-def test_other_groups_and_values_do_not_change_advantages(episodes: list[Play], estimator: Estimator) -> None:
+def test_other_groups_and_values_do_not_change_advantages(episodes: list[EpisodeSketch], estimator: Estimator) -> None:
     estimator = replace(estimator, whiten=False)
     together = advantages(estimator, episodes)
     first_group = [play for play in episodes if play.group == episodes[0].group]
-    for token in (token for play in first_group for token in play.said):
+    for token in (token for play in first_group for token in play.completion_tokens):
         token.value = 1e6
     in_first_group = torch.tensor(
-        [play.group == episodes[0].group for play in episodes for _ in play.said], dtype=torch.bool
+        [play.group == episodes[0].group for play in episodes for _ in play.completion_tokens], dtype=torch.bool
     )
     torch.testing.assert_close(advantages(estimator, first_group), together[in_first_group], atol=1e-6, rtol=0)
 
@@ -245,8 +263,8 @@ def test_equal_scores_are_flat_for_any_split_into_rewards(
     if isinstance(estimator, GroupRelative):
         estimator = GroupRelative(baseline=estimator.baseline, scale=estimator.scale)
     assert not advantages(estimator, episodes).any()
-    assert Algorithm(advantages=estimator).is_flat(experience_of(episodes))
-    assert Algorithm(advantages=GAE()).is_flat(experience_of(episodes))
+    assert Algorithm(advantages=estimator).is_flat(token_batch_of(episodes))
+    assert Algorithm(advantages=GAE()).is_flat(token_batch_of(episodes))
 
 
 @pytest.mark.parametrize(
@@ -254,29 +272,29 @@ def test_equal_scores_are_flat_for_any_split_into_rewards(
     [([], True), ([0.1 + 0.2, 0.3], True), ([1e4, 1e4 + 1e-3], True), ([0.0, 1e-3], False), ([0.0, 0.0, 1.0], False)],
 )
 def test_returns_that_differ_by_rounding_are_flat(returns: list[float], flat: bool) -> None:
-    group = experience_of([one_token_per_turn(0, episode_return) for episode_return in returns])
+    group = token_batch_of([one_token_per_turn(0, episode_return) for episode_return in returns])
     assert same(returns) == Algorithm(advantages=GAE()).is_flat(group) == flat
     assert GRPO.is_flat(group) == GiGPO.is_flat(group) == flat
 
 
 @few_examples
 @given(plays(groups=1, masked=True), estimators)
-def test_group_without_advantages_in_the_loss_is_flat(episodes: list[Play], estimator: Estimator) -> None:
+def test_group_without_advantages_in_the_loss_is_flat(episodes: list[EpisodeSketch], estimator: Estimator) -> None:
     found = advantages(replace(estimator, whiten=False), episodes).tolist()
-    in_loss = [play.in_loss for play in episodes for _ in play.said]
+    in_loss = [play.in_loss for play in episodes for _ in play.completion_tokens]
     flat = not any(advantage for advantage, trains in zip(found, in_loss, strict=True) if trains)
-    assert Algorithm(advantages=replace(estimator, whiten=False)).is_flat(experience_of(episodes)) == flat
+    assert Algorithm(advantages=replace(estimator, whiten=False)).is_flat(token_batch_of(episodes)) == flat
 
 
 def test_flatness_depends_on_the_compared_returns() -> None:
-    slow_and_fast = experience_of([one_token_per_turn(0, 0.0, 0.0, 1.0), one_token_per_turn(0, 1.0)])
+    slow_and_fast = token_batch_of([one_token_per_turn(0, 0.0, 0.0, 1.0), one_token_per_turn(0, 1.0)])
     relative: Any = GRPO.advantages
     assert GRPO.is_flat(slow_and_fast)
     assert RLOO.is_flat(slow_and_fast)  # ignores its KL penalty in the reward
     for discounted in (replace(relative, gamma=0.9), StepGroups(gamma=0.9)):
         assert not Algorithm(advantages=discounted).is_flat(slow_and_fast)
     assert Algorithm(advantages=TokenReturns(gamma=0.9)).is_flat(slow_and_fast)
-    other_turns = experience_of([one_token_per_turn(0, 1.0, 0.0), one_token_per_turn(0, 0.0, 1.0)])
+    other_turns = token_batch_of([one_token_per_turn(0, 1.0, 0.0), one_token_per_turn(0, 0.0, 1.0)])
     assert GRPO.is_flat(other_turns)
     assert not Algorithm(advantages=replace(relative, returns="turn")).is_flat(other_turns)
 
@@ -310,22 +328,25 @@ def test_kept_group_with_failures_is_classified_by_the_rest() -> None:
 
 def test_step_groups_use_observations_or_states() -> None:
     """Two episodes have equal observations in different states."""
-    episodes = [Play(0, [Step(reward, [Token()], state=number, seen=5)]) for number, reward in enumerate((1.0, 0.0))]
+    episodes = [
+        EpisodeSketch(0, [Step(reward, [Token()], state=number, observation=5)])
+        for number, reward in enumerate((1.0, 0.0))
+    ]
     estimator = StepGroups(scale="none")
     assert advantages(estimator, episodes).tolist() == [1.0, -1.0]
     assert advantages(replace(estimator, anchor="state"), episodes).tolist() == [0.5, -0.5]
-    without_observations = replace(experience_of(episodes), observation_EK=None)
+    without_observations = replace(token_batch_of(episodes), observation_EK=None)
     with pytest.raises(ValueError, match="no observations to find step groups by; set anchor to 'state'"):
-        estimator.estimate(without_observations, None, alone)
+        estimator.estimate(without_observations, None, single_process_total)
 
 
 @few_examples
 @given(plays(groups=3), st.integers(1, 3))
-def test_metrics_of_step_group_sizes(episodes: list[Play], processes: int) -> None:
-    anchors = Counter((play.group, step.seen) for play in episodes for step in play.steps if step.tokens)
+def test_metrics_of_step_group_sizes(episodes: list[EpisodeSketch], processes: int) -> None:
+    anchors = Counter((play.group, step.observation) for play in episodes for step in play.steps if step.tokens)
     shares = [[play for play in episodes if play.group % processes == rank] for rank in range(processes)]
-    results = at_once(
-        lambda rank, total: GiGPO.advantages.estimate(experience_of(shares[rank]), None, total), processes
+    results = run_processes(
+        lambda rank, total: GiGPO.advantages.estimate(token_batch_of(shares[rank]), None, total), processes
     )
     grouped = sum(size for size in anchors.values() if size > 1)
     expected = {
@@ -333,7 +354,9 @@ def test_metrics_of_step_group_sizes(episodes: list[Play], processes: int) -> No
         "step_grouped": grouped / max(1, anchors.total()),
     }
     assert all(result.metrics == pytest.approx(expected) for result in results)
-    assert GiGPO.advantages.estimate(experience_of(episodes), None, alone).metrics == pytest.approx(expected)
+    assert GiGPO.advantages.estimate(token_batch_of(episodes), None, single_process_total).metrics == pytest.approx(
+        expected
+    )
 
 
 def test_resampling_requires_at_least_one_round() -> None:

@@ -23,7 +23,7 @@ from agentgym_trainer.algorithms import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from token_batches import Play, Step, Token, alone, at_once, experience_of, plays
+from token_batches import EpisodeSketch, Step, Token, plays, run_processes, single_process_total, token_batch_of
 from torch import Tensor
 
 pytestmark = pytest.mark.quick
@@ -65,7 +65,7 @@ in_the_batch = st.one_of(
 
 
 def token_advantages(
-    episodes: list[Play], advantages: AdvantageEstimator, kind: Kind, processes: int = 1
+    episodes: list[EpisodeSketch], advantages: AdvantageEstimator, kind: Kind, processes: int = 1
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the advantage and weight of each token, float64, and the index of its group. Groups aren't split between
     processes."""
@@ -73,14 +73,14 @@ def token_advantages(
     shares = [[play for play in episodes if play.group % processes == rank] for rank in range(processes)]
 
     def compute(rank: int, total: Any) -> tuple[Tensor, Tensor, Tensor]:
-        experience = experience_of(shares[rank])
-        reference_N = torch.tensor([token.penalty for play in shares[rank] for token in play.said])
-        experience = experience.with_logprobs(ref_logprobs_N=reference_N)
-        advantage_N = algorithm.compute_advantages(experience, total).advantages_N
-        weight_N = algorithm.weights(experience, torch.ones_like(advantage_N, dtype=torch.bool), total)
-        return advantage_N.double(), weight_N.double(), experience.group_E[experience.episode_N]
+        token_batch = token_batch_of(shares[rank])
+        reference_N = torch.tensor([token.penalty for play in shares[rank] for token in play.completion_tokens])
+        token_batch = token_batch.with_logprobs(ref_logprobs_N=reference_N)
+        advantage_N = algorithm.compute_advantages(token_batch, total).advantages_N
+        weight_N = algorithm.weights(token_batch, torch.ones_like(advantage_N, dtype=torch.bool), total)
+        return advantage_N.double(), weight_N.double(), token_batch.group_E[token_batch.episode_N]
 
-    results = at_once(compute, processes) if processes > 1 else [compute(0, alone)]
+    results = run_processes(compute, processes) if processes > 1 else [compute(0, single_process_total)]
     advantage_N, weight_N, group_N = (torch.cat(parts) for parts in zip(*results, strict=True))
     return advantage_N, weight_N, group_N
 
@@ -96,7 +96,7 @@ ragged = plays(min_size=1, max_size=9, tokens=9, least=1)
 @settings(max_examples=60)
 @given(ragged, within_groups, st.integers(1, 3))
 def test_weighted_sum_is_zero_within_each_group(
-    episodes: list[Play], combination: tuple[Any, Kind], processes: int
+    episodes: list[EpisodeSketch], combination: tuple[Any, Kind], processes: int
 ) -> None:
     advantage_N, weight_N, group_N = token_advantages(episodes, *combination, processes)
     for group in group_N.unique():
@@ -106,7 +106,7 @@ def test_weighted_sum_is_zero_within_each_group(
 @settings(max_examples=60)
 @given(ragged, in_the_batch, st.integers(1, 3))
 def test_weighted_sum_is_zero_over_the_batch(
-    episodes: list[Play], combination: tuple[Any, Kind], processes: int
+    episodes: list[EpisodeSketch], combination: tuple[Any, Kind], processes: int
 ) -> None:
     advantage_N, weight_N, _ = token_advantages(episodes, *combination, processes)
     assert_sums_to_zero(weight_N * advantage_N)
@@ -115,7 +115,7 @@ def test_weighted_sum_is_zero_over_the_batch(
 @settings(max_examples=20)
 @given(plays(min_size=1, max_size=9, tokens=9), within_groups)
 def test_turns_without_tokens_keep_a_token_weighted_sum_of_zero(
-    episodes: list[Play], combination: tuple[Any, Kind]
+    episodes: list[EpisodeSketch], combination: tuple[Any, Kind]
 ) -> None:
     advantages, kind = combination
     if kind != "sequence":
@@ -123,10 +123,10 @@ def test_turns_without_tokens_keep_a_token_weighted_sum_of_zero(
         assert_sums_to_zero(weight_N * advantage_N)
 
 
-def long_failures(group: int = 0) -> list[Play]:
+def long_failures(group: int = 0) -> list[EpisodeSketch]:
     """Return two successes of 2 tokens and two failures of 6 tokens."""
     return [
-        Play(group, [Step(0.0, [Token()] * half, 0), Step(reward, [Token()] * half, 1)])
+        EpisodeSketch(group, [Step(0.0, [Token()] * half, 0), Step(reward, [Token()] * half, 1)])
         for reward, half in ((1.0, 1), (1.0, 1), (0.0, 3), (0.0, 3))
     ]
 

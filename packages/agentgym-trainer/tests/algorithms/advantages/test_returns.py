@@ -13,7 +13,17 @@ from agentgym_trainer.tokens.batch import make_batch
 from agentgym_trainer.tokens.trajectory import trajectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from token_batches import Play, Step, Token, alone, at_once, eighths, experience_of, penalty_of, plays
+from token_batches import (
+    EpisodeSketch,
+    Step,
+    Token,
+    eighths,
+    penalty_of,
+    plays,
+    run_processes,
+    single_process_total,
+    token_batch_of,
+)
 from toy_learner import episode
 
 pytestmark = pytest.mark.quick
@@ -21,7 +31,7 @@ pytestmark = pytest.mark.quick
 few_examples = settings(max_examples=20)
 
 
-def slow_token_rewards(play: Play) -> list[list[float]]:
+def slow_token_rewards(play: EpisodeSketch) -> list[list[float]]:
     """Return the rewards of each turn's completion tokens, minus their penalties."""
     rewards = [[-token.penalty for token in step.tokens] for step in play.steps]
     turns_with_tokens = [k for k, step in enumerate(play.steps) if step.tokens]
@@ -35,8 +45,8 @@ def slow_token_rewards(play: Play) -> list[list[float]]:
 
 @few_examples
 @given(plays())
-def test_token_rewards_match_the_slow_reference(episodes: list[Play]) -> None:
-    rewards = token_rewards(experience_of(episodes), penalty_of(episodes))
+def test_token_rewards_match_the_slow_reference(episodes: list[EpisodeSketch]) -> None:
+    rewards = token_rewards(token_batch_of(episodes), penalty_of(episodes))
     assert rewards.dtype == torch.float64
     expected = [reward for play in episodes for turn in slow_token_rewards(play) for reward in turn]
     assert rewards.tolist() == pytest.approx(expected)
@@ -44,23 +54,23 @@ def test_token_rewards_match_the_slow_reference(episodes: list[Play]) -> None:
 
 @few_examples
 @given(plays())
-def test_all_rewards_are_assigned(episodes: list[Play]) -> None:
-    experience = experience_of(episodes)
-    reward_N, turns = token_rewards(experience), turn_rewards(experience)
+def test_all_rewards_are_assigned(episodes: list[EpisodeSketch]) -> None:
+    token_batch = token_batch_of(episodes)
+    reward_N, turns = token_rewards(token_batch), turn_rewards(token_batch)
     for e, play in enumerate(episodes):
         episode_return = sum(step.reward for step in play.steps)
         assert turns.returns[e].item() == pytest.approx(episode_return)
-        if play.said:
-            assert reward_N[experience.episode_N == e].sum().item() == pytest.approx(episode_return)
+        if play.completion_tokens:
+            assert reward_N[token_batch.episode_N == e].sum().item() == pytest.approx(episode_return)
 
 
 @few_examples
 @given(plays())
-def test_turn_rewards_are_sums_of_token_rewards(episodes: list[Play]) -> None:
-    turns = turn_rewards(experience_of(episodes), penalty_of(episodes))
+def test_turn_rewards_are_sums_of_token_rewards(episodes: list[EpisodeSketch]) -> None:
+    turns = turn_rewards(token_batch_of(episodes), penalty_of(episodes))
     for e, play in enumerate(episodes):
         expected = [sum(rewards) for rewards in slow_token_rewards(play)]
-        if not play.said:
+        if not play.completion_tokens:
             expected = [step.reward for step in play.steps]
         assert turns.reward_EK[e, : len(expected)].tolist() == pytest.approx(expected)
         assert not turns.reward_EK[e, len(expected) :].any()
@@ -71,12 +81,12 @@ def test_turn_rewards_are_sums_of_token_rewards(episodes: list[Play]) -> None:
 
 @few_examples
 @given(plays(min_size=1), st.floats(-1e3, 1e3))
-def test_rewards_after_the_last_turn_are_ignored(episodes: list[Play], noise: float) -> None:
-    experience = experience_of(episodes)
-    before = token_rewards(experience), turn_rewards(experience).reward_EK
-    experience.rewards_EK[~experience.played_EK] = noise
-    assert torch.equal(token_rewards(experience), before[0])
-    assert torch.equal(turn_rewards(experience).reward_EK, before[1])
+def test_rewards_after_the_last_turn_are_ignored(episodes: list[EpisodeSketch], noise: float) -> None:
+    token_batch = token_batch_of(episodes)
+    before = token_rewards(token_batch), turn_rewards(token_batch).reward_EK
+    token_batch.rewards_EK[~token_batch.played_EK] = noise
+    assert torch.equal(token_rewards(token_batch), before[0])
+    assert torch.equal(turn_rewards(token_batch).reward_EK, before[1])
 
 
 def test_terminal_reward_goes_to_the_last_completion_token() -> None:
@@ -109,13 +119,13 @@ def test_discounted_sums_of_long_episodes_are_precise() -> None:
 @given(st.lists(eighths, min_size=2), st.integers(0, 100))
 def test_two_processes_normalise_like_one(values: list[float], cut: int) -> None:
     all_values = torch.tensor(values, dtype=torch.float64)
-    expected = normalised(all_values, alone)
+    expected = normalised(all_values, single_process_total)
     std = statistics.pstdev(values)
     mean = statistics.fmean(values)
     slow = [(value - mean) / std if std else 0.0 for value in values]
     assert expected.tolist() == pytest.approx(slow, abs=1e-12)
     shares = all_values[: cut % len(values)], all_values[cut % len(values) :]
-    found = at_once(lambda rank, total: normalised(shares[rank], total))
+    found = run_processes(lambda rank, total: normalised(shares[rank], total))
     torch.testing.assert_close(torch.cat(found), expected, atol=1e-12, rtol=0)
 
 
@@ -124,13 +134,16 @@ def test_values_equal_up_to_rounding_are_normalised_to_zero(value: float) -> Non
     steps = torch.arange(5, dtype=torch.float64)
     noisy = value + steps * abs(value) * torch.finfo(torch.float32).eps / 4
     assert noisy.unique().numel() == 5
-    assert not normalised(noisy, alone).any()
-    assert normalised(torch.zeros(0, dtype=torch.float64), alone).numel() == 0
-    assert math.isfinite(normalised(noisy[:1], alone).item())
+    assert not normalised(noisy, single_process_total).any()
+    assert normalised(torch.zeros(0, dtype=torch.float64), single_process_total).numel() == 0
+    assert math.isfinite(normalised(noisy[:1], single_process_total).item())
 
 
 def test_episode_without_tokens_keeps_its_return() -> None:
-    empty, other = Play(0, [Step(reward=1.0, tokens=[])]), Play(0, [Step(reward=0.0, tokens=[Token(), Token()])])
-    experience = experience_of([empty, other])
-    assert token_rewards(experience).tolist() == [0.0, 0.0]
-    assert turn_rewards(experience).returns.tolist() == [1.0, 0.0]
+    empty, other = (
+        EpisodeSketch(0, [Step(reward=1.0, tokens=[])]),
+        EpisodeSketch(0, [Step(reward=0.0, tokens=[Token(), Token()])]),
+    )
+    token_batch = token_batch_of([empty, other])
+    assert token_rewards(token_batch).tolist() == [0.0, 0.0]
+    assert turn_rewards(token_batch).returns.tolist() == [1.0, 0.0]

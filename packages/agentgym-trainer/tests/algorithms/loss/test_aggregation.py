@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from agentgym_trainer.algorithms import PPO, AdvantageOutput, Aggregation, Algorithm, Imitation
-from completion_tokens import Said, column, saids, seen_of
+from completion_tokens import CompletionToken, column, completion_tokens, token_batch_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from token_batches import alone, at_once
+from token_batches import run_processes, single_process_total
 
 pytestmark = pytest.mark.quick
 
@@ -24,7 +24,7 @@ aggregations = st.builds(
 )
 
 
-def slow_weights(tokens: list[Said], chosen: list[bool], aggregation: Aggregation) -> list[float]:
+def slow_weights(tokens: list[CompletionToken], chosen: list[bool], aggregation: Aggregation) -> list[float]:
     token_counts = Counter(token.episode for token, is_chosen in zip(tokens, chosen, strict=True) if is_chosen)
     weight = {
         "token": lambda token: 1 / sum(token_counts.values()),
@@ -35,11 +35,13 @@ def slow_weights(tokens: list[Said], chosen: list[bool], aggregation: Aggregatio
 
 
 @settings(max_examples=30)
-@given(saids(min_size=0), aggregations, st.data())
-def test_weights_match_the_slow_reference(tokens: list[Said], aggregation: Aggregation, data: st.DataObject) -> None:
+@given(completion_tokens(min_size=0), aggregations, st.data())
+def test_weights_match_the_slow_reference(
+    tokens: list[CompletionToken], aggregation: Aggregation, data: st.DataObject
+) -> None:
     chosen = [data.draw(st.booleans()) for _ in tokens]
     weight_N = Algorithm(aggregation=aggregation).weights(
-        seen_of(tokens), torch.tensor(chosen, dtype=torch.bool), alone
+        token_batch_of(tokens), torch.tensor(chosen, dtype=torch.bool), single_process_total
     )
     assert weight_N.dtype == torch.float32
     assert weight_N.tolist() == pytest.approx(slow_weights(tokens, chosen, aggregation))
@@ -48,39 +50,40 @@ def test_weights_match_the_slow_reference(tokens: list[Said], aggregation: Aggre
 
 
 @settings(max_examples=15)
-@given(saids(min_size=0), aggregations)
-def test_two_processes_have_the_same_weights_as_one(tokens: list[Said], aggregation: Aggregation) -> None:
+@given(completion_tokens(min_size=0), aggregations)
+def test_two_processes_have_the_same_weights_as_one(tokens: list[CompletionToken], aggregation: Aggregation) -> None:
     shares = [[t for t in tokens if t.episode != 1], [t for t in tokens if t.episode == 1]]
 
-    def weights(tokens: list[Said], total: Total = alone) -> list[float]:
-        return aggregation.weights(seen_of(tokens), torch.ones(len(tokens), dtype=torch.bool), total).tolist()
+    def weights(tokens: list[CompletionToken], total: Total = single_process_total) -> list[float]:
+        return aggregation.weights(token_batch_of(tokens), torch.ones(len(tokens), dtype=torch.bool), total).tolist()
 
     expected = weights(tokens)
-    first, second = at_once(lambda rank, total: weights(shares[rank], total))
+    first, second = run_processes(lambda rank, total: weights(shares[rank], total))
     assert first == pytest.approx([w for w, t in zip(expected, tokens, strict=True) if t.episode != 1])
     assert second == pytest.approx([w for w, t in zip(expected, tokens, strict=True) if t.episode == 1])
 
 
 @settings(max_examples=15)
-@given(saids(min_size=0), st.data())
-def test_critic_weights_of_chosen_and_trained_tokens(tokens: list[Said], data: st.DataObject) -> None:
+@given(completion_tokens(min_size=0), st.data())
+def test_critic_weights_of_chosen_and_trained_tokens(tokens: list[CompletionToken], data: st.DataObject) -> None:
     chosen_N = torch.tensor([data.draw(st.booleans()) for _ in tokens], dtype=torch.bool)
-    advantages = AdvantageOutput(column(tokens, "advantage"), {}, column(tokens, "target"), column(tokens, "valued"))
-    weight_N = PPO.critic_weights(advantages, chosen_N, alone)
+    trains_critic_N = column(tokens, "trains_critic")
+    advantages = AdvantageOutput(column(tokens, "advantage"), {}, column(tokens, "target"), trains_critic_N)
+    weight_N = PPO.critic_weights(advantages, chosen_N, single_process_total)
     assert weight_N is not None
-    trained = [bool(chosen) and token.valued for chosen, token in zip(chosen_N, tokens, strict=True)]
+    trained = [bool(chosen) and token.trains_critic for chosen, token in zip(chosen_N, tokens, strict=True)]
     assert weight_N.tolist() == pytest.approx([is_trained / max(1, sum(trained)) for is_trained in trained])
-    assert PPO.critic_weights(replace(advantages, value_mask_N=None), chosen_N, alone) is None
+    assert PPO.critic_weights(replace(advantages, value_mask_N=None), chosen_N, single_process_total) is None
 
 
 @settings(max_examples=10)
-@given(saids(min_size=0))
-def test_imitation_has_equal_advantages_and_weights(tokens: list[Said]) -> None:
-    experience = seen_of(tokens)
-    advantages = Imitation().compute_advantages(experience, alone)
+@given(completion_tokens(min_size=0))
+def test_imitation_has_equal_advantages_and_weights(tokens: list[CompletionToken]) -> None:
+    token_batch = token_batch_of(tokens)
+    advantages = Imitation().compute_advantages(token_batch, single_process_total)
     assert advantages.advantages_N.tolist() == [1.0] * len(tokens)
     assert (advantages.value_targets_N, advantages.value_mask_N, advantages.metrics) == (None, None, {})
-    weight_N = Imitation().weights(experience, torch.ones(len(tokens), dtype=torch.bool), alone)
+    weight_N = Imitation().weights(token_batch, torch.ones(len(tokens), dtype=torch.bool), single_process_total)
     assert weight_N.tolist() == pytest.approx([1 / len(tokens) for _ in tokens])
 
 

@@ -25,14 +25,14 @@ from agentgym_trainer.algorithms import (
     MicroBatch,
     ModelOutputs,
 )
-from completion_tokens import Found, Said, algorithms, loss_of, saids, seen_of
+from completion_tokens import CompletionToken, LossResult, algorithms, completion_tokens, loss_of, token_batch_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from token_batches import at_once
+from token_batches import run_processes
 from torch import Tensor
 
 
-def ratio_group(token: Said, level: str, tokens: Sequence[Said]) -> list[Said]:
+def ratio_group(token: CompletionToken, level: str, tokens: Sequence[CompletionToken]) -> list[CompletionToken]:
     """Return the tokens that share a ratio with this one."""
     return [
         other
@@ -43,14 +43,14 @@ def ratio_group(token: Said, level: str, tokens: Sequence[Said]) -> list[Said]:
     ]
 
 
-def slow_correction(token: Said, correction: Correction, tokens: Sequence[Said]) -> float:
+def slow_correction(token: CompletionToken, correction: Correction, tokens: Sequence[CompletionToken]) -> float:
     if correction.level == "off":
         return 1.0
-    weight = math.exp(sum(other.old - other.sampled for other in ratio_group(token, correction.level, tokens)))
+    weight = math.exp(sum(other.old - other.rollout for other in ratio_group(token, correction.level, tokens)))
     return weight if weight <= correction.bound else (correction.bound if correction.mode == "truncate" else 0.0)
 
 
-def slow_ratio(token: Said, logp: Tensor, level: str, tokens: Sequence[Said]) -> Tensor:
+def slow_ratio(token: CompletionToken, logp: Tensor, level: str, tokens: Sequence[CompletionToken]) -> Tensor:
     """Return the token's own ratio, or the geometric mean with the gradient of GSPO's eq. 14."""
     if level == "token":
         return torch.exp(logp - token.old)
@@ -79,7 +79,7 @@ def slow_kl(logp: Any, reference: float, kl: KL) -> Tensor:
     return {"k1": log_ratio, "k2": log_ratio**2 / 2}[kl.estimator]
 
 
-def slow_mean(losses: Sequence[tuple[Said, Tensor]], kind: str, length: int) -> Tensor:
+def slow_mean(losses: Sequence[tuple[CompletionToken, Tensor]], kind: str, length: int) -> Tensor:
     """Return the aggregate of the tokens' losses."""
     if kind == "token":
         return torch.stack([loss for _, loss in losses]).mean()
@@ -92,28 +92,28 @@ def slow_mean(losses: Sequence[tuple[Said, Tensor]], kind: str, length: int) -> 
     return torch.stack([loss.sum() / length for loss in by_episode]).mean()
 
 
-def slow_shares(tokens: Sequence[Said], kind: str) -> list[float]:
+def slow_shares(tokens: Sequence[CompletionToken], kind: str) -> list[float]:
     """Return the weight of each token in the loss; the weights sum to 1."""
     counts = Counter(token.episode for token in tokens)
     by_episode = kind == "sequence"
     return [1 / len(counts) / counts[t.episode] if by_episode else 1 / len(tokens) for t in tokens]
 
 
-def slow_value_loss(token: Said, value: Tensor, clip: float) -> Tensor:
+def slow_value_loss(token: CompletionToken, value: Tensor, clip: float) -> Tensor:
     error = (value - token.target) ** 2
     if not clip:
         return error
-    clipped_error = (min(max(value.item(), token.before - clip), token.before + clip) - token.target) ** 2
+    clipped_error = (min(max(value.item(), token.old_value - clip), token.old_value + clip) - token.target) ** 2
     return error if error.item() >= clipped_error else torch.tensor(clipped_error, dtype=torch.float64)
 
 
-def textbook_loss(tokens: Sequence[Said], algorithm: Algorithm) -> tuple[Tensor, list[list[float]]]:
+def textbook_loss(tokens: Sequence[CompletionToken], algorithm: Algorithm) -> tuple[Tensor, list[list[float]]]:
     """Return the loss and its gradients by log-probability, entropy and value of each token."""
     leaves = [
         [torch.tensor(getattr(token, name), dtype=torch.float64, requires_grad=True) for token in tokens]
         for name in ("logp", "entropy", "value")
     ]
-    losses: list[tuple[Said, Tensor]] = []
+    losses: list[tuple[CompletionToken, Tensor]] = []
     for token, logp, entropy in zip(tokens, *leaves[:2], strict=True):
         gain = slow_gain(slow_ratio(token, logp, algorithm.ratio, tokens), logp, token.advantage, algorithm.clip)
         objective = slow_correction(token, algorithm.correction, tokens) * gain + algorithm.entropy * entropy
@@ -124,7 +124,7 @@ def textbook_loss(tokens: Sequence[Said], algorithm: Algorithm) -> tuple[Tensor,
     errors = [
         slow_value_loss(token, value, algorithm.critic.clip)
         for token, value in zip(tokens, leaves[2], strict=True)
-        if token.valued
+        if token.trains_critic
     ]
     if errors:
         loss = loss + algorithm.critic.weight * torch.stack(errors).mean()
@@ -132,7 +132,7 @@ def textbook_loss(tokens: Sequence[Said], algorithm: Algorithm) -> tuple[Tensor,
     return loss, [[0.0 if leaf.grad is None else leaf.grad.item() for leaf in column] for column in leaves]
 
 
-def assert_same(one: Found, other: Found) -> None:
+def assert_same(one: LossResult, other: LossResult) -> None:
     """Check that loss, metrics and gradients are equal."""
     assert one.loss.item() == pytest.approx(other.loss.item(), rel=1e-9, abs=1e-9)
     assert one.metrics == pytest.approx(other.metrics, rel=1e-9, abs=1e-9)
@@ -140,11 +140,11 @@ def assert_same(one: Found, other: Found) -> None:
         assert gradients == pytest.approx(other_gradients, rel=1e-9, abs=1e-9)
 
 
-def is_differentiable(tokens: Sequence[Said], algorithm: Algorithm) -> bool:
+def is_differentiable(tokens: Sequence[CompletionToken], algorithm: Algorithm) -> bool:
     """Return False if a clipped value has the same error as the unclipped one, where any subgradient is correct."""
     for token in tokens:
-        change = token.value - token.before
-        clipped = token.before + min(max(change, -algorithm.critic.clip), algorithm.critic.clip)
+        change = token.value - token.old_value
+        clipped = token.old_value + min(max(change, -algorithm.critic.clip), algorithm.critic.clip)
         if (
             algorithm.critic.clip
             and abs(change) > algorithm.critic.clip
@@ -155,8 +155,8 @@ def is_differentiable(tokens: Sequence[Said], algorithm: Algorithm) -> bool:
 
 
 @settings(max_examples=40)
-@given(saids(), algorithms)
-def test_loss_and_gradients_match_the_textbook(tokens: list[Said], algorithm: Algorithm) -> None:
+@given(completion_tokens(), algorithms)
+def test_loss_and_gradients_match_the_textbook(tokens: list[CompletionToken], algorithm: Algorithm) -> None:
     assume(is_differentiable(tokens, algorithm))
     found = loss_of(tokens, algorithm)
     loss, gradients = textbook_loss(tokens, algorithm)
@@ -166,13 +166,13 @@ def test_loss_and_gradients_match_the_textbook(tokens: list[Said], algorithm: Al
 
 
 @settings(max_examples=40)
-@given(saids(), algorithms)
-def test_metrics_are_token_means_for_any_aggregation(tokens: list[Said], algorithm: Algorithm) -> None:
+@given(completion_tokens(), algorithms)
+def test_metrics_are_token_means_for_any_aggregation(tokens: list[CompletionToken], algorithm: Algorithm) -> None:
     metrics = loss_of(tokens, algorithm).metrics
     ratios = [slow_ratio(t, torch.tensor(t.logp).double(), algorithm.ratio, tokens).item() for t in tokens]
     expected = {
         "ratio": statistics.fmean(ratios),
-        "approx_kl": statistics.fmean(math.exp(t.logp - t.sampled) - 1 - (t.logp - t.sampled) for t in tokens),
+        "approx_kl": statistics.fmean(math.exp(t.logp - t.rollout) - 1 - (t.logp - t.rollout) for t in tokens),
         "entropy": statistics.fmean(t.entropy for t in tokens),
     }
     if algorithm.kl.where != "off":
@@ -180,7 +180,7 @@ def test_metrics_are_token_means_for_any_aggregation(tokens: list[Said], algorit
     if algorithm.correction.level != "off":
         correction = algorithm.correction
         weights = [slow_correction(t, replace(correction, bound=1e9), tokens) for t in tokens]
-        expected["rollout_logprob_gap"] = statistics.fmean(abs(t.old - t.sampled) for t in tokens)
+        expected["rollout_logprob_gap"] = statistics.fmean(abs(t.old - t.rollout) for t in tokens)
         expected["correction"] = statistics.fmean(slow_correction(t, correction, tokens) for t in tokens)
         expected["corrected"] = statistics.fmean(weight > correction.bound for weight in weights)
     assert {name: metrics[name] for name in expected} == pytest.approx(expected, rel=1e-6, abs=1e-6)
@@ -192,9 +192,9 @@ def test_metrics_are_token_means_for_any_aggregation(tokens: list[Said], algorit
 
 
 @settings(max_examples=25)
-@given(saids(), algorithms, st.data())
+@given(completion_tokens(), algorithms, st.data())
 def test_micro_batching_and_order_do_not_change_the_loss(
-    tokens: list[Said], algorithm: Algorithm, data: st.DataObject
+    tokens: list[CompletionToken], algorithm: Algorithm, data: st.DataObject
 ) -> None:
     """Micro-batches hold whole episodes, or whole turns if the algorithm's unit is the segment."""
     keys = [(t.episode, 0 if algorithm.unit == "episode" else t.turn) for t in tokens]
@@ -206,10 +206,10 @@ def test_micro_batching_and_order_do_not_change_the_loss(
 
 
 @settings(max_examples=20)
-@given(saids(), algorithms)
-def test_losses_of_two_processes_sum_to_the_whole_loss(tokens: list[Said], algorithm: Algorithm) -> None:
+@given(completion_tokens(), algorithms)
+def test_losses_of_two_processes_sum_to_the_whole_loss(tokens: list[CompletionToken], algorithm: Algorithm) -> None:
     shares = [[t for t in tokens if t.episode == 0], [t for t in tokens if t.episode > 0]]
-    first, second = at_once(lambda rank, total: loss_of(shares[rank], algorithm, total=total))
+    first, second = run_processes(lambda rank, total: loss_of(shares[rank], algorithm, total=total))
     single = loss_of(tokens, algorithm)
     assert first.loss.item() + second.loss.item() == pytest.approx(single.loss.item(), rel=1e-6, abs=1e-6)
     summed = {name: first.metrics[name] + second.metrics[name] for name in single.metrics}
@@ -232,8 +232,8 @@ def test_loss_without_tokens_is_zero_and_differentiable(algorithm: Algorithm) ->
 def test_overflowing_log_ratios_keep_loss_and_gradients_finite(
     offset: float, advantage: float, algorithm: Algorithm
 ) -> None:
-    names = ("logp", "old", "sampled", "reference")
-    tokens = [replace(Said(0, 0, advantage=advantage), **{name: -2 + offset}) for name in names]
+    names = ("logp", "old", "rollout", "reference")
+    tokens = [replace(CompletionToken(0, 0, advantage=advantage), **{name: -2 + offset}) for name in names]
     found = loss_of(tokens, algorithm)
     assert found.loss.float().isfinite()
     assert all(math.isfinite(value) for value in found.metrics.values())
@@ -241,15 +241,15 @@ def test_overflowing_log_ratios_keep_loss_and_gradients_finite(
 
 
 def test_token_masked_by_the_correction_has_no_gradient() -> None:
-    tokens = [Said(0, 0, advantage=2.0), Said(1, 0, logp=-500.0, advantage=-3.0)]
+    tokens = [CompletionToken(0, 0, advantage=2.0), CompletionToken(1, 0, logp=-500.0, advantage=-3.0)]
     algorithm = replace(PPO, correction=Correction(level="token", mode="mask"))
-    tokens[1].sampled, tokens[1].old = -90.0, -2.0
+    tokens[1].rollout, tokens[1].old = -90.0, -2.0
     logp_gradient = loss_of(tokens, algorithm).gradients[0]
     assert logp_gradient[0] == pytest.approx(-1.0)
     assert logp_gradient[1] == 0
 
 
-def gspo_by_hand(logps: Sequence[Tensor], tokens: Sequence[Said], clip: Clip) -> Tensor:
+def gspo_by_hand(logps: Sequence[Tensor], tokens: Sequence[CompletionToken], clip: Clip) -> Tensor:
     """Eqs. 5 to 7: the mean over sequences of min(s A, clip(s) A), without a stop-gradient in s."""
     gains = []
     for episode in sorted({t.episode for t in tokens}):
@@ -260,8 +260,8 @@ def gspo_by_hand(logps: Sequence[Tensor], tokens: Sequence[Said], clip: Clip) ->
 
 
 @settings(max_examples=25)
-@given(saids(), st.sampled_from([3e-4, 0.3]))
-def test_sequence_ratio_is_gspo_if_advantages_are_per_episode(tokens: list[Said], width: float) -> None:
+@given(completion_tokens(), st.sampled_from([3e-4, 0.3]))
+def test_sequence_ratio_is_gspo_if_advantages_are_per_episode(tokens: list[CompletionToken], width: float) -> None:
     tokens = [replace(t, advantage=[1.0, -0.5, 0.25][t.episode]) for t in tokens]
     algorithm = replace(GSPO, clip=replace(GSPO.clip, low=width, high=width))
     logps = [torch.tensor(t.logp, dtype=torch.float64, requires_grad=True) for t in tokens]
@@ -274,7 +274,12 @@ def test_sequence_ratio_is_gspo_if_advantages_are_per_episode(tokens: list[Said]
 
 
 def test_turn_ratio_is_the_geometric_mean_over_the_turn() -> None:
-    tokens = [Said(0, 0, logp=-0.5), Said(0, 0, logp=-0.1), Said(0, 1, logp=-3.0), Said(1, 0, logp=-1.0)]
+    tokens = [
+        CompletionToken(0, 0, logp=-0.5),
+        CompletionToken(0, 0, logp=-0.1),
+        CompletionToken(0, 1, logp=-3.0),
+        CompletionToken(1, 0, logp=-1.0),
+    ]
     turns = [math.exp((0.5 + 0.9) / 2), math.exp(-2.0), 1.0]
     algorithm = Algorithm(advantages=GAE(), ratio="turn", clip=Clip(kind="none"))
     found = loss_of(tokens, algorithm)
@@ -285,7 +290,7 @@ def test_turn_ratio_is_the_geometric_mean_over_the_turn() -> None:
 def test_gradients_of_each_kind_of_clipping() -> None:
     """Ratios of 2 and 1/2, with positive and negative advantages."""
     tokens = [
-        Said(0, 0, logp=-1 + log_ratio, advantage=advantage)
+        CompletionToken(0, 0, logp=-1 + log_ratio, advantage=advantage)
         for log_ratio, advantage in itertools.product([math.log(2), -math.log(2)], [1.0, -1.0])
     ]
 
@@ -302,7 +307,11 @@ def test_gradients_of_each_kind_of_clipping() -> None:
 
 
 def test_correction_is_independent_of_the_current_weights() -> None:
-    tokens = [Said(0, 0, old=-1.0, sampled=-2.0), Said(0, 1, old=-1.0, sampled=-1.5), Said(1, 0, old=-1.5)]
+    tokens = [
+        CompletionToken(0, 0, old=-1.0, rollout=-2.0),
+        CompletionToken(0, 1, old=-1.0, rollout=-1.5),
+        CompletionToken(1, 0, old=-1.5),
+    ]
 
     def weights(level: Any, mode: Any) -> list[float]:
         algorithm = Algorithm(advantages=GAE(), clip=Clip(kind="none"), correction=Correction(level, mode, 2.0))
@@ -320,14 +329,16 @@ def test_correction_is_independent_of_the_current_weights() -> None:
 def test_correction_does_not_affect_kl_and_entropy() -> None:
     masked = Correction(level="token", mode="mask", bound=0.5)
     algorithm = Algorithm(advantages=GAE(), kl=KL("loss", "k2", 0.1), entropy=0.01, correction=masked)
-    logp, entropy, _ = loss_of([Said(0, 0, reference=-3.0)], algorithm).gradients
+    logp, entropy, _ = loss_of([CompletionToken(0, 0, reference=-3.0)], algorithm).gradients
     assert logp == pytest.approx([0.1 * 2.0])
     assert entropy == pytest.approx([-0.01])
 
 
 def test_k3_gradient_never_points_away_from_the_reference() -> None:
     for logp in (-15.0, -21.5, -30.0, -1e5):
-        found = loss_of([Said(0, 0, logp=logp, advantage=0.0)], Algorithm(advantages=GAE(), kl=KL("loss", "k3", 1.0)))
+        found = loss_of(
+            [CompletionToken(0, 0, logp=logp, advantage=0.0)], Algorithm(advantages=GAE(), kl=KL("loss", "k3", 1.0))
+        )
         assert found.gradients[0][0] <= 0
 
 
@@ -336,7 +347,7 @@ def test_clamped_k3_has_no_gradient_beyond_the_clamp() -> None:
 
     def estimate_and_gradient(nats: float, clamp: float) -> tuple[float, float]:
         algorithm = Algorithm(advantages=GAE(), kl=KL("loss", "k3", 1.0, clamp))
-        found = loss_of([Said(0, 0, logp=-1 - nats, advantage=0.0)], algorithm)
+        found = loss_of([CompletionToken(0, 0, logp=-1 - nats, advantage=0.0)], algorithm)
         return found.metrics["ref_kl"], -found.gradients[0][0]
 
     for nats in (-10.0, 0.5, 2.5):
@@ -351,9 +362,9 @@ def test_clamped_k3_has_no_gradient_beyond_the_clamp() -> None:
 
 
 def test_clamp_affects_only_k3_and_also_kl_in_the_reward() -> None:
-    experience = seen_of([Said(0, 0, old=-9.0, reference=-1.0)])
+    token_batch = token_batch_of([CompletionToken(0, 0, old=-9.0, reference=-1.0)])
     for estimator, penalty in (("k1", -8.0), ("k2", 32.0), ("k3", 10.0)):
-        found = KL("reward", estimator, 0.5, 10.0).reward_penalty(experience)
+        found = KL("reward", estimator, 0.5, 10.0).reward_penalty(token_batch)
         assert found is not None
         assert found.tolist() == [0.5 * penalty]
 
@@ -369,8 +380,8 @@ def test_missing_reference_or_critic_raises_a_helpful_error() -> None:
 
 
 @settings(max_examples=20)
-@given(saids())
-def test_imitation_is_the_mean_negative_log_likelihood(tokens: list[Said]) -> None:
+@given(completion_tokens())
+def test_imitation_is_the_mean_negative_log_likelihood(tokens: list[CompletionToken]) -> None:
     found = loss_of([replace(t, advantage=1.0) for t in tokens], Imitation())
     assert found.loss.item() == pytest.approx(-statistics.fmean(t.logp for t in tokens), rel=1e-6)
     assert found.metrics == pytest.approx(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from agentgym_trainer.algorithms import KL, Aggregation, Algorithm, Clip, Correction
-from completion_tokens import Said, loss_of
+from completion_tokens import CompletionToken, loss_of
 from torch import Tensor
 
 CASES: list[tuple[dict[str, Any], Algorithm]] = [
@@ -63,7 +63,7 @@ def random_inputs() -> dict[str, Tensor]:
     distributions = {
         "old": (-2, 0.5),
         "logp": (0, 0.6),
-        "sampled": (-0.1, 0.2),
+        "rollout": (-0.1, 0.2),
         "reference": (-2, 0.5),
         "entropy": (2, 0.1),
     }
@@ -71,7 +71,7 @@ def random_inputs() -> dict[str, Tensor]:
         name: mean + std * torch.randn(COMPLETION_BT.shape, generator=generator, dtype=torch.float64)
         for name, (mean, std) in distributions.items()
     }
-    for name in ("logp", "sampled"):
+    for name in ("logp", "rollout"):
         inputs[name] = inputs["old"] + inputs[name]
     return {**inputs, "advantage": torch.tensor([1.25, -0.75, -0.5], dtype=torch.float64)}
 
@@ -89,7 +89,7 @@ def trl_loss(values: dict[str, Tensor], arguments: dict[str, Any]) -> tuple[Tens
     trainer.args = SimpleNamespace(
         **{"delta": None, "use_bias_correction_kl": False, "steps_per_generation": 1} | arguments
     )
-    gap_BT = (values["old"] - values["sampled"]) * COMPLETION_BT
+    gap_BT = (values["old"] - values["rollout"]) * COMPLETION_BT
     gap = gap_BT.sum(1, keepdim=True) if arguments.get("corrected") == "sequence" else gap_BT
     ids_BT = torch.zeros_like(COMPLETION_BT, dtype=torch.long)
     inputs = {
@@ -119,9 +119,9 @@ def no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_losses_and_gradients_equal_those_of_trl(arguments: dict[str, Any], algorithm: Algorithm) -> None:
     values = random_inputs()
     turn_BT = (COMPLETION_BT & ~COMPLETION_BT.roll(1, 1)).cumsum(1)
-    names = ("logp", "old", "sampled", "reference", "entropy")
+    names = ("logp", "old", "rollout", "reference", "entropy")
     tokens = [
-        Said(
+        CompletionToken(
             e, int(turn_BT[e, t]), advantage=values["advantage"][e].item(), **{n: values[n][e, t].item() for n in names}
         )
         for e, t in COMPLETION_BT.nonzero().tolist()

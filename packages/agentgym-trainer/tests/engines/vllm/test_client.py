@@ -11,16 +11,16 @@ from agentgym_trainer.engines.base import Completion, EngineUsage, SamplingParam
 from agentgym_trainer.engines.vllm.server import VllmServer
 from agentgym_trainer.engines.vllm.weight_transfer import fetch, offered
 from agentgym_trainer.models.weights import Weights
-from fake_vllm import ONE, TENSORS, FakeServer, engine, play, weights
+from fake_vllm import SAMPLING, TENSORS, FakeServer, engine, run_scene, weights
 from patience import eventually_async
 
 
 def test_generate_takes_and_returns_token_ids() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
-        assert await sampler.generate([5, 6, 7], ONE) == Completion((3, 11), (-0.5, -1.0), "stop", 0)
-        greedy = replace(ONE, temperature=0.0, max_tokens=9)
+        assert await sampler.generate([5, 6, 7], SAMPLING) == Completion((3, 11), (-0.5, -1.0), "stop", 0)
+        greedy = replace(SAMPLING, temperature=0.0, max_tokens=9)
         assert (await sampler.generate((5, 6), greedy)).logprobs == (0.0, 0.0)
-        body = server.asked[-1][1]
+        body = server.requests[-1][1]
         assert body == {
             "token_ids": [5, 6],
             "sampling_params": {
@@ -31,7 +31,7 @@ def test_generate_takes_and_returns_token_ids() -> None:
         assert sampler.usage == EngineUsage(prefilled=2, reused=3, generated=4, busy=sampler.usage.busy)
         assert sampler.usage.busy > 0
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_invalid_requests_are_rejected() -> None:
@@ -40,12 +40,12 @@ def test_invalid_requests_are_rejected() -> None:
             await sampler.generate([5] * 60, SamplingParams(max_tokens=5))
         with pytest.raises(ValueError, match=r"temperature of 0 or from 0\.01"):
             await sampler.generate([5], SamplingParams(temperature=0.001))
-        server.instead["/inference/v1/generate"] = [lambda: (400, {"error": {"message": "token 9 is out of range"}})]
+        server.overrides["/inference/v1/generate"] = [lambda: (400, {"error": {"message": "token 9 is out of range"}})]
         with pytest.raises(ValueError, match="token 9 is out of range"):
-            await sampler.generate([9], ONE)
-        assert (await sampler.generate([5], ONE)).ids == (1, 11)
+            await sampler.generate([9], SAMPLING)
+        assert (await sampler.generate([5], SAMPLING)).ids == (1, 11)
 
-    play(scene, max_context=64)
+    run_scene(scene, max_context=64)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -61,9 +61,9 @@ def test_load_transfers_exact_weights_while_sampling_is_paused(dtype: torch.dtyp
             "/pause", "/update_weight_version", "/collective_rpc", "/reset_prefix_cache", "/update_weight_version",
             "/resume",
         ]  # fmt: skip
-        assert sampler.version == (await sampler.generate([5], ONE)).version == 4
+        assert sampler.version == (await sampler.generate([5], SAMPLING)).version == 4
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_tied_head_is_loaded_with_or_without_its_name() -> None:
@@ -74,7 +74,7 @@ def test_tied_head_is_loaded_with_or_without_its_name() -> None:
             await sampler.load(Weights(1, lambda names=names: iter((name, tied[name]) for name in names)))
             assert list(server.worker.loaded[-1]) == list(tied)
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_adapter_is_registered_once_and_again_after_a_restart() -> None:
@@ -83,40 +83,40 @@ def test_adapter_is_registered_once_and_again_after_a_restart() -> None:
             await sampler.load(weights(version, adapter={"r": 4, "target_modules": {"b", "a"}}))
             assert server.worker.loaded[-1]["config"] == {"r": 4, "target_modules": ["a", "b"]}
             assert server.worker.loaded[-1]["version"] == version
-            assert (await sampler.generate([5], ONE)).version == version
-            assert server.asked[-1][1]["model"] == "run"
+            assert (await sampler.generate([5], SAMPLING)).version == version
+            assert server.requests[-1][1]["model"] == "run"
         assert server.paths.count("/v1/load_lora_adapter") == 1
         server.die()
         await server.start()
-        assert (await sampler.generate([5], ONE)).version == 3
+        assert (await sampler.generate([5], SAMPLING)).version == 3
         assert server.adapters == {"run"}
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_paused_replies_continue_with_the_new_weights() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         await sampler.load(weights(1))
-        server.answering.clear()
-        server.asked.clear()
-        before = [asyncio.create_task(sampler.generate([5], ONE)) for _ in range(5)]
+        server.may_reply.clear()
+        server.requests.clear()
+        before = [asyncio.create_task(sampler.generate([5], SAMPLING)) for _ in range(5)]
         await eventually_async(lambda: server.sampling == 5)
         loading = asyncio.create_task(sampler.load(weights(2)))
         await eventually_async(lambda: "/pause" in server.paths)
-        after = [asyncio.create_task(sampler.generate([5], ONE)) for _ in range(5)]
+        after = [asyncio.create_task(sampler.generate([5], SAMPLING)) for _ in range(5)]
         # The load doesn't wait for running replies.
         await loading
-        server.answering.set()
+        server.may_reply.set()
         assert {(reply.version, reply.versions) for reply in await asyncio.gather(*before)} == {(1, (1, 2))}
         assert {(reply.version, reply.versions) for reply in await asyncio.gather(*after)} == {(2, ())}
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_cancelled_request_is_aborted_on_the_server() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
-        server.answering.clear()
-        request = asyncio.create_task(sampler.generate([5], ONE))
+        server.may_reply.clear()
+        request = asyncio.create_task(sampler.generate([5], SAMPLING))
         await eventually_async(lambda: server.sampling)
         request.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -124,7 +124,7 @@ def test_cancelled_request_is_aborted_on_the_server() -> None:
         # What remains is this task, and the server's on a connection that stays open or is being closed.
         await eventually_async(lambda: not server.sampling and len(asyncio.all_tasks()) <= 2)
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_only_one_process_pushes_weights_to_a_shared_server() -> None:
@@ -135,11 +135,11 @@ def test_only_one_process_pushes_weights_to_a_shared_server() -> None:
         assert not waiting.done()
         await sampler.load(weights(1))
         await waiting
-        assert (await other.generate([5], ONE)).version == other.version == 1
+        assert (await other.generate([5], SAMPLING)).version == other.version == 1
         assert len(server.worker.loaded) == 1
         await other.close()
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_fetching_weights_requires_the_secret() -> None:

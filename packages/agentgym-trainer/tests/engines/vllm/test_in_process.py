@@ -24,8 +24,8 @@ from agentgym_trainer.models.load import with_lora
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.tokens.chat import Chat
 from coin_world import ENV
-from fake_vllm import FakeServer, play, weights
-from forked_processes import by_two
+from fake_vllm import FakeServer, run_scene, weights
+from forked_processes import run_two_processes
 from growth import allocated
 from patience import eventually_async
 from toy_learner import coin_flags, learner, train_cli
@@ -36,11 +36,11 @@ from vllm_pairs import (
     MEMORY,
     TOLERANCE,
     Pair,
-    gap,
-    gap_by_version,
-    need_vllm,
+    max_logprob_gap,
+    max_logprob_gap_by_version,
     random_contexts,
-    save_start,
+    require_vllm,
+    save_initial_model,
 )
 
 pytestmark = pytest.mark.long
@@ -48,7 +48,7 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(scope="module", autouse=True)
 def _installed() -> None:
-    need_vllm()
+    require_vllm()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -60,7 +60,7 @@ def _llvmlite_imported() -> None:
 @pytest.fixture(scope="module")
 def start(chat: Chat, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the initial model of all engines."""
-    return save_start(tmp_path_factory.mktemp("vllm") / "start", chat)
+    return save_initial_model(tmp_path_factory.mktemp("vllm") / "start", chat)
 
 
 # This test must be the first: it needs a process without other engines.
@@ -106,13 +106,13 @@ def test_logprobs_match_the_learner_before_and_after_updates(pair: Pair, tempera
     for version in range(4):
         if version:
             before = copy.deepcopy(pair.model)
-            pair.move(version)
+            pair.perturb_weights(version)
         pair.load(version)
         completions = pair.sample(contexts, temperature=temperature)
         assert {completion.version for completion in completions} == {version}
-        assert gap(pair.model, contexts, completions, temperature=temperature) < TOLERANCE
+        assert max_logprob_gap(pair.model, contexts, completions, temperature=temperature) < TOLERANCE
         if version:
-            assert gap(before, contexts, completions, temperature=temperature) > 0.1
+            assert max_logprob_gap(before, contexts, completions, temperature=temperature) > 0.1
 
 
 def test_prefix_cache_is_used_until_an_update(pair: Pair) -> None:
@@ -140,23 +140,23 @@ def test_concurrent_requests_share_the_prefill_of_a_prefix(pair: Pair) -> None:
     contexts = [[*prompt, *tail] for tail in tails]
     completions = pair.sample(contexts)
     assert pair.engine.usage.prefilled - before == 128 + 5 + 6 + 7
-    assert gap(pair.model, contexts, completions) < TOLERANCE
+    assert max_logprob_gap(pair.model, contexts, completions) < TOLERANCE
 
 
 def test_replies_depend_on_the_seed_and_not_on_the_batch(pair: Pair) -> None:
     contexts = random_contexts(*LENGTHS)
     batched = pair.sample(contexts)
-    alone = pair.do(pair.engine.generate(contexts[3], SamplingParams(max_tokens=20, seed=3)))
+    alone = pair.run(pair.engine.generate(contexts[3], SamplingParams(max_tokens=20, seed=3)))
     assert alone.ids == batched[3].ids
     assert alone.logprobs == pytest.approx(batched[3].logprobs, abs=1e-5)
-    other = pair.do(pair.engine.generate(contexts[3], SamplingParams(max_tokens=20, seed=2**63 - 1)))
+    other = pair.run(pair.engine.generate(contexts[3], SamplingParams(max_tokens=20, seed=2**63 - 1)))
     assert other.ids != alone.ids
 
 
 def test_concurrent_requests_may_exceed_the_tokens_of_one_step(pair: Pair) -> None:
     pair.load(0)
     contexts = random_contexts(*[150] * 20)  # a step prefills 2,048 tokens
-    assert gap(pair.model, contexts, pair.sample(contexts, tokens=5)) < TOLERANCE
+    assert max_logprob_gap(pair.model, contexts, pair.sample(contexts, tokens=5)) < TOLERANCE
 
 
 def test_replies_end_with_the_end_token_or_at_the_budget(pair: Pair, chat: Chat) -> None:
@@ -196,17 +196,17 @@ def test_running_replies_continue_with_new_weights(pair: Pair) -> None:
         first = ask(0)
         # When this request is complete, the others have some tokens, too.
         await pair.engine.generate(contexts[0], SamplingParams(max_tokens=5))
-        pair.move(5)
+        pair.perturb_weights(5)
         loading = asyncio.create_task(pair.engine.load(learner(pair.model).weights(6)))
         await asyncio.sleep(0)
         later = ask(1)
         await loading
         return await asyncio.gather(*first), await asyncio.gather(*later)
 
-    first, later = pair.do(load_while_sampling())
+    first, later = pair.run(load_while_sampling())
     assert {(completion.version, completion.versions) for completion in later} == {(6, ())}
-    assert gap(pair.model, contexts, later) < TOLERANCE
-    assert gap_by_version({5: before, 6: pair.model}, contexts, first) < TOLERANCE
+    assert max_logprob_gap(pair.model, contexts, later) < TOLERANCE
+    assert max_logprob_gap_by_version({5: before, 6: pair.model}, contexts, first) < TOLERANCE
     mixed = [completion for completion in first if completion.versions]
     assert mixed
     for completion in mixed:
@@ -214,7 +214,7 @@ def test_running_replies_continue_with_new_weights(pair: Pair) -> None:
         assert completion.versions == (5,) * switch + (6,) * (len(completion.ids) - switch)
         assert len(completion.ids) == 40 or completion.finish == "stop"
     # The tolerance distinguishes the two models.
-    assert min(gap(model, contexts, first) for model in (before, pair.model)) > 0.1
+    assert min(max_logprob_gap(model, contexts, first) for model in (before, pair.model)) > 0.1
 
 
 def test_cancelled_requests_are_removed_from_the_core(pair: Pair) -> None:
@@ -233,12 +233,12 @@ def test_cancelled_requests_are_removed_from_the_core(pair: Pair) -> None:
         assert not core._engine.has_unfinished_requests()
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
-    pair.do(cancel_requests())
+    pair.run(cancel_requests())
 
 
 def test_engine_that_fails_in_a_step_is_rebuilt_and_replays(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     contexts = random_contexts(*LENGTHS)
-    pair.move(7)
+    pair.perturb_weights(7)
     pair.load(7)
     expected, dead = pair.sample(contexts), pair.engine._core
     step, steps = VllmCore.step, iter(range(100))
@@ -253,13 +253,13 @@ def test_engine_that_fails_in_a_step_is_rebuilt_and_replays(pair: Pair, monkeypa
     assert pair.engine._core is not dead
     assert [completion.ids for completion in completions] == [completion.ids for completion in expected]
     assert {completion.version for completion in completions} == {7}
-    assert gap(pair.model, contexts, completions) < TOLERANCE
+    assert max_logprob_gap(pair.model, contexts, completions) < TOLERANCE
 
 
 def test_memory_stays_flat_over_updates(pair: Pair) -> None:
     contexts, memory = random_contexts(*LENGTHS), list[int]()
     for version in range(23):
-        pair.move(version)
+        pair.perturb_weights(version)
         pair.load(version)
         pair.sample(contexts, tokens=3)
         memory.append(allocated())
@@ -282,7 +282,7 @@ def test_server_rejects_unsupported_head_sizes_before_the_transfer() -> None:
             await sampler.load(weights(1))
         assert not server.worker.loaded
 
-    play(scene)
+    run_scene(scene)
 
 
 # LoRA adapters.
@@ -296,17 +296,17 @@ def adapted(start: Path, chat: Chat) -> Generator[Pair]:
 def test_adapters_replace_each_other_and_leave_the_learner_intact(adapted: Pair) -> None:
     contexts = random_contexts(*LENGTHS)
     with adapted.model.disable_adapter():
-        assert gap(adapted.model, contexts, adapted.sample(contexts)) < TOLERANCE
+        assert max_logprob_gap(adapted.model, contexts, adapted.sample(contexts)) < TOLERANCE
     for version in range(1, 4):
-        adapted.move(version)
+        adapted.perturb_weights(version)
         state = copy.deepcopy(adapted.model.state_dict())
         adapted.load(version)
         completions = adapted.sample(contexts)
         assert {completion.version for completion in completions} == {version}
-        assert gap(adapted.model, contexts, completions) < TOLERANCE
+        assert max_logprob_gap(adapted.model, contexts, completions) < TOLERANCE
         assert all(torch.equal(tensor, state[name]) for name, tensor in adapted.model.state_dict().items())
         with adapted.model.disable_adapter():
-            assert gap(adapted.model, contexts, completions) > 0.1
+            assert max_logprob_gap(adapted.model, contexts, completions) > 0.1
 
 
 # Multiple processes and full runs.
@@ -314,7 +314,7 @@ def test_adapters_replace_each_other_and_leave_the_learner_intact(adapted: Pair)
 
 def test_two_processes_have_separate_engines(start: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    assert by_two(vllm_ranks.main, start, tmp_path, log=log) == [0, 0], log.read_text()
+    assert run_two_processes(vllm_ranks.main, start, tmp_path, log=log) == [0, 0], log.read_text()
     for rank in range(2):
         result = json.loads((tmp_path / f"{rank}.json").read_text())
         assert result.pop("sum") == 3

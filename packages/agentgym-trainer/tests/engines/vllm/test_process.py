@@ -14,7 +14,7 @@ import pytest
 from agentgym_trainer.engines.base import EngineGone
 from agentgym_trainer.engines.vllm import process
 from agentgym_trainer.engines.vllm.process import VllmProcess, VllmServerSettings, supported_rank
-from fake_vllm import ONE, engine
+from fake_vllm import SAMPLING, engine
 from patience import all_end, eventually
 
 
@@ -75,7 +75,7 @@ def test_server_that_exits_is_restarted_once(tmp_path: Path) -> None:
         process: Any = VllmProcess(Script("import sys; sys.exit('an error that it has')"), tmp_path / "log")
         sampler = engine(process)
         with pytest.raises(EngineGone, match="died again after a restart: an error that it has"):
-            await sampler.generate([5], ONE)
+            await sampler.generate([5], SAMPLING)
         assert process.log.read_text().count("an error") == 2
         await sampler.close()
         await sampler.close()

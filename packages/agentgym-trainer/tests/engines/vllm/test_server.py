@@ -31,11 +31,11 @@ from vllm_pairs import (
     MEMORY,
     TOLERANCE,
     Pair,
-    gap,
-    gap_by_version,
-    need_vllm,
+    max_logprob_gap,
+    max_logprob_gap_by_version,
     random_contexts,
-    save_start,
+    require_vllm,
+    save_initial_model,
 )
 
 pytestmark = pytest.mark.long
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(scope="module", autouse=True)
 def _installed() -> None:
-    need_vllm()
+    require_vllm()
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Served(Pair):
 @pytest.fixture(scope="module")
 def served(chat: Chat, tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
     folder = tmp_path_factory.mktemp("server")
-    model = AutoModelForCausalLM.from_pretrained(save_start(folder / "start", chat))
+    model = AutoModelForCausalLM.from_pretrained(save_initial_model(folder / "start", chat))
     settings = VllmServerSettings(folder / "start", max_context=512, dtype="float32", memory=MEMORY, lora_rank=3)
     process = VllmProcess(settings, folder / "log")
     with asyncio.Runner() as runner:
@@ -112,14 +112,14 @@ def _prompt_tokens(served: Served) -> float:
 def test_logprobs_match_the_learner_after_every_update(served: Served, temperature: float) -> None:
     contexts = random_contexts(*LENGTHS)
     for version in range(1, 4):
-        served.move(version)
+        served.perturb_weights(version)
         served.load(version)
         completions = served.sample(contexts, temperature=temperature)
         assert {completion.version for completion in completions} == {version}
-        assert gap(served.model, contexts, completions, temperature=temperature) < TOLERANCE
+        assert max_logprob_gap(served.model, contexts, completions, temperature=temperature) < TOLERANCE
         # The tolerance would reveal a stale prefix cache or a stale matrix.
-        served.move(10 + version)
-        assert gap(served.model, contexts, completions, temperature=temperature) > 0.1
+        served.perturb_weights(10 + version)
+        assert max_logprob_gap(served.model, contexts, completions, temperature=temperature) > 0.1
 
 
 def test_prefix_cache_is_used_until_an_update(served: Served) -> None:
@@ -129,7 +129,7 @@ def test_prefix_cache_is_used_until_an_update(served: Served) -> None:
         before = usage.reused, usage.prefilled
         completions = served.sample(contexts)
         assert (usage.reused - before[0], usage.prefilled - before[1]) == (reused, 230 - reused)
-        assert gap(served.model, contexts, completions) < TOLERANCE
+        assert max_logprob_gap(served.model, contexts, completions) < TOLERANCE
     served.load(5)
     before = usage.reused
     served.sample(contexts)
@@ -140,7 +140,7 @@ def test_replies_depend_on_the_seed_and_end_at_the_budget(served: Served, chat: 
     context = random_contexts(30)[0]
     batched = served.sample([context] * 24, tokens=60)
     assert len({completion.ids for completion in batched}) > 20
-    repeated = served.do(served.engine.generate(context, SamplingParams(max_tokens=60, seed=3)))
+    repeated = served.run(served.engine.generate(context, SamplingParams(max_tokens=60, seed=3)))
     assert repeated.ids == batched[3].ids
     for completion in batched:
         has_end_token = completion.ids[-1] == chat.end_id
@@ -190,20 +190,20 @@ def test_running_replies_continue_with_new_weights(served: Served, monkeypatch: 
     served.load(6)
     for version in range(7, 17):
         before = copy.deepcopy(served.model)
-        served.move(version)
-        first, later = served.do(scene(version))
+        served.perturb_weights(version)
+        first, later = served.run(scene(version))
         assert {(completion.version, completion.versions) for completion in later} == {(version, ())}
-        assert gap(served.model, contexts, later) < TOLERANCE
-        assert gap_by_version({version - 1: before, version: served.model}, contexts, first) < TOLERANCE
+        assert max_logprob_gap(served.model, contexts, later) < TOLERANCE
+        assert max_logprob_gap_by_version({version - 1: before, version: served.model}, contexts, first) < TOLERANCE
         if any(completion.versions for completion in first):
             break  # on a busy machine all replies may end before the weights arrive
-    assert min(gap(model, contexts, first) for model in (before, served.model)) > 0.1
+    assert min(max_logprob_gap(model, contexts, first) for model in (before, served.model)) > 0.1
 
 
 def test_memory_stays_flat_over_updates(served: Served) -> None:
     memory: list[int] = []
     for version in range(8, 28):
-        served.move(version)
+        served.perturb_weights(version)
         served.load(version)
         served.sample([[5, 6, 7]], tokens=2)
         memory.append(sum(process.memory_info().rss for process in _family()))
@@ -216,13 +216,13 @@ def test_adapters_can_be_followed_by_full_models(served: Served) -> None:
     served.load(30)
     adapted = replace(served, model=with_lora(copy.deepcopy(base), Lora(rank=3, alpha=12.0), seed=0).eval())
     for version in (31, 32):
-        adapted.move(version)
+        adapted.perturb_weights(version)
         adapted.load(version)
         completions = adapted.sample(contexts)
-        assert gap(adapted.model, contexts, completions) < TOLERANCE
-        assert gap(base, contexts, completions) > 0.1
+        assert max_logprob_gap(adapted.model, contexts, completions) < TOLERANCE
+        assert max_logprob_gap(base, contexts, completions) > 0.1
     served.load(33)
-    assert gap(base, contexts, served.sample(contexts)) < TOLERANCE
+    assert max_logprob_gap(base, contexts, served.sample(contexts)) < TOLERANCE
 
 
 def test_run_samples_from_a_server(served: Served, tmp_path: Path) -> None:
@@ -258,10 +258,10 @@ def test_killed_server_is_restarted_with_its_weights_and_replays(served: Served)
         server.kill()
         return await asyncio.gather(*requests)
 
-    replayed = served.do(scene())
+    replayed = served.run(scene())
     assert [(completion.ids, completion.version) for completion in replayed] == [
         (completion.ids, 40) for completion in expected
     ]
-    assert gap(served.model, contexts, replayed) < TOLERANCE
+    assert max_logprob_gap(served.model, contexts, replayed) < TOLERANCE
     assert not {process.pid for process in before} & {process.pid for process in _family()}
     assert all_end(before)

@@ -17,7 +17,7 @@ from agentgym_trainer.engines.vllm.client import VllmHttp
 from agentgym_trainer.engines.vllm.server import VllmServer
 from agentgym_trainer.engines.vllm.weight_transfer import offered
 from agentgym_trainer.models.weights import Weights
-from fake_vllm import ONE, FakeServer, FakeWorker, engine, play, weights
+from fake_vllm import SAMPLING, FakeServer, FakeWorker, engine, run_scene, weights
 from patience import PATIENCE, eventually_async
 from torch import Tensor
 from toy_learner import coin_flags, train_cli
@@ -26,8 +26,8 @@ from toy_learner import coin_flags, train_cli
 def test_restarted_server_gets_requests_and_weights_again() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         await sampler.load(weights(3))
-        server.answering.clear()
-        requests = [asyncio.create_task(sampler.generate([5] * n, ONE)) for n in range(1, 9)]
+        server.may_reply.clear()
+        requests = [asyncio.create_task(sampler.generate([5] * n, SAMPLING)) for n in range(1, 9)]
         await eventually_async(lambda: server.sampling == 8)
         server.die()
         await eventually_async(lambda: server.sampling == 0)
@@ -37,21 +37,21 @@ def test_restarted_server_gets_requests_and_weights_again() -> None:
         ]
         assert [float(received["version"]) for received in server.worker.loaded] == [3.0]
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_load_survives_a_crash_of_the_server() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         await sampler.load(weights(3))
         responses = {"/collective_rpc": [_server_info, lambda: (server.die(), (200, {}))[1]]}
-        server.instead = responses
+        server.overrides = responses
         loading = asyncio.create_task(sampler.load(weights(4)))
         await eventually_async(lambda: not responses["/collective_rpc"])
         await server.start()
         await loading
         assert [float(received["version"]) for received in server.worker.loaded] == [4.0]
 
-    play(scene)
+    run_scene(scene)
 
 
 def _server_info() -> tuple[int, Any]:
@@ -68,65 +68,65 @@ def test_reply_with_unknown_weights_is_sampled_again(labels: list[str]) -> None:
             server.label = "default"  # as after a restart between two requests
         else:
             body = {"token_ids": [5], "sampling_params": {"seed": 1}}
-            server.instead["/inference/v1/generate"] = [lambda: (200, server.reply(body, labels))]
-        assert (await sampler.generate([5], ONE)).version == 2
+            server.overrides["/inference/v1/generate"] = [lambda: (200, server.reply(body, labels))]
+        assert (await sampler.generate([5], SAMPLING)).version == 2
         assert len(server.worker.loaded) == (3 if labels == ["default"] else 2)
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_aborted_reply_is_sampled_again() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         body = {"token_ids": [5], "sampling_params": {"seed": 1}}
-        server.instead["/inference/v1/generate"] = [lambda: (200, server.reply(body, ["default"], "abort"))]
-        assert (await sampler.generate([5, 5], ONE)).ids == (2, 11)
+        server.overrides["/inference/v1/generate"] = [lambda: (200, server.reply(body, ["default"], "abort"))]
+        assert (await sampler.generate([5, 5], SAMPLING)).ids == (2, 11)
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_server_that_aborts_every_reply_counts_as_unavailable() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         body = {"token_ids": [5], "sampling_params": {"seed": 1}}
-        server.instead["/inference/v1/generate"] = [lambda: (200, server.reply(body, ["default"], "abort"))] * 999
+        server.overrides["/inference/v1/generate"] = [lambda: (200, server.reply(body, ["default"], "abort"))] * 999
         with pytest.raises(EngineGone, match=r"unavailable for 0\.3 s: a reply ended by abort"):
-            await sampler.generate([5], ONE)
+            await sampler.generate([5], SAMPLING)
 
-    play(scene, patience=0.3)
+    run_scene(scene, patience=0.3)
 
 
 def test_all_requests_fail_when_patience_runs_out() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         await sampler.load(weights(1))
         server.die()
-        errors = await asyncio.gather(*(sampler.generate([5], ONE) for _ in range(4)), return_exceptions=True)
+        errors = await asyncio.gather(*(sampler.generate([5], SAMPLING) for _ in range(4)), return_exceptions=True)
         for error in errors:
             assert isinstance(error, EngineGone)
             assert f"{server.url} has been unavailable for 0.2 s: ConnectError" in str(error)
 
-    play(scene, patience=0.2)
+    run_scene(scene, patience=0.2)
 
 
 def test_slow_server_counts_as_available() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         sampler._http = VllmHttp(server.url, pulse=0.2)
-        server.answering.clear()
-        request = asyncio.create_task(sampler.generate([5], ONE))
+        server.may_reply.clear()
+        request = asyncio.create_task(sampler.generate([5], SAMPLING))
         await eventually_async(lambda: server.paths.count("/health") > 2)
-        server.answering.set()
+        server.may_reply.set()
         assert (await request).ids == (1, 11)
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_hanging_server_counts_as_unavailable() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         sampler._http = VllmHttp(server.url, pulse=0.2)
-        server.answering.clear()
-        server.well = False
+        server.may_reply.clear()
+        server.healthy = False
         with pytest.raises(EngineGone, match=r"unavailable for 0\.4 s: (Read|Connect)Timeout"):
-            await sampler.generate([5], ONE)
+            await sampler.generate([5], SAMPLING)
 
-    play(scene, patience=0.4)
+    run_scene(scene, patience=0.4)
 
 
 @pytest.mark.parametrize(
@@ -138,11 +138,11 @@ def test_hanging_server_counts_as_unavailable() -> None:
 )
 def test_server_without_required_flags_is_rejected(path: str, response: Any, message: str) -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
-        server.instead[path] = [lambda: response]
+        server.overrides[path] = [lambda: response]
         with pytest.raises(EngineGone, match=message):
-            await sampler.generate([5], ONE)
+            await sampler.generate([5], SAMPLING)
 
-    play(scene)
+    run_scene(scene)
 
 
 @pytest.mark.parametrize(
@@ -153,9 +153,9 @@ def test_server_with_other_sampling_settings_is_rejected(name: str, value: Any, 
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         setattr(server.worker.vllm_config.model_config, name, value)
         with pytest.raises(EngineGone, match=message):
-            await sampler.generate([5], ONE)
+            await sampler.generate([5], SAMPLING)
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_adapter_rank_above_the_maximum_is_rejected() -> None:
@@ -163,7 +163,7 @@ def test_adapter_rank_above_the_maximum_is_rejected() -> None:
         with pytest.raises(EngineGone, match=r"up to rank 8, not 12. .* --max-lora-rank 16"):
             await sampler.load(weights(1, adapter={"r": 12}))
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_mismatched_weights_fail_without_retries() -> None:
@@ -175,7 +175,7 @@ def test_mismatched_weights_fail_without_retries() -> None:
         with pytest.raises(EngineGone, match="no parameter of that name"):
             await sampler.load(weights(1))
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_error_while_exporting_weights_is_raised() -> None:
@@ -189,26 +189,26 @@ def test_error_while_exporting_weights_is_raised() -> None:
         assert [set(received) for received in server.worker.loaded] == [{"one"}]
         assert server.label == "run@none"
         await sampler.load(weights(2))
-        assert (await sampler.generate([5], ONE)).version == 2
+        assert (await sampler.generate([5], SAMPLING)).version == 2
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_next_request_completes_a_cancelled_load() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         await sampler.load(weights(1))
-        server.answering.clear()
-        server.asked.clear()
-        request = asyncio.create_task(sampler.generate([5], ONE))
+        server.may_reply.clear()
+        server.requests.clear()
+        request = asyncio.create_task(sampler.generate([5], SAMPLING))
         await eventually_async(lambda: server.sampling)
         loading = asyncio.create_task(sampler.load(weights(2)))
         await eventually_async(lambda: "/pause" in server.paths)
         loading.cancel()
-        server.answering.set()
-        assert (await sampler.generate([5], ONE)).version == 2
+        server.may_reply.set()
+        assert (await sampler.generate([5], SAMPLING)).version == 2
         assert (await request).versions == (1, 2)
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_repaired_fault_does_not_count_against_patience(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,9 +222,9 @@ def test_repaired_fault_does_not_count_against_patience(monkeypatch: pytest.Monk
         await eventually_async(lambda: server.label == "run@1.1")
         clock.monotonic = lambda: PATIENCE + 1
         await sampler.load(weights(2))
-        assert (await sampler.generate([5], ONE)).version == 2
+        assert (await sampler.generate([5], SAMPLING)).version == 2
 
-    play(scene, watch_every=0.02)
+    run_scene(scene, watch_every=0.02)
 
 
 def test_interrupted_transfer_leaves_no_partial_weights(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,11 +266,11 @@ def test_weights_are_restored_while_only_other_processes_sample() -> None:
         await asyncio.gather(sampler.load(weights(1)), other.load(weights(1)))
         server.die()
         await server.start()
-        assert (await other.generate([5], ONE)).version == 1
+        assert (await other.generate([5], SAMPLING)).version == 1
         assert len(server.worker.loaded) == 1
         await other.close()
 
-    play(scene, watch_every=0.05)
+    run_scene(scene, watch_every=0.05)
 
 
 def test_two_runs_cannot_share_a_server() -> None:
@@ -279,7 +279,7 @@ def test_two_runs_cannot_share_a_server() -> None:
         stranger = engine(server, run="stranger")
         await stranger.load(weights(7))
         with pytest.raises(EngineGone, match=r"given the weights stranger@7\.1 while this run used it"):
-            await sampler.generate([5], ONE)
+            await sampler.generate([5], SAMPLING)
         await stranger.close()
 
-    play(scene)
+    run_scene(scene)
