@@ -42,7 +42,7 @@ def main() -> None:
         page.get_by_role("link", name=asked.run, exact=True).first.click()
         page.wait_for_timeout(INDEXED_MS)
         keep(page, "run")
-        page.goto(f"{address}episodes?run={asked.run}&manner=greedy&success=yes&sort=-turns")
+        page.goto(f"{address}episodes?run={asked.run}&decoding=greedy&success=yes&sort=-turns")
         page.locator("a[href^='/episode/']").first.click()
         page.wait_for_load_state("networkidle")
         for _ in range(TURN):

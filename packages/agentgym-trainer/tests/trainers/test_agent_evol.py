@@ -131,8 +131,8 @@ def test_every_iteration_writes_a_folder_and_a_metrics_line(uninterrupted: RunFo
         assert line["dev"].keys() == line["worlds"]["coin/Coin-v0"]["dev"].keys() == {"sampled", "greedy"}
     assert uninterrupted.evaluated_steps("sampled") == uninterrupted.evaluated_steps("greedy") == [0, 1, 2, 3]
     assert json.loads(uninterrupted.summary.read_text())["worlds"].keys() == {"coin/Coin-v0", "coin/OneSided-v0"}
-    for manner in ("sampled", "greedy"):
-        assert uninterrupted.evaluated_steps(manner, test=True) == [0, 3]
+    for decoding in ("sampled", "greedy"):
+        assert uninterrupted.evaluated_steps(decoding, test=True) == [0, 3]
     assert not any(
         RunFolder(iteration(uninterrupted, n) / "sft").evaluated_steps("sampled", test=True) for n in range(3)
     )

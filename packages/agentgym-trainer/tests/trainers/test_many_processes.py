@@ -1,4 +1,4 @@
-"""Whole runs by two processes: the same as by one, however the model is distributed and whatever becomes of one."""
+"""Tests of complete runs by two processes: equality with one process, and faults of one of the two."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from train_processes import train
 pytestmark = pytest.mark.long
 
 CONFIG = Path(str(files("agentgym_trainer"))) / "accelerate_configs" / "cpu-ddp.yaml"
-# Groups are resampled and tasks chosen by what all processes played; mini-batches are dealt over all of them.
+# Resampling and task choice depend on the episodes of all processes; mini-batches are distributed over them.
 SETTINGS = (
     *("--algorithm", "dapo", "--algorithm.groups.rounds", "1", "--sampler", "mid-success"),
     *("--imitation.weight", "0.3", "--imitation.data.episodes", "12", "--imitation.batch", "5"),
     *("--tasks-per-step", "5", "--steps", "3", "--evaluation.every", "2", "--save-every", "1"),
     *("--warm-start.epochs", "4"),
 )
-OWN = ("prefilled", "reused", "padding", "fill")
-"""Figures that hang on how many processes there are: what is shared in a cache or a micro-batch."""
+PER_PROCESS = ("prefilled", "reused", "padding", "fill")
+"""Metrics that depend on the number of processes, since caches and micro-batches aren't shared."""
 
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """The run of one process."""
+    """A run of one process."""
     folder = RunFolder(tmp_path_factory.mktemp("one") / "run")
     assert train_cli(coin_flags(folder.path, *SETTINGS)) == 0
     return folder
@@ -45,7 +45,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """That of two, with DDP, which accelerate's launcher started."""
+    """A run of two processes with DDP, started by accelerate's launcher."""
     folder = RunFolder(tmp_path_factory.mktemp("two") / "run")
     launcher = ("-m", "accelerate.commands.launch", "--config_file", str(CONFIG), "--main_process_port", "0")
     done = subprocess.run(
@@ -59,36 +59,36 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return folder
 
 
-def _figures(line: dict[str, Any]) -> dict[str, Any]:
-    """The figures of a step that must be those of one process, all on one level."""
+def _comparable_metrics(line: dict[str, Any]) -> dict[str, Any]:
+    """Return the metrics of a step that don't depend on the number of processes, flattened."""
     flat: dict[str, Any] = {}
     for name, value in line.items():
         if isinstance(value, dict) and name != "seconds":
-            flat |= {f"{name}.{inner}": v for inner, v in _figures(value).items()}
-        elif name not in (*OWN, "seconds", "tokens_per_s", "logprob_check_gap"):
+            flat |= {f"{name}.{inner}": v for inner, v in _comparable_metrics(value).items()}
+        elif name not in (*PER_PROCESS, "seconds", "tokens_per_s", "logprob_check_gap"):
             flat[name] = value
     return flat
 
 
 def _assert_same(run: RunFolder, other: RunFolder) -> None:
-    lines, others = list(run.read_metrics()), list(other.read_metrics())
-    assert len(lines) == len(others) == 3
-    for line, expected in zip(map(_figures, lines), map(_figures, others), strict=True):
+    lines, expected_lines = list(run.read_metrics()), list(other.read_metrics())
+    assert len(lines) == len(expected_lines) == 3
+    for line, expected in zip(map(_comparable_metrics, lines), map(_comparable_metrics, expected_lines), strict=True):
         assert line == {
             name: pytest.approx(value, abs=1e-4) if isinstance(value, float) else value
             for name, value in expected.items()
         }
-    assert _said(run) == _said(other)
+    assert _replies(run) == _replies(other)
     assert _tokens(run) == _tokens(other) != []
     weights, expected = (load_file(folder.model / "model.safetensors") for folder in (run, other))
-    apart = torch.cat([(weights[name] - tensor).abs().flatten() for name, tensor in expected.items()])
-    # Adam's first steps are of one length, however small the gradient: where that is nearly nothing, rounding decides.
-    assert (apart > 2e-5).float().mean() < 1e-3, "but for weights without a gradient to speak of, all are the same"
-    assert apart.max() < 1e-3, "and those are within a step's length"
+    differences = torch.cat([(weights[name] - tensor).abs().flatten() for name, tensor in expected.items()])
+    # Adam's first steps have the same length for any gradient, so tiny gradients are decided by rounding.
+    assert (differences > 2e-5).float().mean() < 1e-3, "weights differ, not only those with tiny gradients"
+    assert differences.max() < 1e-3, "weights differ by more than a step's length"
 
 
-def _said(run: RunFolder) -> dict[str, list[tuple[str, int, list[str]]]]:
-    """What was said in every evaluation and every rollout, in the order of the file."""
+def _replies(run: RunFolder) -> dict[str, list[tuple[str, int, list[str]]]]:
+    """Return the replies of every evaluation and every rollout, in the order of the files."""
     files = [*run.evaluations.iterdir(), *run.rollouts.glob("step-000???.jsonl")]
     return {
         path.name: [(e.task_id, e.sample, [turn.reply.text for turn in e.turns]) for e in read_episodes(path)]
@@ -97,7 +97,7 @@ def _said(run: RunFolder) -> dict[str, list[tuple[str, int, list[str]]]]:
 
 
 def _tokens(run: RunFolder) -> list[Any]:
-    """What was kept of the tokens of every rollout, but for what rounding may change."""
+    """Return the recorded tokens of every rollout, without the values that rounding may change."""
     return [
         {**line, "segments": [{**segment, "entropies": [], "logprobs": []} for segment in line["segments"]]}
         for path in sorted(run.rollouts.glob("*.tokens.jsonl"))
@@ -105,80 +105,80 @@ def _tokens(run: RunFolder) -> list[Any]:
     ]
 
 
-def test_two_processes_train_as_one_does(one: RunFolder, two: RunFolder) -> None:
+def test_two_processes_train_like_one(one: RunFolder, two: RunFolder) -> None:
     lines = list(one.read_metrics())
-    assert all(line["trained"] and line["grad_norm"] > 0.1 for line in lines), "there was something to learn"
-    assert sum(line["groups"]["all"] for line in lines) > 3 * 5, "some groups were to be resampled"
+    assert all(line["trained"] and line["grad_norm"] > 0.1 for line in lines), "some steps have no training signal"
+    assert sum(line["groups"]["all"] for line in lines) > 3 * 5, "no groups were resampled"
     _assert_same(two, one)
 
 
-def test_two_processes_that_share_out_the_weights_train_as_one_does(one: RunFolder, tmp_path: Path) -> None:
+def test_two_processes_with_sharding_train_like_one(one: RunFolder, tmp_path: Path) -> None:
     run, log = RunFolder(tmp_path / "run"), tmp_path / "log"
-    assert run_two_processes(train, "sharded", "well", coin_flags(run.path, *SETTINGS), log=log) == [0, 0], (
+    assert run_two_processes(train, "sharded", "none", coin_flags(run.path, *SETTINGS), log=log) == [0, 0], (
         log.read_text()
     )
     _assert_same(run, one)
-    # The engines have copies of the weights; what they sample is compared with the learner after every update.
+    # The engines have copies of the weights, which are compared to the learner's after every update.
     assert all(line["logprob_check_gap"] < 1e-4 for line in run.read_metrics())
 
 
-def test_two_processes_sample_ahead_each_its_share(tmp_path: Path) -> None:
+def test_two_processes_sample_their_shares_asynchronously(tmp_path: Path) -> None:
     run, log = RunFolder(tmp_path / "run"), tmp_path / "log"
     settings = ("--algorithm", "grpo", "--algorithm.groups.zero-variance", "keep", "--async-rollout.max-staleness", "1")
     flags = coin_flags(run.path, *SETTINGS, *settings)
-    assert run_two_processes(train, "ddp", "well", flags, log=log) == [0, 0], log.read_text()
+    assert run_two_processes(train, "ddp", "none", flags, log=log) == [0, 0], log.read_text()
     lines = list(run.read_metrics())
     assert [(line["groups"]["all"], line["trained"]) for line in lines] == [(5, 20)] * 3
     assert max(line["staleness"]["max"] for line in lines) <= 1
     assert all(line["lengths"]["trained"] == line["lengths"]["drawn"] for line in lines)
-    # Each process says what it has under way, and at the end that is nothing.
+    # Each process saves its groups in flight, of which there are none at the end.
     progress = json.loads((run.checkpoints / "step-000003" / "progress.json").read_text())
     assert progress["ahead"] == [{"draws": 3, "groups": []}] * 2
     assert all(line["logprob_check_gap"] < 1e-4 for line in lines)
 
 
-def test_whatever_becomes_of_one_process_ends_both_and_the_run_goes_on_where_it_was(
-    two: RunFolder, tmp_path: Path
-) -> None:
+def test_a_fault_of_one_process_ends_both_and_the_run_resumes(two: RunFolder, tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     arguments = coin_flags(run.path, *SETTINGS)
-    for fate, code, last, sentence in (
+    for fault, code, last_step, message in (
         ("preempted", 143, 1, "Terminated. Progress is saved; resume with: uv run "),
-        ("asked", 130, 2, "Saved after step 2; resume with: uv run "),
-        ("gone", 1, 2, "error: The engine has left for good. Progress is saved; resume with: uv run "),
+        ("interrupted", 130, 2, "Saved after step 2; resume with: uv run "),
+        ("engine-gone", 1, 2, "error: The engine has left for good. Progress is saved; resume with: uv run "),
         ("killed", -signal.SIGKILL, 2, ""),
     ):
-        log = tmp_path / f"{fate}.log"
-        codes = run_two_processes(train, "ddp", fate, arguments, log=log)
-        said = " ".join(log.read_text().split())
-        assert codes == [code, code] if fate != "killed" else codes[0] != 0 and codes[1] == code, said
-        assert sentence in said
-        assert json.loads((run.checkpoints / f"step-00000{last}" / "progress.json").read_text())["step"] == last
-        assert not (run.checkpoints / f"step-00000{last + 1}").exists()
+        log = tmp_path / f"{fault}.log"
+        codes = run_two_processes(train, "ddp", fault, arguments, log=log)
+        stderr = " ".join(log.read_text().split())
+        assert codes == [code, code] if fault != "killed" else codes[0] != 0 and codes[1] == code, stderr
+        assert message in stderr
+        assert (
+            json.loads((run.checkpoints / f"step-00000{last_step}" / "progress.json").read_text())["step"] == last_step
+        )
+        assert not (run.checkpoints / f"step-00000{last_step + 1}").exists()
         arguments = ["--resume", str(run.path)]
-    assert run_two_processes(train, "ddp", "well", arguments, log=tmp_path / "log") == [0, 0]
+    assert run_two_processes(train, "ddp", "none", arguments, log=tmp_path / "log") == [0, 0]
     _assert_same(run, two)
 
 
-def test_without_a_whole_checkpoint_both_processes_end_with_the_reason(two: RunFolder, tmp_path: Path) -> None:
+def test_both_processes_end_with_an_error_if_all_checkpoints_are_damaged(two: RunFolder, tmp_path: Path) -> None:
     run, log = RunFolder(tmp_path / "run"), tmp_path / "log"
     shutil.copytree(two.path, run.path)
     shutil.rmtree(run.model)
     for checkpoint in run.checkpoints.glob("step-*"):
         (checkpoint / "progress.json").write_text("{")
-    assert run_two_processes(train, "ddp", "well", ["--resume", str(run.path)], log=log) == [2, 2], log.read_text()
+    assert run_two_processes(train, "ddp", "none", ["--resume", str(run.path)], log=log) == [2, 2], log.read_text()
     assert " are damaged: " in " ".join(log.read_text().split())
 
 
-def test_two_processes_fine_tune_as_one_does(tmp_path: Path) -> None:
+def test_two_processes_fine_tune_like_one(tmp_path: Path) -> None:
     one, two = (RunFolder(tmp_path / name) for name in ("one", "two"))
     assert train_cli(sft_flags(one.path)) == 0
     log = tmp_path / "log"
-    assert run_two_processes(train, "ddp", "well", sft_flags(two.path), log=log) == [0, 0], log.read_text()
-    lines, others = list(one.read_metrics()), list(two.read_metrics())
-    assert [line["step"] for line in lines] == [line["step"] for line in others]
+    assert run_two_processes(train, "ddp", "none", sft_flags(two.path), log=log) == [0, 0], log.read_text()
+    one_lines, two_lines = list(one.read_metrics()), list(two.read_metrics())
+    assert [line["step"] for line in one_lines] == [line["step"] for line in two_lines]
     for name in ("loss", "grad_norm", "mean_token_accuracy"):
-        assert [line[name] for line in lines] == pytest.approx([line[name] for line in others], rel=1e-3)
+        assert [line[name] for line in one_lines] == pytest.approx([line[name] for line in two_lines], rel=1e-3)
     weights = load_file(one.model / "model.safetensors")
     for name, weight in load_file(two.model / "model.safetensors").items():
         torch.testing.assert_close(weight, weights[name], rtol=1e-3, atol=1e-4)

@@ -1,4 +1,4 @@
-"""Episodes out of the loss: cut at the token budget or by the horizon, they count in baselines and train nothing."""
+"""Tests of episodes masked from the loss, by token budget or horizon, which still count in baselines."""
 
 from __future__ import annotations
 
@@ -23,44 +23,46 @@ PLAIN = replace(GRPO, kl=replace(GRPO.kl, where="off"))
 
 
 @pytest.mark.parametrize(("algorithm", "critic"), [(PLAIN, None), (PPO, "head")], ids=["grpo", "ppo"])
-def test_an_update_learns_from_episodes_in_the_loss_alone(
+def test_updates_train_only_on_episodes_in_the_loss(
     new_model: Callable[..., Any], algorithm: Algorithm, critic: Any
 ) -> None:
-    """With the advantages that they have beside the others."""
-    made = [replace(t, in_loss=e not in (1, 4)) for e, t in enumerate(some_trajectories(5, 7))]
-    both = [learner(new_model(), critic=critic, lr=1e-3) for _ in range(2)]
-    metrics = update_on(both[0], made, algorithm, epochs=2, minibatches=2)
+    """Their advantages still depend on the masked episodes."""
+    trajectories = [replace(t, in_loss=e not in (1, 4)) for e, t in enumerate(some_trajectories(5, 7))]
+    students = [learner(new_model(), critic=critic, lr=1e-3) for _ in range(2)]
+    metrics = update_on(students[0], trajectories, algorithm, epochs=2, minibatches=2)
 
-    trained = make_batch([t for t in made if t.in_loss])
-    token_batch = both[1].compute_logprobs(make_batch(made), algorithm)
-    credit, mask_N = algorithm.compute_advantages(token_batch, both[1].total), token_batch.loss_mask_N
-    known = {
-        "advantages_N": credit.advantages_N,
-        "value_targets_N": credit.value_targets_N,
-        "value_mask_N": credit.value_mask_N,
+    trained = make_batch([t for t in trajectories if t.in_loss])
+    token_batch = students[1].compute_logprobs(make_batch(trajectories), algorithm)
+    advantages, mask_N = algorithm.compute_advantages(token_batch, students[1].total), token_batch.loss_mask_N
+    fields = {
+        "advantages_N": advantages.advantages_N,
+        "value_targets_N": advantages.value_targets_N,
+        "value_mask_N": advantages.value_mask_N,
     }
-    kept: Any = {name: None if value is None else value[mask_N] for name, value in known.items()}
-    alone = both[1].compute_logprobs(trained, algorithm)
-    expected = both[1].update(trained, alone, AdvantageOutput(metrics={}, **kept), algorithm, epochs=2, minibatches=2)
+    in_loss: Any = {name: None if value is None else value[mask_N] for name, value in fields.items()}
+    unmasked = students[1].compute_logprobs(trained, algorithm)
+    expected = students[1].update(
+        trained, unmasked, AdvantageOutput(metrics={}, **in_loss), algorithm, epochs=2, minibatches=2
+    )
     assert metrics == pytest.approx(expected, rel=1e-5, abs=1e-6)
-    for one, other in zip(both[0].actor.parameters(), both[1].actor.parameters(), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
+    for actual, other in zip(students[0].actor.parameters(), students[1].actor.parameters(), strict=True):
+        torch.testing.assert_close(actual, other, atol=1e-6, rtol=0)
 
 
-def test_where_all_are_out_of_the_loss_nothing_changes(new_model: Callable[..., Any]) -> None:
+def test_an_update_with_only_masked_episodes_changes_nothing(new_model: Callable[..., Any]) -> None:
     student = learner(new_model())
     before = [parameter.clone() for parameter in student.actor.parameters()]
     assert update_on(student, [replace(t, in_loss=False) for t in some_trajectories(5)], PLAIN) == {}
-    assert all(torch.equal(was, now) for was, now in zip(before, student.actor.parameters(), strict=True))
+    assert all(torch.equal(old, new) for old, new in zip(before, student.actor.parameters(), strict=True))
 
 
 def runaway(seed: int) -> Callable[[], str]:
-    """The right word in a world where it is always heads, but now and then a reply that doesn't end."""
+    """Return a script that replies "heads", which is always right, or sometimes exceeds the token budget."""
     rng = np.random.default_rng(seed)
     return lambda: "heads" if rng.random() > 0.15 else "heads and tails and heads and tails and so on and so on"
 
 
-def test_replies_that_never_end_leave_a_signal_to_the_successes_beside_them(build: Build) -> None:
+def test_masked_runaway_replies_give_their_groups_a_signal(build: Build) -> None:
     world = WorldConfig(OTHER, agent="bare", instructions=False)
     loop = build(coins(world=world, group_size=4, algorithm=PLAIN, train_on_truncated=False), runaway(0))
     take_step(loop, initial_state(loop))
@@ -76,15 +78,15 @@ def test_replies_that_never_end_leave_a_signal_to_the_successes_beside_them(buil
     assert line["grad_norm"] > 0
 
 
-def test_the_record_of_an_update_says_which_episodes_trained(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rollout_log_has_advantages_of_trained_episodes_only(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     world = WorldConfig(OTHER, agent="bare", instructions=False)
     config = coins(world=world, group_size=4, algorithm=PLAIN, train_on_truncated=False)
     loop = build(replace(config, rollouts=replace(config.rollouts, tokens=4)), runaway(0))
     collected = collect(loop, initial_state(loop))
-    shown: dict[tuple[int, int], Any] = {}
+    recorded: dict[tuple[int, int], Any] = {}
 
     def record(step: int, own: Any, groups: Any, advantages: dict[tuple[int, int], Any]) -> None:
-        shown.update(advantages)
+        recorded.update(advantages)
 
     monkeypatch.setattr(loop.rollout_logger, "record", record)
     update(loop, 0, collected)
@@ -94,13 +96,13 @@ def test_the_record_of_an_update_says_which_episodes_trained(build: Build, monke
         for e in group.episodes
         if group.treatment == "keep" and e.stop != "length"
     }
-    assert shown.keys() == trained
+    assert recorded.keys() == trained
 
 
 @pytest.mark.parametrize(("truncation", "trained"), [("reward", 6), ("mask", 0)])
-def test_a_horizon_that_masks_what_it_truncates(build: Build, truncation: Any, trained: int) -> None:
-    every = replace(ReinforcePP, kl=replace(ReinforcePP.kl, where="off"))
-    config = coins(tasks_per_step=2, algorithm=every, horizon=FixedHorizon(2), truncation=truncation)
+def test_truncation_mask_excludes_truncated_episodes(build: Build, truncation: Any, trained: int) -> None:
+    algorithm = replace(ReinforcePP, kl=replace(ReinforcePP.kl, where="off"))
+    config = coins(tasks_per_step=2, algorithm=algorithm, horizon=FixedHorizon(2), truncation=truncation)
     loop = build(config, random_guesses())
     take_step(loop, initial_state(loop))
     (line,) = loop.folder.read_metrics()
@@ -109,9 +111,9 @@ def test_a_horizon_that_masks_what_it_truncates(build: Build, truncation: Any, t
     assert ("grad_norm" in line) == (trained > 0)
 
 
-def test_masked_episodes_are_members_of_their_group() -> None:
-    some = [episode([None], [1.0]), episode([None], [0.0], stop="truncated"), episode([None], [0.0], stop="length")]
+def test_masked_episodes_belong_to_their_group() -> None:
+    episodes = [episode([None], [1.0]), episode([None], [0.0], stop="truncated"), episode([None], [0.0], stop="length")]
     for config in (RLConfig(), RLConfig(truncation="mask"), RLConfig(train_on_truncated=False, truncation="mask")):
-        group = EpisodeGroup.from_episodes(some, GRPO, masked=config.masked)
+        group = EpisodeGroup.from_episodes(episodes, GRPO, masked=config.masked)
         assert (group.kind, len(group.usable), group.masked) == ("ok", 3, config.masked)
     assert RLConfig(train_on_truncated=False, truncation="mask").masked == {"length", "truncated"}

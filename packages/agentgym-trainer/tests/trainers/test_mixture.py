@@ -1,4 +1,4 @@
-"""Several worlds in one run."""
+"""Tests of runs with several environments."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ def _config(*weights: float, slots: int = 100) -> RLConfig:
     )
 
 
-def test_each_world_is_at_hand_once_and_has_a_slot_for_every_episode_played_at_once() -> None:
+def test_each_environment_is_opened_once_with_its_slots() -> None:
     with open_environments(_config(3, 1, slots=5)) as worlds:
         assert [world.name for world in worlds] == [COIN, ONE_SIDED]
         assert [len(world.pool) for world in worlds] == [5, 5]
         assert [world.tasks.train[0].env for world in worlds] == [COIN, ONE_SIDED]
 
 
-def test_a_world_plays_other_samples_of_a_task_that_it_is_given_twice() -> None:
+def test_repeated_tasks_get_distinct_samples() -> None:
     with open_environments(_config(1)) as (world,):
-        made = episode_specs([world.tasks.train[i] for i in (3, 5, 3)], samples=2, seed=0)
-    assert [(job.task_id, job.sample) for job in made] == [
+        specs = episode_specs([world.tasks.train[i] for i in (3, 5, 3)], samples=2, seed=0)
+    assert [(spec.task_id, spec.sample) for spec in specs] == [
         *(("coin/train/3", sample) for sample in range(4)),
         *(("coin/train/5", sample) for sample in range(2)),
     ]
 
 
-def test_a_backend_that_does_not_exist_is_refused_in_a_sentence() -> None:
+def test_unknown_backends_are_rejected() -> None:
     config = replace(_config(1), world=WorldConfig(ENV, agent="bare", backend="cloud"))
     with pytest.raises(UsageError, match="There is no backend 'cloud'; choose one of inline, thread, process"):
         open_environments(config).__enter__()
 
 
-def test_a_world_that_is_named_twice_is_refused() -> None:
+def test_repeated_environments_are_rejected() -> None:
     config = replace(_config(1), extra_worlds=(WorldConfig(ENV, ("train=3",), agent="bare"),))
     with pytest.raises(UsageError, match=r"each environment once; coin/Coin-v0 is in it twice\. Merge the two entries"):
         open_environments(config).__enter__()
@@ -66,7 +66,7 @@ def test_a_world_that_is_named_twice_is_refused() -> None:
         (WorldConfig(ENV, ("train=0",)), f"{ENV} has no train tasks under these options"),
     ],
 )
-def test_a_world_that_cannot_be_had_is_refused_in_a_sentence(world: WorldConfig, message: str) -> None:
+def test_unusable_environments_are_rejected(world: WorldConfig, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         open_environments(replace(_config(1), world=world)).__enter__()
 
@@ -88,20 +88,22 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return folder
 
 
-def test_every_step_plays_every_world_in_proportion_to_its_weight(run: RunFolder) -> None:
+def test_steps_play_environments_in_proportion_to_their_weights(run: RunFolder) -> None:
     for line in run.read_metrics():
-        of = line["worlds"]
-        assert of.keys() == {COIN, ONE_SIDED}
-        assert [of[name]["episodes"] for name in (COIN, ONE_SIDED)] == [12, 4]
-        assert sum(of[name]["episodes"] * of[name]["success"] for name in of) == pytest.approx(16 * line["success"])
-        assert Counter(of[COIN]["stops"]) + Counter(of[ONE_SIDED]["stops"]) == Counter(line["stops"])
+        by_name = line["worlds"]
+        assert by_name.keys() == {COIN, ONE_SIDED}
+        assert [by_name[name]["episodes"] for name in (COIN, ONE_SIDED)] == [12, 4]
+        assert sum(by_name[name]["episodes"] * by_name[name]["success"] for name in by_name) == pytest.approx(
+            16 * line["success"]
+        )
+        assert Counter(by_name[COIN]["stops"]) + Counter(by_name[ONE_SIDED]["stops"]) == Counter(line["stops"])
 
 
-def test_held_out_tasks_of_all_worlds_are_played(run: RunFolder, tmp_path: Path) -> None:
+def test_held_out_tasks_of_all_environments_are_evaluated(run: RunFolder, tmp_path: Path) -> None:
     for path in run.evaluations.iterdir():
         assert {e.env for e in read_episodes(path)} == {COIN, ONE_SIDED}
     *_, last = run.read_metrics()
     tasks = {COIN: 4, ONE_SIDED: 3}
-    for manner, success in last["dev"].items():
-        by_world = sum(tasks[name] * last["worlds"][name]["dev"][manner] for name in tasks)
+    for decoding, success in last["dev"].items():
+        by_world = sum(tasks[name] * last["worlds"][name]["dev"][decoding] for name in tasks)
         assert by_world / 7 == pytest.approx(success)

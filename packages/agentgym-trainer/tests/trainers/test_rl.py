@@ -1,4 +1,4 @@
-"""Whole runs from a configuration, with what can be trained besides the plain model."""
+"""Tests of complete RL runs with critics, adapters and gradient checkpointing."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from rich.console import Console
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-KEEP_FLAT = GroupFilter(zero_variance="keep")
+KEEP_ZERO_VARIANCE = GroupFilter(zero_variance="keep")
 KINDS: dict[str, dict[str, Any]] = {
     "ppo, a head": {"algorithm": PPO},
     "ppo, a separate critic": {"algorithm": PPO, "critic": CriticModel(where="separate")},
-    "gigpo": {"algorithm": replace(GiGPO, groups=KEEP_FLAT)},
+    "gigpo": {"algorithm": replace(GiGPO, groups=KEEP_ZERO_VARIANCE)},
     "an adapter": {"lora": Lora(rank=2)},
     "an adapter and ppo": {"lora": Lora(rank=2), "algorithm": PPO, "gradient_checkpointing": True},
     "gradient checkpointing": {"gradient_checkpointing": True},
@@ -42,9 +42,9 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def _run(folder: Path, **settings: Any) -> RunFolder:
-    known: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "world": WorldConfig(ENV, agent="bare", instructions=False),
-        "algorithm": replace(GRPO, groups=KEEP_FLAT),
+        "algorithm": replace(GRPO, groups=KEEP_ZERO_VARIANCE),
         "horizon": FixedHorizon(3),
         "generation": Generation(max_tokens=6, max_context=256),
         "evaluation": Evaluation(tasks=2, samples=1, ks=(1,)),
@@ -54,7 +54,7 @@ def _run(folder: Path, **settings: Any) -> RunFolder:
         "epochs": 2,
         "device": "cpu",
     }
-    config = RLConfig(**(known | settings))
+    config = RLConfig(**(defaults | settings))
     run = RunFolder.create(folder, config, "test")
     assert train(config, run, RunConsole(Console(quiet=True)), Stopping()).step == config.steps
     return run
@@ -62,7 +62,7 @@ def _run(folder: Path, **settings: Any) -> RunFolder:
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that has imitated the expert."""
+    """The folder of a model that has imitated the expert."""
     scratch = Scratch(vocab=280, hidden=32, layers=1, heads=2, context=256)
     warm = WarmStart(episodes=96, noise=0.8, epochs=3, batch=8, lr=1e-2)
     return _run(
@@ -70,32 +70,32 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ).start
 
 
-def test_a_model_that_can_not_be_trained_is_refused_in_a_sentence(tmp_path: Path, start: Path) -> None:
-    windows = shutil.copytree(start, tmp_path / "windows")
+def test_models_with_unsupported_layers_are_rejected(tmp_path: Path, start: Path) -> None:
+    model = shutil.copytree(start, tmp_path / "windows")
     layers = {"use_sliding_window": True, "sliding_window": 4, "layer_types": ["sliding_attention"]}
-    settings = windows / "config.json"
+    settings = model / "config.json"
     settings.write_text(json.dumps(json.loads(settings.read_text()) | layers))
     with pytest.raises(
         UsageError, match=r"windows can't be trained with these settings: .* has layers of sliding_attention"
     ):
-        _run(tmp_path / "run", model=str(windows))
+        _run(tmp_path / "run", model=str(model))
 
 
 async def _play(folder: Path) -> Episode:
-    """An episode of the model in this folder."""
-    player = hf(str(folder), temperature=0.0, seed=0, max_tokens=6)
+    """Play an episode with the model in a folder."""
+    policy = hf(str(folder), temperature=0.0, seed=0, max_tokens=6)
     with EnvPool(ENV, 1) as pool:
         episode = await play_episode(
-            PoolSlot(pool, 0, Bare(Coin())), player, EpisodeSpec("coin/test/1", seed=0), horizon=3
+            PoolSlot(pool, 0, Bare(Coin())), policy, EpisodeSpec("coin/test/1", seed=0), horizon=3
         )
-    await player.close()
+    await policy.close()
     return episode
 
 
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=() if kind == "an adapter and ppo" else pytest.mark.long) for kind in KINDS]
 )
-def test_whatever_trains_moves_and_is_left_as_a_whole_model(tmp_path: Path, start: Path, kind: str) -> None:
+def test_trained_parts_change_and_complete_models_are_saved(tmp_path: Path, start: Path, kind: str) -> None:
     run = _run(tmp_path / "run", model=str(start), **KINDS[kind])
     lines = list(run.read_metrics())
     assert all(line["grad_norm"] > 0 and line["trained"] == 16 for line in lines)
@@ -103,16 +103,16 @@ def test_whatever_trains_moves_and_is_left_as_a_whole_model(tmp_path: Path, star
         assert all(line["critic_grad_norm"] > 0 and line["value_loss"] > 0 for line in lines)
     before, after = (load_file(folder / "model.safetensors") for folder in (start, run.model))
     assert before.keys() == after.keys()
-    moved = {name for name, weight in after.items() if not torch.equal(weight, before[name])}
-    assert any("q_proj" in name for name in moved)
-    # Adapters leave embeddings and norms as they were; else everything moves.
-    assert ("model.embed_tokens.weight" in moved) == ("adapter" not in kind)
+    changed = {name for name, weight in after.items() if not torch.equal(weight, before[name])}
+    assert any("q_proj" in name for name in changed)
+    # With an adapter, embeddings and norms don't change.
+    assert ("model.embed_tokens.weight" in changed) == ("adapter" not in kind)
     for folder in (run.model, run.checkpoints / "step-000002"):
         assert not asyncio.run(_play(folder)).failed
 
 
 @pytest.mark.long
-def test_an_adapter_is_found_from_anywhere_and_a_new_run_begins_with_it_merged(
+def test_runs_start_from_adapters_merged_into_their_base_model(
     tmp_path: Path, start: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(start.parent)
@@ -123,17 +123,17 @@ def test_an_adapter_is_found_from_anywhere_and_a_new_run_begins_with_it_merged(
     third = _run(tmp_path / "third", model=str(adapter), steps=1)
     merged = load_file(first.model / "model.safetensors")
     for run in (second, third):
-        begun = load_file(run.start / "model.safetensors")
-        assert begun.keys() == merged.keys()
-        for name, weight in begun.items():
+        initial = load_file(run.start / "model.safetensors")
+        assert initial.keys() == merged.keys()
+        for name, weight in initial.items():
             torch.testing.assert_close(weight, merged[name])
-    # The second adapter is one of the merged model, not of the one that the first adapter was made for.
+    # The base model of the second adapter is the merged model, not the base model of the first adapter.
     ids = torch.arange(3, 9)[None]
-    adapted, whole = (
+    adapted, complete = (
         AutoModelForCausalLM.from_pretrained(folder) for folder in (second.checkpoints / "step-000001", second.model)
     )
     with torch.no_grad():
-        torch.testing.assert_close(adapted(ids).logits, whole(ids).logits)
+        torch.testing.assert_close(adapted(ids).logits, complete(ids).logits)
     assert (
         load_file(third.model / "model.safetensors")["model.embed_tokens.weight"]
         .ne(merged["model.embed_tokens.weight"])
@@ -141,18 +141,18 @@ def test_an_adapter_is_found_from_anywhere_and_a_new_run_begins_with_it_merged(
     )
 
 
-def test_gradient_checkpointing_is_for_a_separate_critic_too(
+def test_gradient_checkpointing_includes_a_separate_critic(
     tmp_path: Path, start: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[PolicyModel] = []
+    actors: list[PolicyModel] = []
 
     def learner(actor: PolicyModel, *more: Any, **settings: Any) -> Learner:
-        made.append(actor)
+        actors.append(actor)
         return Learner(actor, *more, **settings)
 
     monkeypatch.setattr("agentgym_trainer.trainers.rl.Learner", learner)
     _run(tmp_path / "run", model=str(start), steps=1, gradient_checkpointing=True, **KINDS["ppo, a separate critic"])
-    (actor,) = made
+    (actor,) = actors
     assert isinstance(actor.critic, SeparateCritic)
     assert actor.causal_lm.is_gradient_checkpointing
     assert actor.critic.trunk.is_gradient_checkpointing

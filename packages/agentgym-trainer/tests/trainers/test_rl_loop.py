@@ -1,4 +1,4 @@
-"""The training loop in a world of coins, with an engine that says what it is told to."""
+"""Tests of the training loop in the coin environment, with scripted replies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _interrupt(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
-def test_replies_are_sampled_in_the_precision_that_is_trained_in(
+def test_replies_are_sampled_in_the_training_precision(
     build: Build, accelerator_of: Callable[[str], Accelerator]
 ) -> None:
     loop = build(coins(precision="bf16"), accelerator=accelerator_of("bf16"))
@@ -37,7 +37,7 @@ def test_replies_are_sampled_in_the_precision_that_is_trained_in(
     assert all(half)
 
 
-# What is drawn.
+# Sampling of tasks.
 
 
 def _tasks_and_tokens(groups: list[EpisodeGroup]) -> list[tuple[str, int, Any]]:
@@ -48,50 +48,50 @@ def _tasks_and_tokens(groups: list[EpisodeGroup]) -> list[tuple[str, int, Any]]:
     ]
 
 
-def test_what_a_step_plays_depends_on_the_seed_and_the_step_alone(build: Build) -> None:
-    loop, again = build(coins()), build(coins(), name="again")
-    other = build(coins(seed=1), name="other")
+def test_rollouts_depend_only_on_the_seed_and_the_step(build: Build) -> None:
+    loop, same_seed = build(coins()), build(coins(), name="again")
+    other_seed = build(coins(seed=1), name="other")
     first = _tasks_and_tokens(collect(loop, initial_state(loop)).own)
     assert _tasks_and_tokens(collect(loop, initial_state(loop, step=1)).own) != first
     assert _tasks_and_tokens(collect(loop, initial_state(loop)).own) == first
-    assert _tasks_and_tokens(again.collect(initial_state(again)).own) == first
-    assert _tasks_and_tokens(other.collect(initial_state(other)).own) != first
+    assert _tasks_and_tokens(same_seed.collect(initial_state(same_seed)).own) == first
+    assert _tasks_and_tokens(other_seed.collect(initial_state(other_seed)).own) != first
 
 
-def test_the_samplers_memory_goes_from_step_to_step(build: Build) -> None:
+def test_the_samplers_state_persists_between_steps(build: Build) -> None:
     loop = build(coins(sampler=MidSuccess()), lambda: "heads")
     progress = take_step(loop, initial_state(loop))
     assert progress.sampler is not None
-    # Only "heads heads heads" of the eight sequences is solved by saying heads.
+    # Constant heads solves only one of the eight sequences.
     assert set(progress.sampler.values()) <= {0.25, 0.75}
     assert len(progress.sampler) == 4
     later = take_step(loop, progress)
     assert later.sampler is not None
     assert progress.sampler.keys() < later.sampler.keys()
-    with_memory = {group.task for group in collect(loop, replace(progress, step=7)).groups}
-    avoided = dict.fromkeys(loop.worlds[0].tasks.train.ids[:12], 0.0)
-    assert with_memory != {group.task for group in collect(loop, replace(progress, step=7, sampler=avoided)).groups}
+    tasks = {group.task for group in collect(loop, replace(progress, step=7)).groups}
+    zero_success = dict.fromkeys(loop.worlds[0].tasks.train.ids[:12], 0.0)
+    assert tasks != {group.task for group in collect(loop, replace(progress, step=7, sampler=zero_success)).groups}
 
 
-def test_the_sampler_learns_of_all_groups_of_a_task(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sampler_gets_the_mean_success_of_a_tasks_groups(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = build(coins(sampler=MidSuccess()), lambda: "heads")
     collected = collect(loop, initial_state(loop))
-    one = collected.groups[0]
+    group = collected.groups[0]
     lost, won = (
-        replace(one, number=n, episodes=tuple(replace(e, success=bool(n)) for e in one.episodes)) for n in (0, 1)
+        replace(group, number=n, episodes=tuple(replace(e, success=bool(n)) for e in group.episodes)) for n in (0, 1)
     )
     monkeypatch.setattr(loop.collector, "collect", lambda _: (collected.own, [lost, won]))
-    assert loop.step(initial_state(loop)).sampler == {one.task: 0.5}
+    assert loop.step(initial_state(loop)).sampler == {group.task: 0.5}
 
 
-def test_the_horizon_of_the_stage_ends_episodes(build: Build) -> None:
+def test_episodes_end_at_the_horizon_of_the_stage(build: Build) -> None:
     loop = build(coins(horizon=FixedHorizon(3)))
     groups = collect(loop, TrainingState(stage=Stage(2))).own
     assert {len(e.turns) for group in groups for e in group.episodes if e.stop == "truncated"} <= {2}
     assert max(len(e.turns) for group in groups for e in group.episodes) <= 2
 
 
-# A whole step, and a whole run.
+# Complete steps and runs.
 
 
 @pytest.mark.quick
@@ -120,60 +120,60 @@ def test_a_step_has_a_line_with_all_that_happened(build: Build) -> None:
     assert progress.env_steps == last["env_steps"] == round(12 * (first["turns"] + last["turns"]))
 
 
-def test_seconds_of_a_phase_are_all_there_whenever_in_a_step_they_passed(build: Build) -> None:
+def test_seconds_of_a_phase_include_those_after_the_update(build: Build) -> None:
     loop = build(coins(evaluation=Evaluation(tasks=2, samples=1, ks=(1,), every=1)), random_guesses())
     progress = loop.step(initial_state(loop))
     assert progress.learned is not None
     assert progress.learned["line"]["seconds"]["load"] > 0
     progress.learned["line"]["seconds"]["load"] = 1e6
-    loop.finish_step(progress)  # loads what is evaluated
+    loop.finish_step(progress)  # loads the weights to evaluate
     (line,) = loop.folder.read_metrics()
     assert line["seconds"]["load"] > 1e6
 
 
-def test_the_best_step_is_told_and_saved(build: Build) -> None:
+def test_the_best_checkpoint_is_tracked_and_saved(build: Build) -> None:
     config = coins(steps=3, save_every=100, evaluation=Evaluation(tasks=4, samples=2, ks=(1,), every=1))
-    said = iter(["heads", *["tails"] * 200])
-    loop = build(config, lambda: next(said, "heads"))
+    replies = iter(["heads", *["tails"] * 200])
+    loop = build(config, lambda: next(replies, "heads"))
     progress = loop.run(lambda: False)
     assert progress.best is not None
-    tested = {line["step"]: line["dev"]["sampled"] for line in loop.folder.read_metrics()}
-    assert progress.best.success == max(tested.values())
-    assert tested[progress.best.step] == progress.best.success
+    success = {line["step"]: line["dev"]["sampled"] for line in loop.folder.read_metrics()}
+    assert progress.best.success == max(success.values())
+    assert success[progress.best.step] == progress.best.success
     assert loop.checkpoints.best.resolve().name == f"step-{progress.best.step:06d}"
 
 
-def test_evaluation_happens_when_it_is_due(build: Build) -> None:
+def test_evaluations_happen_every_few_steps(build: Build) -> None:
     loop = build(coins(steps=3, evaluation=Evaluation(tasks=2, samples=1, ks=(1,), every=2)), random_guesses())
     loop.run(lambda: False)
     assert loop.folder.evaluated_steps("sampled") == loop.folder.evaluated_steps("greedy") == [0, 2, 3]
     assert [bool(line["dev"]) for line in loop.folder.read_metrics()] == [False, True, True]
 
 
-def test_an_adaptive_horizon_sees_what_was_held_out_and_what_was_cut_short(build: Build) -> None:
+def test_an_adaptive_horizon_reacts_to_plateaus_and_cut_episodes(build: Build) -> None:
     evaluation = Evaluation(tasks=2, samples=1, ks=(1,), every=1)
-    plateau = AdaptiveHorizon((2, 3), at_least=1, patience=1, gain=1.0, cut=0.0)
-    loop = build(coins(steps=3, horizon=plateau, evaluation=evaluation), lambda: "tails")
+    plateau_horizon = AdaptiveHorizon((2, 3), at_least=1, patience=1, gain=1.0, cut=0.0)
+    loop = build(coins(steps=3, horizon=plateau_horizon, evaluation=evaluation), lambda: "tails")
     progress = loop.run(lambda: False)
     assert [line["horizon"] for line in loop.folder.read_metrics()] == [2, 2, 3]
     assert (progress.stage.reason, progress.stage.since) == ("plateau", 2)
-    impatient = AdaptiveHorizon((2, 3), at_least=1, patience=0, cut=0.01)
-    loop = build(coins(horizon=impatient), lambda: "tails", name="cut")
+    cut_horizon = AdaptiveHorizon((2, 3), at_least=1, patience=0, cut=0.01)
+    loop = build(coins(horizon=cut_horizon), lambda: "tails", name="cut")
     progress = take_step(loop, initial_state(loop))
-    # Some task's second side is tails: there the horizon of 2 cut an episode that was still earning.
+    # In some tasks the second coin is tails, so the horizon of 2 cut an episode that was still earning.
     assert (progress.stage.turns, progress.stage.reason) == (3, "cut")
 
 
-def test_a_run_is_stopped_after_a_step_and_goes_on_where_it_was(build: Build) -> None:
-    asked = iter([False, True])
+def test_a_stopped_run_resumes_identically(build: Build) -> None:
+    stop_requests = iter([False, True])
     loop = build(coins(save_every=100, sampler=MidSuccess()))
-    assert loop.run(lambda: next(asked)).step == 1
+    assert loop.run(lambda: next(stop_requests)).step == 1
     assert loop.checkpoints.latest() == loop.folder.checkpoints / "step-000001"
     assert loop.run(lambda: False).step == 2
-    whole = build(coins(save_every=100, sampler=MidSuccess()), name="whole")
-    whole.run(lambda: False)
+    uninterrupted = build(coins(save_every=100, sampler=MidSuccess()), name="uninterrupted")
+    uninterrupted.run(lambda: False)
 
-    assert _lines(loop.folder) == _lines(whole.folder)
+    assert _lines(loop.folder) == _lines(uninterrupted.folder)
 
 
 def _lines(folder: RunFolder) -> list[Any]:
@@ -184,32 +184,32 @@ def _lines(folder: RunFolder) -> list[Any]:
     ("method", "call"),
     [*(pytest.param(*at, marks=pytest.mark.long) for at in (("collect", 2), ("play", 4))), ("play", 3)],
 )
-def test_a_run_whose_engine_is_gone_is_saved_and_goes_on_where_it_was(
+def test_a_run_with_a_lost_engine_is_saved_and_resumes_identically(
     build: Build, monkeypatch: pytest.MonkeyPatch, method: str, call: int
 ) -> None:
     config = coins(save_every=100, sampler=MidSuccess(), evaluation=Evaluation(tasks=2, samples=1, ks=(1,), every=1))
-    whole = build(config, name="whole")
-    whole.run(lambda: False)
+    uninterrupted = build(config, name="uninterrupted")
+    uninterrupted.run(lambda: False)
     loop = build(config)
-    room = loop.collector if method == "collect" else loop.evaluator
-    original, calls = getattr(room, method), itertools.count(1)
+    owner = loop.collector if method == "collect" else loop.evaluator
+    original, calls = getattr(owner, method), itertools.count(1)
 
-    def leave(*args: Any, **kwargs: Any) -> Any:
+    def raise_engine_gone(*args: Any, **kwargs: Any) -> Any:
         if next(calls) == call:
             raise EngineGone("It has left for good.")
         return original(*args, **kwargs)
 
-    monkeypatch.setattr(room, method, leave)
+    monkeypatch.setattr(owner, method, raise_engine_gone)
     with pytest.raises(EngineGone):
         loop.run(lambda: False)
-    # Where it left in an evaluation, the update before it is not lost; nor is half an evaluation.
+    # If the engine is lost during an evaluation, the preceding update is saved.
     assert loop.checkpoints.latest() == loop.folder.checkpoints / "step-000001"
     assert [line["step"] for line in loop.folder.read_metrics()] == ([1] if method == "collect" else [])
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(loop, "_save", _interrupt)
         loop.run(lambda: False)
     assert loop.run(lambda: False).step == 2
-    assert _lines(loop.folder) == _lines(whole.folder)
+    assert _lines(loop.folder) == _lines(uninterrupted.folder)
 
 
 @pytest.mark.parametrize(
@@ -224,12 +224,12 @@ def test_every_preset_takes_a_step(build: Build, name: str) -> None:
     assert np.isfinite(line["loss"])
 
 
-def test_a_checkpoint_is_written_when_one_is_overdue(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_are_written_by_elapsed_time(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = build(coins(steps=5, save_every=100, save_minutes=2.0, keep_checkpoints=9))
     minutes = itertools.count()
     monkeypatch.setattr(loop.checkpoints, "_clock", lambda: 60.0 * next(minutes))
     monkeypatch.setattr(loop.checkpoints, "_saved", 0.0)
     monkeypatch.setattr(loop, "evaluate", lambda step: {})
     loop.run(lambda: False)
-    # Asked at 0, 1 and 2, and read again when it is saved, at 3.
+    # The clock is read at 0, 1 and 2, and again when saving, at 3.
     assert sorted(path.name for path in loop.folder.checkpoints.glob("step-*")) == ["step-000003", "step-000005"]

@@ -1,4 +1,4 @@
-"""Which groups train: the training loop in a world of coins, with an engine that says what it is told to."""
+"""Tests of group filtering and resampling in the training loop, in the coin environment with scripted replies."""
 
 from __future__ import annotations
 
@@ -23,47 +23,47 @@ def _kinds(groups: list[EpisodeGroup]) -> dict[str, int]:
     return dict(Counter(group.kind for group in groups))
 
 
-def _one(reward: float, stop: str = "terminated") -> Episode:
+def _episode(reward: float, stop: str = "terminated") -> Episode:
     return episode([None], [reward], stop=stop)
 
 
 @pytest.mark.parametrize(
-    ("episodes", "train_cut", "kind", "usable"),
+    ("episodes", "train_on_truncated", "kind", "usable"),
     [
-        ([_one(0.0), _one(1.0)], True, "ok", 2),
-        ([_one(0.0), _one(1.0, "failed"), _one(1.0)], True, "has_failures", 2),
-        ([_one(1.0, "failed"), _one(1.0)], True, "single", 1),
-        ([_one(1.0, "failed")], True, "single", 0),
-        ([_one(0.5), _one(0.5)], True, "zero_variance", 2),
-        ([_one(0.5), _one(0.5), _one(0.1, "length")], True, "ok", 3),
-        # One that was cut is out of the loss, and what it was paid is in the baseline of the others.
-        ([_one(0.5), _one(0.5), _one(0.1, "length")], False, "ok", 3),
-        ([_one(0.5), _one(0.1, "length")], False, "ok", 2),
-        ([_one(0.5), _one(0.5, "length")], False, "zero_variance", 2),
-        ([_one(0.5, "length"), _one(0.1, "length")], False, "zero_variance", 2),
+        ([_episode(0.0), _episode(1.0)], True, "ok", 2),
+        ([_episode(0.0), _episode(1.0, "failed"), _episode(1.0)], True, "has_failures", 2),
+        ([_episode(1.0, "failed"), _episode(1.0)], True, "single", 1),
+        ([_episode(1.0, "failed")], True, "single", 0),
+        ([_episode(0.5), _episode(0.5)], True, "zero_variance", 2),
+        ([_episode(0.5), _episode(0.5), _episode(0.1, "length")], True, "ok", 3),
+        # Cut episodes are masked, but count in the baselines of the others.
+        ([_episode(0.5), _episode(0.5), _episode(0.1, "length")], False, "ok", 3),
+        ([_episode(0.5), _episode(0.1, "length")], False, "ok", 2),
+        ([_episode(0.5), _episode(0.5, "length")], False, "zero_variance", 2),
+        ([_episode(0.5, "length"), _episode(0.1, "length")], False, "zero_variance", 2),
     ],
 )
-def test_a_group_is_judged_by_the_episodes_that_did_not_fail(
-    episodes: list[Episode], train_cut: bool, kind: str, usable: int
+def test_groups_are_classified_without_failed_episodes(
+    episodes: list[Episode], train_on_truncated: bool, kind: str, usable: int
 ) -> None:
-    group = EpisodeGroup.from_episodes(episodes, GRPO, masked=RLConfig(train_on_truncated=train_cut).masked)
+    group = EpisodeGroup.from_episodes(episodes, GRPO, masked=RLConfig(train_on_truncated=train_on_truncated).masked)
     assert (group.kind, len(group.usable)) == (kind, usable)
     assert group.treatment == ("keep" if kind in ("ok", "has_failures") else "drop")
 
 
-def test_a_group_is_judged_by_as_many_tokens_as_it_trains_on() -> None:
-    """By OPO's baseline: one token in three was paid 1, and not one episode in two."""
+def test_length_baselines_classify_groups_by_token_counts() -> None:
+    """The mean return of 1/2 gives unmasked episodes advantage 0; OPO's baseline, weighted by length, is 5/12."""
 
-    def said(tokens: int, reward: float, stop: str = "terminated") -> Episode:
+    def episode_of(tokens: int, reward: float, stop: str = "terminated") -> Episode:
         return episode([Sample((9,), (1,) * tokens, (0.0,) * tokens, fresh=True)], [reward], stop=stop)
 
-    episodes = [said(3, 0.5), said(3, 0.5), said(2, 1.0, "length"), said(4, 0.0, "length")]
+    episodes = [episode_of(3, 0.5), episode_of(3, 0.5), episode_of(2, 1.0, "length"), episode_of(4, 0.0, "length")]
     for advantages, kind in ((GroupRelative(), "zero_variance"), (GroupRelative(baseline="length"), "ok")):
         algorithm = replace(GRPO, advantages=advantages)
         assert EpisodeGroup.from_episodes(episodes, algorithm, masked=frozenset({"length"})).kind == kind
 
 
-def test_who_always_says_the_same_makes_flat_groups_and_they_are_left_out(build: Build) -> None:
+def test_groups_of_equal_returns_are_filtered(build: Build) -> None:
     loop = build(coins(algorithm=grpo_with_group_filter(zero_variance="drop")), lambda: "heads")
     groups = collect(loop, initial_state(loop)).own
     assert _kinds(groups) == {"zero_variance": 4}
@@ -72,24 +72,24 @@ def test_who_always_says_the_same_makes_flat_groups_and_they_are_left_out(build:
     assert progress.step == 1
     (line,) = loop.folder.read_metrics()
     assert (line["trained"], line["groups"]["zero_variance"], line["groups"]["ok"]) == (0, 4, 0)
-    for was, now in zip(before, loop.learner.policy.parameters(), strict=True):
-        assert torch.equal(was, now)
+    for old, new in zip(before, loop.learner.policy.parameters(), strict=True):
+        assert torch.equal(old, new)
 
 
-def test_a_run_warns_once_of_flat_groups_and_not_again_when_it_is_resumed(build: Build) -> None:
-    stopping = iter([False, True])
+def test_zero_variance_groups_are_warned_about_once_even_after_resume(build: Build) -> None:
+    stop_requests = iter([False, True])
     loop = build(
         coins(algorithm=grpo_with_group_filter(zero_variance="drop"), steps=3, warnings=Warnings(window=2)),
         lambda: "heads",
     )
-    assert loop.run(lambda: next(stopping)).step == 1
+    assert loop.run(lambda: next(stop_requests)).step == 1
     loop.monitor = Monitor(loop.config.warnings)  # as in another process
     loop.run(lambda: False)
-    warned = [[warning["id"] for warning in line["warnings"]] for line in loop.folder.read_metrics()]
-    assert warned == [["flat-groups"], [], []]
+    warnings = [[warning["id"] for warning in line["warnings"]] for line in loop.folder.read_metrics()]
+    assert warnings == [["flat-groups"], [], []]
 
 
-def test_kept_flat_groups_train(build: Build) -> None:
+def test_kept_zero_variance_groups_are_trained(build: Build) -> None:
     loop = build(coins(algorithm=grpo_with_group_filter(zero_variance="keep")), lambda: "heads")
     take_step(loop, initial_state(loop))
     (line,) = loop.folder.read_metrics()
@@ -99,7 +99,7 @@ def test_kept_flat_groups_train(build: Build) -> None:
 @pytest.mark.parametrize(
     ("rounds", "train", "played"), [(1, 16, [4, 4]), (2, 16, [4, 4, 4]), (3, 6, [4, 2]), (2, 4, [4])]
 )
-def test_resampling_plays_other_tasks_until_rounds_or_tasks_are_used_up(
+def test_resampling_draws_new_tasks_until_rounds_or_tasks_run_out(
     build: Build, rounds: int, train: int, played: list[int]
 ) -> None:
     world = WorldConfig(ENV, (f"train={train}",), agent="bare", instructions=False)
@@ -111,15 +111,15 @@ def test_resampling_plays_other_tasks_until_rounds_or_tasks_are_used_up(
     assert all(group.treatment == "resample" and len(group.episodes) == 3 for group in groups)
 
 
-def test_resampling_replaces_as_many_groups_as_are_flat_and_trains_on_the_others(build: Build) -> None:
+def test_resampling_replaces_exactly_the_zero_variance_groups(build: Build) -> None:
     loop = build(
         coins(group_size=2, algorithm=grpo_with_group_filter(zero_variance="resample", rounds=2)), random_guesses(1)
     )
     groups = collect(loop, initial_state(loop)).groups
     first = groups[:4]
-    flat = sum(group.kind == "zero_variance" for group in first)
-    assert 0 < flat < 4
-    assert len(groups) >= 4 + flat
+    zero_variance = sum(group.kind == "zero_variance" for group in first)
+    assert 0 < zero_variance < 4
+    assert len(groups) >= 4 + zero_variance
     loop = build(
         coins(group_size=2, algorithm=grpo_with_group_filter(zero_variance="resample", rounds=2)),
         random_guesses(1),
@@ -132,9 +132,7 @@ def test_resampling_replaces_as_many_groups_as_are_flat_and_trains_on_the_others
 
 
 @pytest.mark.parametrize("scale", [True, False])
-def test_an_optimizer_step_learns_from_about_as_many_tokens_however_many_groups_are_left_out(
-    build: Build, scale: bool
-) -> None:
+def test_scale_minibatches_keeps_tokens_per_optimizer_step(build: Build, scale: bool) -> None:
     config = coins(
         tasks_per_step=8,
         group_size=2,
@@ -155,11 +153,13 @@ def test_an_optimizer_step_learns_from_about_as_many_tokens_however_many_groups_
     assert line["optimizer_steps"] == (round(8 * share) if scale else 8)
 
 
-def test_the_standard_deviation_of_returns_within_a_group() -> None:
-    """Of what is trained on, without failed episodes and groups in which nothing is left to compare."""
+def test_group_return_std_is_the_mean_over_groups() -> None:
+    """Failed episodes, and groups with fewer than two others, are left out."""
 
     def group(*episodes: tuple[float, Any, float | None]) -> GroupOutcome:
-        outcomes = [replace(EpisodeOutcome.of(_one(score, stop)), shaped=shaped) for score, stop, shaped in episodes]
+        outcomes = [
+            replace(EpisodeOutcome.of(_episode(score, stop)), shaped=shaped) for score, stop, shaped in episodes
+        ]
         return GroupOutcome(0, "ok", "keep", tuple(outcomes))
 
     mixed = group((1.0, "terminated", None), (0.0, "terminated", None), (1.0, "failed", None))
@@ -169,12 +169,14 @@ def test_the_standard_deviation_of_returns_within_a_group() -> None:
     assert group_return_std([group((1.0, "terminated", None))]) is None
 
 
-def test_the_share_of_a_full_batch() -> None:
-    """In tokens; what is resampled makes a batch no larger, and what is masked or failed no fuller."""
+def test_batch_fill_is_the_share_of_trained_tokens() -> None:
+    """Resampled groups don't enlarge the batch; masked and failed episodes don't fill it."""
 
     def group(treatment: Any, *episodes: tuple[int, Any]) -> GroupOutcome:
-        said = [replace(EpisodeOutcome.of(_one(0.0, stop)), completion_tokens=tokens) for tokens, stop in episodes]
-        return GroupOutcome(0, "ok", treatment, tuple(said))
+        outcomes = [
+            replace(EpisodeOutcome.of(_episode(0.0, stop)), completion_tokens=tokens) for tokens, stop in episodes
+        ]
+        return GroupOutcome(0, "ok", treatment, tuple(outcomes))
 
     config = RLConfig(tasks_per_step=2, group_size=2, train_on_truncated=False)
     kept = group("keep", (10, "terminated"), (30, "terminated"))
@@ -188,32 +190,32 @@ def test_the_share_of_a_full_batch() -> None:
 
 
 @pytest.mark.parametrize(("treatment", "groups"), [("keep", 4), ("drop", 4), ("resample", 7)])
-def test_broken_groups_go_as_configured(build: Build, treatment: Any, groups: int) -> None:
+def test_groups_with_failures_are_treated_as_configured(build: Build, treatment: Any, groups: int) -> None:
     broken = WorldConfig(ENV, ("train=8", "gone=(0,1,2,3)"), agent="bare", instructions=False)
     algorithm = grpo_with_group_filter(has_failures=treatment, single="drop", zero_variance="keep", rounds=3)
     loop = build(coins(world=broken, tasks_per_step=4, group_size=2, algorithm=algorithm), random_guesses())
     collected = collect(loop, initial_state(loop)).own
-    gone = [group for group in collected if all(e.failed for e in group.episodes)]
-    # Where nothing is left of a broken group, keeping it means that it is lonely.
-    assert {group.kind for group in gone} == ({"single"} if treatment == "keep" else {"has_failures"})
-    assert all(not group.usable and group.treatment != "keep" for group in gone)
+    all_failed = [group for group in collected if all(e.failed for e in group.episodes)]
+    # A kept group without any successful episode is classified as `single`.
+    assert {group.kind for group in all_failed} == ({"single"} if treatment == "keep" else {"has_failures"})
+    assert all(not group.usable and group.treatment != "keep" for group in all_failed)
     assert (len(collected) > 4) == (treatment == "resample")
 
 
-def test_a_task_that_is_drawn_twice_is_one_group_of_other_samples(build: Build) -> None:
+def test_repeated_tasks_give_one_group_of_distinct_samples(build: Build) -> None:
     world = WorldConfig(ENV, ("train=1",), agent="bare", instructions=False)
     loop = build(coins(world=world))
     (group,) = collect(loop, initial_state(loop)).own
     assert [e.sample for e in group.episodes] == list(range(12))
 
 
-def test_in_a_mixture_each_world_gets_its_share_and_stands_in_for_itself(build: Build) -> None:
+def test_environments_of_a_mixture_keep_their_shares_when_resampled(build: Build) -> None:
     other = WorldConfig(OTHER, agent="bare", instructions=False)
     loop = build(
         coins(extra_worlds=(other,), tasks_per_step=24, group_size=1, algorithm=grpo_with_group_filter(single="keep")),
         random_guesses(),
     )
-    # 12 of each, though the second has ten tasks: some of them are played twice.
+    # 12 groups of each, although the second environment has only ten tasks, so some are repeated.
     groups = collect(loop, initial_state(loop)).groups
     assert Counter(e.world for group in groups for e in group.episodes) == {COIN: 12, "coin/OneSided-v0": 12}
     resampling = grpo_with_group_filter(zero_variance="resample", rounds=1)

@@ -1,4 +1,4 @@
-"""Whole runs of `train` in a world of coins: what they leave."""
+"""Tests of the files and output of complete RL runs in the coin environment."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ STEPS = 6
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """A run that nothing interrupted."""
-    folder = RunFolder(tmp_path_factory.mktemp("whole") / "run")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A finished run."""
+    folder = RunFolder(tmp_path_factory.mktemp("finished") / "run")
     assert train_cli(coin_flags(folder.path)) == 0
     return folder
 
 
-def test_resuming_what_is_finished_changes_nothing(whole: RunFolder) -> None:
-    before = (whole.metrics.read_text(), (whole.model / "model.safetensors").read_bytes())
-    assert train_cli(["--resume", str(whole.path)]) == 0
-    (sitting,) = json.loads(whole.settings.read_text())["resumed"]
-    assert sitting["command"][1:] == ["--resume", str(whole.path)]
-    assert (whole.metrics.read_text(), (whole.model / "model.safetensors").read_bytes()) == before
+def test_resuming_a_finished_run_changes_nothing(finished: RunFolder) -> None:
+    before = (finished.metrics.read_text(), (finished.model / "model.safetensors").read_bytes())
+    assert train_cli(["--resume", str(finished.path)]) == 0
+    (session,) = json.loads(finished.settings.read_text())["resumed"]
+    assert session["command"][1:] == ["--resume", str(finished.path)]
+    assert (finished.metrics.read_text(), (finished.model / "model.safetensors").read_bytes()) == before
 
 
-# What a run leaves.
+# The run folder.
 
 
-def test_every_step_has_a_line(whole: RunFolder) -> None:
-    lines = list(whole.read_metrics())
+def test_every_step_has_a_metrics_line(finished: RunFolder) -> None:
+    lines = list(finished.read_metrics())
     assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
     for line in lines:
         assert sum(line["stops"].values()) == 16
@@ -55,76 +55,78 @@ def test_every_step_has_a_line(whole: RunFolder) -> None:
     assert played.tolist() == pytest.approx([line["turns"] * 16 for line in lines])
 
 
-def test_what_was_sampled_carries_the_number_of_updates(whole: RunFolder) -> None:
+def test_evaluated_samples_have_the_version_of_their_weights(finished: RunFolder) -> None:
     for step in (0, 3, 6):
-        episodes = whole.read_evaluation(step, "sampled") or []
+        episodes = finished.read_evaluation(step, "sampled") or []
         versions = {turn.reply.sample.version for e in episodes for turn in e.turns if turn.reply.sample}
         assert versions == {step}
 
 
-def test_the_weights_move_and_the_start_stays(whole: RunFolder) -> None:
-    assert (whole.start / "model.safetensors").read_bytes() != (whole.model / "model.safetensors").read_bytes()
+def test_training_changes_the_weights_but_not_the_start(finished: RunFolder) -> None:
+    assert (finished.start / "model.safetensors").read_bytes() != (finished.model / "model.safetensors").read_bytes()
 
 
-def test_the_last_checkpoints_are_kept_and_hugging_face_loads_them(whole: RunFolder) -> None:
-    kept = sorted(path.name for path in whole.checkpoints.iterdir())
-    best = (whole.checkpoints / "best").resolve().name
+def test_the_last_checkpoints_are_kept_and_load_with_transformers(finished: RunFolder) -> None:
+    kept = sorted(path.name for path in finished.checkpoints.iterdir())
+    best = (finished.checkpoints / "best").resolve().name
     assert kept == sorted({"best", best, "step-000004", "step-000006"})
-    final = AutoModelForCausalLM.from_pretrained(whole.model)
-    last = AutoModelForCausalLM.from_pretrained(whole.checkpoints / kept[-1])
-    for one, other in zip(final.parameters(), last.parameters(), strict=True):
-        assert torch.equal(one, other)
-    tokenizers = [AutoTokenizer.from_pretrained(path) for path in (whole.start, whole.checkpoints / kept[-1])]
+    final = AutoModelForCausalLM.from_pretrained(finished.model)
+    last = AutoModelForCausalLM.from_pretrained(finished.checkpoints / kept[-1])
+    for parameter, expected in zip(final.parameters(), last.parameters(), strict=True):
+        assert torch.equal(parameter, expected)
+    tokenizers = [AutoTokenizer.from_pretrained(path) for path in (finished.start, finished.checkpoints / kept[-1])]
     conversation = [{"role": "user", "content": "Flip 1. 23 heads"}, {"role": "assistant", "content": "tails"}]
     texts = [t.apply_chat_template(conversation, tokenize=False) for t in tokenizers]
     assert texts[0] == texts[1]
     assert tokenizers[0].encode(texts[0]) == tokenizers[1].encode(texts[0])
 
 
-def test_the_summary_has_before_and_after(whole: RunFolder) -> None:
-    summary = json.loads(whole.summary.read_text())
+def test_the_summary_has_evaluations_before_and_after(finished: RunFolder) -> None:
+    summary = json.loads(finished.summary.read_text())
     assert summary["steps"] == STEPS
     assert summary["evaluations"].keys() == summary["worlds"]["coin/Coin-v0"].keys() == {"dev", "test"}
     for split, steps in (("dev", {"0", "3", "6"}), ("test", {"0", "6"})):
         assert summary["evaluations"][split].keys() == {"sampled", "greedy"}
-        for manner, by_step in summary["evaluations"][split].items():
+        for decoding, by_step in summary["evaluations"][split].items():
             assert by_step.keys() == steps
             for figures in by_step.values():
                 assert figures["tasks"] == 4
                 assert figures["failed"] == 0
-                assert figures["pass_at"].keys() == ({"1", "2"} if manner == "sampled" else {"1"})
+                assert figures["pass_at"].keys() == ({"1", "2"} if decoding == "sampled" else {"1"})
 
 
-def test_the_curve_is_a_picture_that_is_not_blank(whole: RunFolder) -> None:
-    picture = matplotlib.image.imread(whole.curve)
+def test_the_learning_curve_is_not_blank(finished: RunFolder) -> None:
+    picture = matplotlib.image.imread(finished.curve)
     assert picture.shape[0] > 300
     assert picture.shape[1] > 600
     colours = np.unique(picture.reshape(-1, picture.shape[2]).round(2), axis=0)
     assert len(colours) > 20
 
 
-def test_what_the_run_was_told_is_in_the_folder(whole: RunFolder) -> None:
-    again, config, recipe = RunFolder.open(whole.path)
-    assert again.path == whole.path
+def test_the_folder_has_configuration_versions_and_command(finished: RunFolder) -> None:
+    folder, config, recipe = RunFolder.open(finished.path)
+    assert folder.path == finished.path
     assert recipe == "textcraft-grpo"
     assert (config.world.env, config.steps, config.evaluation.ks) == (ENV, STEPS, (1, 2))
-    record = json.loads(whole.settings.read_text())
+    record = json.loads(finished.settings.read_text())
     assert record["schema"] == SCHEMA
     assert record["versions"]["python"]
     assert record["command"][1] == "textcraft-grpo"
-    # Others may commit meanwhile.
-    here = git_state(Path(__file__).parent)
-    assert (record["git"] or {}).keys() == (here or {}).keys()
+    # The commit may have changed during the tests.
+    state = git_state(Path(__file__).parent)
+    assert (record["git"] or {}).keys() == (state or {}).keys()
 
 
-def test_every_step_has_its_rollouts(whole: RunFolder) -> None:
-    for line in whole.read_metrics():
-        episodes = list(read_episodes(whole.rollouts / f"step-{line['step']:06d}.jsonl"))
+def test_every_step_has_its_rollouts(finished: RunFolder) -> None:
+    for line in finished.read_metrics():
+        episodes = list(read_episodes(finished.rollouts / f"step-{line['step']:06d}.jsonl"))
         assert Counter(episode.stop for episode in episodes) == line["stops"]
         assert sum(episode.acts for episode in episodes) == round(line["turns"] * 16)
 
 
-def test_the_table_shows_before_after_and_failed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_result_table_shows_before_after_and_failed_episodes(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     broken = coin_flags(tmp_path / "run", "--world.options", "gone=(1,4)", "--steps", "2", "--evaluation.every", "0")
     assert train_cli([*broken, "--max-failed", "1"]) == 0
     out = capfd.readouterr().out
@@ -133,32 +135,34 @@ def test_the_table_shows_before_after_and_failed(tmp_path: Path, capfd: pytest.C
     for row in ("pass@1, sampled at 1", "pass@2, sampled at 1", "pass@1, greedy", "score, sampled", "turns, sampled"):
         assert row in out
     tables = [line for line in out.splitlines() if "failed episodes" in line]
-    # Of one task in both splits: two sampled attempts and a greedy one.
+    # One task per split fails: two sampled episodes and a greedy one.
     assert [[int(cell) for cell in failed.split("│")[2:4]] for failed in tables] == [[3, 3], [3, 3]]
     assert f"--policy hf:{tmp_path / 'run' / 'model'} --split test" in out
     assert f"uv run view {tmp_path / 'run'}\n" in out
     assert f"Learning curve: {tmp_path / 'run' / 'curve.png'}\n" in out
 
 
-@pytest.mark.parametrize("cut", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_failed_episodes_never_train_and_cut_ones_as_configured(tmp_path: Path, cut: bool) -> None:
+@pytest.mark.parametrize("train_on_truncated", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_failed_episodes_never_train_and_truncated_ones_optionally(tmp_path: Path, train_on_truncated: bool) -> None:
     run = RunFolder(tmp_path / "run")
     flags = coin_flags(run.path, "--world.options", "broken=(0,1,2,3)", "--steps", "3", "--evaluation.every", "0")
-    every_group = ("--max-failed", "1", "--algorithm.groups.single", "keep", "--algorithm.groups.zero-variance", "keep")
-    assert train_cli([*flags, *every_group, "--train-on-truncated" if cut else "--no-train-on-truncated"]) == 0
-    seen: set[str] = set()
+    keep_all = ("--max-failed", "1", "--algorithm.groups.single", "keep", "--algorithm.groups.zero-variance", "keep")
+    assert (
+        train_cli([*flags, *keep_all, "--train-on-truncated" if train_on_truncated else "--no-train-on-truncated"]) == 0
+    )
+    seen_stops: set[str] = set()
     for line in run.read_metrics():
         stops = line["stops"]
-        seen |= stops.keys()
+        seen_stops |= stops.keys()
         assert line["failed"] == stops.get("failed", 0)
-        kept = sum(count for stop, count in stops.items() if stop != "failed" and (cut or stop != "length"))
+        kept = sum(
+            count for stop, count in stops.items() if stop != "failed" and (train_on_truncated or stop != "length")
+        )
         assert line["trained"] == kept
-    assert {"failed", "length", "terminated"} <= seen
+    assert {"failed", "length", "terminated"} <= seen_stops
 
 
-def test_a_world_that_is_broken_throughout_trains_nothing_and_is_reported(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_completely_broken_environment_trains_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run = RunFolder(tmp_path / "run")
     flags = coin_flags(run.path, "--world.options", "gone=(0,1,2,3,4,5,6,7)", "--steps", "2")
     assert train_cli([*flags, "--evaluation.every", "0", "--max-failed", "1"]) == 0
@@ -172,19 +176,19 @@ def test_a_world_that_is_broken_throughout_trains_nothing_and_is_reported(
 # The trained model as a policy.
 
 
-def test_the_trained_model_plays_through_evaluate(whole: RunFolder, tmp_path: Path) -> None:
-    flags = ["--env", ENV, "--policy", f"hf:{whole.model}", "--samples", "2", "--agent", "bare", "--no-instructions"]
+def test_the_trained_model_can_be_evaluated(finished: RunFolder, tmp_path: Path) -> None:
+    flags = ["--env", ENV, "--policy", f"hf:{finished.model}", "--samples", "2", "--agent", "bare", "--no-instructions"]
     assert evaluate([*flags, "--max-tokens", "6", "--horizon", "3", "--out", str(tmp_path)]) == 0
     episodes = list(read_episodes(tmp_path / "episodes.jsonl"))
     assert len(episodes) == 8
     for episode in episodes:
-        assert episode.policy == f"hf:{whole.model}"
+        assert episode.policy == f"hf:{finished.model}"
         assert all(turn.reply.sample is not None for turn in episode.turns)
     assert json.loads((tmp_path / "report.json").read_text())["overall"]["failed"] == 0
 
 
 @pytest.mark.parametrize("argument", ["", "/no/such/folder", "here"])
-def test_a_policy_without_a_model_is_one_sentence(
+def test_policies_without_a_model_give_one_line_errors(
     argument: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Whole runs of supervised fine-tuning in a world of coins: what they leave, and that interruptions don't show."""
+"""Tests of complete SFT runs in the coin environment: their files, and resuming after interruptions."""
 
 from __future__ import annotations
 
@@ -29,44 +29,44 @@ def weights(folder: RunFolder) -> bytes:
 
 
 def lines(folder: RunFolder) -> list[dict[str, Any]]:
-    """What was logged, without timings."""
+    """Return the metrics without timings."""
     return [{name: value for name, value in line.items() if name != "seconds"} for line in folder.read_metrics()]
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """A run that nothing interrupted."""
-    folder = RunFolder(tmp_path_factory.mktemp("whole") / "run")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """An uninterrupted run."""
+    folder = RunFolder(tmp_path_factory.mktemp("uninterrupted") / "run")
     assert train_cli(sft_flags(folder.path)) == 0
     return folder
 
 
-def test_a_run_leaves_what_every_run_leaves(whole: RunFolder) -> None:
-    _, config, recipe = RunFolder.open(whole.path)
+def test_sft_runs_write_metrics_evaluations_and_checkpoints(uninterrupted: RunFolder) -> None:
+    _, config, recipe = RunFolder.open(uninterrupted.path)
     assert isinstance(config, SFTConfig)
     assert recipe == "sft-textcraft"
-    assert json.loads(whole.settings.read_text())["kind"] == "sft"
-    logged = lines(whole)
-    assert [line["step"] for line in logged] == list(range(1, STEPS + 1))
-    assert logged[-1]["loss"] < 0.7 * logged[0]["loss"]
-    assert [line["step"] for line in logged if "dev" in line] == [9, 18, 24]
-    assert whole.evaluated_steps("sampled") == whole.evaluated_steps("greedy") == [0, 9, 18, 24]
-    summary = json.loads(whole.summary.read_text())
+    assert json.loads(uninterrupted.settings.read_text())["kind"] == "sft"
+    metrics = lines(uninterrupted)
+    assert [line["step"] for line in metrics] == list(range(1, STEPS + 1))
+    assert metrics[-1]["loss"] < 0.7 * metrics[0]["loss"]
+    assert [line["step"] for line in metrics if "dev" in line] == [9, 18, 24]
+    assert uninterrupted.evaluated_steps("sampled") == uninterrupted.evaluated_steps("greedy") == [0, 9, 18, 24]
+    summary = json.loads(uninterrupted.summary.read_text())
     assert summary["steps"] == STEPS
     assert summary["evaluations"]["dev"]["greedy"].keys() == {"0", "9", "18", "24"}
     assert summary["evaluations"]["test"]["greedy"].keys() == {"0", "24"}
-    assert whole.curve.stat().st_size > 10_000
-    assert len(whole.read_data()) == 64
+    assert uninterrupted.curve.stat().st_size > 10_000
+    assert len(uninterrupted.read_data()) == 64
     for kept in ("step-000018", "step-000024"):
-        assert find_damage(whole.checkpoints / kept) is None
-    last = load_file(whole.checkpoints / "step-000024" / "model.safetensors")
-    for name, weight in load_file(whole.model / "model.safetensors").items():
+        assert find_damage(uninterrupted.checkpoints / kept) is None
+    last = load_file(uninterrupted.checkpoints / "step-000024" / "model.safetensors")
+    for name, weight in load_file(uninterrupted.model / "model.safetensors").items():
         assert torch.equal(weight, last[name])
 
 
-def test_what_is_imitated_is_played(whole: RunFolder) -> None:
-    """Coins can't be known beforehand; what can be learnt is to say heads or tails and nothing else."""
-    before, after = (whole.read_evaluation(step, "greedy") or [] for step in (0, STEPS))
+def test_the_model_learns_to_reply_with_valid_actions(uninterrupted: RunFolder) -> None:
+    """The coins are unpredictable, so the model can only learn to say nothing but heads or tails."""
+    before, after = (uninterrupted.read_evaluation(step, "greedy") or [] for step in (0, STEPS))
 
     def valid(episodes: Sequence[Episode]) -> float:
         turns = [turn for episode in episodes for turn in episode.turns]
@@ -76,36 +76,36 @@ def test_what_is_imitated_is_played(whole: RunFolder) -> None:
     assert valid(after) > 0.9
 
 
-def test_resuming_what_is_finished_changes_nothing(whole: RunFolder) -> None:
-    before = weights(whole), lines(whole)
-    assert train_cli(["--resume", str(whole.path)]) == 0
-    assert (weights(whole), lines(whole)) == before
+def test_resuming_a_finished_run_changes_nothing(uninterrupted: RunFolder) -> None:
+    before = weights(uninterrupted), lines(uninterrupted)
+    assert train_cli(["--resume", str(uninterrupted.path)]) == 0
+    assert (weights(uninterrupted), lines(uninterrupted)) == before
 
 
-def test_asked_to_stop_it_saves_and_goes_on_as_if_it_had_not(
-    whole: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_stopped_runs_save_and_resume_identically(
+    uninterrupted: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder = RunFolder(tmp_path / "run")
     with monkeypatch.context() as patch:
-        patch.setattr("agentgym_trainer.trainers.sft.train", _asked_after(13))
+        patch.setattr("agentgym_trainer.trainers.sft.train", _train_with_stop_after(13))
         assert train_cli(sft_flags(folder.path)) == 130
     assert f"Saved after step 13; resume with: uv run train --resume {folder.path}" in " ".join(
         capfd.readouterr().err.split()
     )
     assert train_cli(["--resume", str(folder.path)]) == 0
-    assert weights(folder) == weights(whole)
-    assert lines(folder) == lines(whole)
+    assert weights(folder) == weights(uninterrupted)
+    assert lines(folder) == lines(uninterrupted)
 
 
-def _asked_after(steps: int) -> Any:
-    """`train`, asked to stop once so many steps are taken."""
+def _train_with_stop_after(steps: int) -> Any:
+    """Return a `train` that is stopped after a number of steps."""
     from agentgym_trainer.trainers.sft import train
 
     return lambda config, folder, tracker, _: train(config, folder, tracker, StopAfterCalls(steps))
 
 
 @pytest.mark.parametrize(
-    ("moment", "more"),
+    ("point", "more"),
     [
         (
             SignalPoint("agentgym_trainer.trainers.trl_run:TRLRunCallback", "on_step_end", 16),
@@ -115,73 +115,73 @@ def _asked_after(steps: int) -> Any:
         (SignalPoint("agentgym_trainer.run.folder:RunFolder", "save_evaluation", 5), ()),
     ],
 )
-def test_a_killed_run_comes_to_the_very_same_weights(
-    moment: SignalPoint, more: tuple[str, ...], whole: RunFolder, tmp_path: Path
+def test_killed_runs_resume_with_identical_weights(
+    point: SignalPoint, more: tuple[str, ...], uninterrupted: RunFolder, tmp_path: Path
 ) -> None:
-    unbroken, killed = RunFolder(tmp_path / "whole") if more else whole, RunFolder(tmp_path / "killed")
+    expected, killed = RunFolder(tmp_path / "uninterrupted") if more else uninterrupted, RunFolder(tmp_path / "killed")
     if more:
-        assert train_cli(sft_flags(unbroken.path, *more)) == 0
+        assert train_cli(sft_flags(expected.path, *more)) == 0
     log = tmp_path / "log"
-    assert train_until(moment, sft_flags(killed.path, *more), log) == -signal.SIGKILL, log.read_text()
+    assert train_until(point, sft_flags(killed.path, *more), log) == -signal.SIGKILL, log.read_text()
     assert train_cli(["--resume", str(killed.path)]) == 0
-    assert weights(killed) == weights(unbroken)
-    assert lines(killed) == lines(unbroken)
+    assert weights(killed) == weights(expected)
+    assert lines(killed) == lines(expected)
     assert not list(killed.checkpoints.glob("checkpoint-*"))
 
 
-def test_signals_end_the_run_at_once_and_do_not_show(whole: RunFolder, tmp_path: Path) -> None:
+def test_signals_end_runs_immediately_and_they_resume_identically(uninterrupted: RunFolder, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    evaluating, stepping = (
-        ("agentgym_trainer.trainers.evaluation:Evaluator", "_deals"),
+    evaluation, logging = (
+        ("agentgym_trainer.trainers.evaluation:Evaluator", "_group_specs"),
         ("agentgym_trainer.trainers.trl_run:TRLRunCallback", "on_log"),
     )
     seed = int(np.random.default_rng(0).integers(1, 8))
     arguments = sft_flags(folder.path)
-    for moment, step in (
-        # Two evaluations before training and two after step 9, the second of which isn't played.
-        (SignalPoint(*evaluating, 4, signal.SIGTERM), 9),
-        (SignalPoint(*evaluating, 1, signal.SIGUSR1), 9),
-        (SignalPoint(*stepping, seed, signal.SIGTERM), 9 + seed + 1),
-        # Two after step 18, then the last ones.
-        (SignalPoint(*evaluating, 3, signal.SIGUSR1), STEPS),
+    for point, step in (
+        # Two evaluations before training and two after step 9; the second of these is interrupted.
+        (SignalPoint(*evaluation, 4, signal.SIGTERM), 9),
+        (SignalPoint(*evaluation, 1, signal.SIGUSR1), 9),
+        (SignalPoint(*logging, seed, signal.SIGTERM), 9 + seed + 1),
+        # Two evaluations after step 18, then those of the last step.
+        (SignalPoint(*evaluation, 3, signal.SIGUSR1), STEPS),
     ):
-        code = train_until(moment, arguments, tmp_path / "log")
-        said = (tmp_path / "log").read_text()
-        assert code == 128 + moment.signal, said
-        assert f"resume with: uv run train --resume {folder.path}\n" in said
-        assert "Traceback" not in said
+        code = train_until(point, arguments, tmp_path / "log")
+        stderr = (tmp_path / "log").read_text()
+        assert code == 128 + point.signal, stderr
+        assert f"resume with: uv run train --resume {folder.path}\n" in stderr
+        assert "Traceback" not in stderr
         assert find_damage(folder.checkpoints / f"step-{step:06d}") is None
         assert lines(folder)[-1]["step"] == step
         assert not folder.model.exists()
         arguments = ["--resume", str(folder.path)]
     assert train_cli(arguments) == 0
-    assert weights(folder) == weights(whole)
-    assert lines(folder) == lines(whole)
+    assert weights(folder) == weights(uninterrupted)
+    assert lines(folder) == lines(uninterrupted)
     assert folder.evaluated_steps("greedy") == [0, 9, 18, 24]
-    assert folder.checkpoints.joinpath("best").readlink() == whole.checkpoints.joinpath("best").readlink()
+    assert folder.checkpoints.joinpath("best").readlink() == uninterrupted.checkpoints.joinpath("best").readlink()
 
 
-def test_the_best_step_may_be_one_whose_evaluation_a_signal_has_ended(tmp_path: Path) -> None:
+def test_the_best_step_may_have_an_interrupted_evaluation(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    last = SignalPoint("agentgym_trainer.trainers.evaluation:Evaluator", "_deals", 3, signal.SIGTERM)
+    interrupt = SignalPoint("agentgym_trainer.trainers.evaluation:Evaluator", "_group_specs", 3, signal.SIGTERM)
     flags = sft_flags(folder.path, "--epochs", "1", "--evaluation.every", "0")
-    assert train_until(last, flags, tmp_path / "log") == 143, (tmp_path / "log").read_text()
+    assert train_until(interrupt, flags, tmp_path / "log") == 143, (tmp_path / "log").read_text()
     assert not folder.checkpoints.joinpath("best").exists()
-    # Evaluated for good, and killed before that is in the line of the step.
-    told = SignalPoint("agentgym_trainer.run.folder:RunFolder", "save_evaluation", 2)
-    assert train_until(told, ["--resume", str(folder.path)], tmp_path / "log") == -signal.SIGKILL
+    # Completes the evaluation, and is killed before the metrics line has it.
+    kill = SignalPoint("agentgym_trainer.run.folder:RunFolder", "save_evaluation", 2)
+    assert train_until(kill, ["--resume", str(folder.path)], tmp_path / "log") == -signal.SIGKILL
     assert train_cli(["--resume", str(folder.path)]) == 0
     assert folder.checkpoints.joinpath("best").readlink() == Path("step-000008")
     assert lines(folder)[-1]["dev"].keys() == {"sampled", "greedy"}
 
 
-def test_a_checkpoint_is_written_when_one_is_overdue(tmp_path: Path) -> None:
+def test_checkpoints_are_written_by_elapsed_time(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     flags = ("--epochs", "1", "--save-every", "100", "--save-minutes", "1e-9", "--keep-checkpoints", "9")
     assert train_cli(sft_flags(folder.path, *flags)) == 0
     assert sorted(path.name for path in folder.checkpoints.glob("step-*")) == [f"step-00000{n}" for n in range(1, 9)]
 
 
-def test_vllm_is_loaded_by_runs_alone_that_ask_for_it() -> None:
+def test_training_imports_trl_but_not_vllm() -> None:
     assert is_loaded("trl")
     assert not is_loaded("vllm")

@@ -1,4 +1,4 @@
-"""Mutual information of task and first reply: its estimate, which replies it is of, and on how many processes."""
+"""Tests of the mutual information of task and first reply: its estimator, the replies it uses, and processes."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def test_the_estimate_is_the_mean_of_log_ratios(logp: Any) -> None:
     assert accuracy == pytest.approx(sum(ties) / len(ties))
 
 
-def test_what_it_is_for_replies_that_tell_all_and_nothing() -> None:
-    tell_all = torch.full((4, 4), -200.0, dtype=torch.float64).fill_diagonal_(-20)
-    assert mutual_information(tell_all) == (pytest.approx(math.log(4)), 1.0)
-    # However likely each reply is.
+def test_estimates_for_unique_and_for_uniform_replies() -> None:
+    unique = torch.full((4, 4), -200.0, dtype=torch.float64).fill_diagonal_(-20)
+    assert mutual_information(unique) == (pytest.approx(math.log(4)), 1.0)
+    # The estimate doesn't depend on how likely each reply is.
     assert mutual_information(torch.tensor([[-3.0] * 4, [-50.0] * 4, [0.0] * 4, [-1.0] * 4])) == (0.0, 0.25)
 
 
-def played(tasks: int, seed: int = 0, *, samples: int = 2) -> list[EpisodeGroup]:
-    """Groups of tasks with prompts of their own, and replies of several lengths."""
+def make_groups(tasks: int, seed: int = 0, *, samples: int = 2) -> list[EpisodeGroup]:
+    """Return groups of tasks with distinct prompts, and replies of several lengths."""
     rng = np.random.default_rng(seed)
 
     def attempt(task: int, sample: int) -> Episode:
@@ -63,7 +63,7 @@ def played(tasks: int, seed: int = 0, *, samples: int = 2) -> list[EpisodeGroup]
 
 
 def slow_scores(model: Any, replies: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> Tensor:
-    """Log-probability of each reply after each prompt, one after the other."""
+    """Compute the log-probability of each reply after each prompt, one at a time."""
 
     def score(prompt: tuple[int, ...], reply: tuple[int, ...]) -> float:
         with torch.no_grad():
@@ -73,90 +73,90 @@ def slow_scores(model: Any, replies: Sequence[tuple[tuple[int, ...], tuple[int, 
     return torch.tensor([[score(prompt, reply) for prompt, _ in replies] for _, reply in replies]).double()
 
 
-def firsts(groups: Sequence[EpisodeGroup]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Prompt and reply of each group's first turn."""
+def first_turns(groups: Sequence[EpisodeGroup]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return prompt and reply of each group's first turn."""
     samples = [group.episodes[0].turns[0].reply.sample for group in groups]
     return [(sample.prompt, sample.ids) for sample in samples if sample]
 
 
-def test_the_policy_scores_every_first_reply_after_every_prompt(new_model: Callable[..., Any]) -> None:
-    student, groups = learner(new_model()), played(6)
-    found = task_dependence(student, Ranks(), groups, tasks=4, max_context=100)
-    nats, accuracy = mutual_information(slow_scores(student.policy, firsts(groups)[:4]))
-    assert found == pytest.approx({"mutual_information": nats, "retrieval_accuracy": accuracy}, abs=1e-4)
-    # Replies are cut where they would not fit behind the longest prompt, and scored no further.
-    cut = [(prompt, reply[:2]) for prompt, reply in firsts(groups)[:4]]
-    found = task_dependence(student, Ranks(), groups, tasks=4, max_context=len(cut[3][0]) + 2)
-    assert found["mutual_information"] == pytest.approx(
+def test_every_first_reply_is_scored_after_every_prompt(new_model: Callable[..., Any]) -> None:
+    student, groups = learner(new_model()), make_groups(6)
+    metrics = task_dependence(student, Ranks(), groups, tasks=4, max_context=100)
+    nats, accuracy = mutual_information(slow_scores(student.policy, first_turns(groups)[:4]))
+    assert metrics == pytest.approx({"mutual_information": nats, "retrieval_accuracy": accuracy}, abs=1e-4)
+    # Replies are cut to what fits after the longest prompt.
+    cut = [(prompt, reply[:2]) for prompt, reply in first_turns(groups)[:4]]
+    metrics = task_dependence(student, Ranks(), groups, tasks=4, max_context=len(cut[3][0]) + 2)
+    assert metrics["mutual_information"] == pytest.approx(
         mutual_information(slow_scores(student.policy, cut))[0], abs=1e-4
     )
     assert task_dependence(student, Ranks(), groups, tasks=4, max_context=len(cut[3][0])) == {}
 
 
-def test_a_policy_that_does_not_look_back_replies_from_a_template(new_model: Callable[..., Any]) -> None:
-    """Without attention, what is replied hangs on the last token of the prompt, which all have in common."""
+def test_a_policy_without_attention_has_no_task_dependence(new_model: Callable[..., Any]) -> None:
+    """Without attention, replies depend only on the last token of the prompt, which all prompts share."""
     model = new_model()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "o_proj" in name:
                 parameter.zero_()
-    found = task_dependence(learner(model), Ranks(), played(4), tasks=4, max_context=100)
-    assert found == {"mutual_information": pytest.approx(0, abs=1e-4), "retrieval_accuracy": 0.25}
+    metrics = task_dependence(learner(model), Ranks(), make_groups(4), tasks=4, max_context=100)
+    assert metrics == {"mutual_information": pytest.approx(0, abs=1e-4), "retrieval_accuracy": 0.25}
 
 
-def test_only_tasks_of_one_environment_are_compared_each_once_and_none_that_failed(
+def test_distinct_successful_tasks_are_compared_per_environment(
     new_model: Callable[..., Any],
 ) -> None:
-    student, groups = learner(new_model()), played(7)
+    student, groups = learner(new_model()), make_groups(7)
 
-    def moved(number: int, **changes: Any) -> EpisodeGroup:
+    def changed(number: int, **changes: Any) -> EpisodeGroup:
         attempts = [replace(attempt, **changes) for attempt in groups[number].episodes]
         return EpisodeGroup.from_episodes(attempts, GRPO, number=number)
 
     failed = {"stop": "failed", "score": None, "success": None, "error": "it broke"}
-    # 0 and 3 are of another environment, 4 is task 1 again, 5 failed.
+    # Groups 0 and 3 are of another environment, 4 has task 1 again, and 5 failed.
     mixed = [
-        moved(0, env="coin/Other-v0"), groups[1], groups[2], moved(3, env="coin/Other-v0"),
-        moved(4, task_id="coin/train/1"), moved(5, **failed), groups[6],
+        changed(0, env="coin/Other-v0"), groups[1], groups[2], changed(3, env="coin/Other-v0"),
+        changed(4, task_id="coin/train/1"), changed(5, **failed), groups[6],
     ]  # fmt: skip
-    found = task_dependence(student, Ranks(), mixed, tasks=8, max_context=100)
-    parts = [[firsts(groups)[n] for n in numbers] for numbers in ((0, 3), (1, 2, 6))]
+    metrics = task_dependence(student, Ranks(), mixed, tasks=8, max_context=100)
+    parts = [[first_turns(groups)[n] for n in numbers] for numbers in ((0, 3), (1, 2, 6))]
     nats = [mutual_information(slow_scores(student.policy, part))[0] for part in parts]
-    assert found["mutual_information"] == pytest.approx((2 * nats[0] + 3 * nats[1]) / 5, abs=1e-4)
+    assert metrics["mutual_information"] == pytest.approx((2 * nats[0] + 3 * nats[1]) / 5, abs=1e-4)
     assert task_dependence(student, Ranks(), mixed[:2], tasks=8, max_context=100) == {}
     assert task_dependence(student, Ranks(), [], tasks=8, max_context=100) == {}
 
 
-def test_processes_share_the_work_and_find_the_same(new_model: Callable[..., Any]) -> None:
-    groups, students = played(5), [learner(new_model()) for _ in range(2)]
+def test_processes_share_the_work_and_agree(new_model: Callable[..., Any]) -> None:
+    groups, students = make_groups(5), [learner(new_model()) for _ in range(2)]
 
-    barrier, held = threading.Barrier(2, timeout=60), [[], []]
+    barrier, gathered = threading.Barrier(2, timeout=60), [[], []]
 
-    class Shared(Ranks):
-        """One of two processes, which wait for each other whenever they gather."""
+    class SimulatedRanks(Ranks):
+        """One of two processes, which wait for each other when they gather."""
 
         def __init__(self, index: int) -> None:
             self.index, self.count = index, 2
 
         def gather(self, items: Sequence[Any]) -> list[Any]:
-            held[self.index] = [*items]
+            gathered[self.index] = [*items]
             barrier.wait()
-            whole = [item for part in held for item in part]
+            all_items = [item for part in gathered for item in part]
             barrier.wait()
-            return whole
+            return all_items
 
     def process(index: int) -> dict[str, float]:
         own = [group for group in groups if group.number % 2 == index]
-        return task_dependence(students[index], Shared(index), own, tasks=5, max_context=100)
+        return task_dependence(students[index], SimulatedRanks(index), own, tasks=5, max_context=100)
 
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(process, range(2))
-    alone = task_dependence(students[0], Ranks(), groups, tasks=5, max_context=100)
-    assert first == second == pytest.approx(alone, abs=1e-4)
+    single = task_dependence(students[0], Ranks(), groups, tasks=5, max_context=100)
+    assert first == second == pytest.approx(single, abs=1e-4)
 
 
 @pytest.mark.parametrize(("every", "measured"), [(2, [True, False, True]), (0, [False] * 3)])
-def test_a_run_measures_it_every_few_steps(build: Build, every: int, measured: list[bool]) -> None:
+def test_runs_measure_task_dependence_every_few_steps(build: Build, every: int, measured: list[bool]) -> None:
     loop = build(coins(steps=3, warnings=Warnings(template_every=every)), random_guesses())
     progress = initial_state(loop)
     for _ in range(3):

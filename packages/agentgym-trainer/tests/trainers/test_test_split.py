@@ -1,4 +1,4 @@
-"""The test split: whole runs of every kind in a world that notes when a test task is drawn, and who played it."""
+"""Tests of evaluation on the test split, in complete runs of every kind."""
 
 from __future__ import annotations
 
@@ -71,147 +71,156 @@ KINDS: dict[str, tuple[BaseConfig, int]] = {
     "dpo": (DPOConfig(**(FROM_DATA | {"data": DataConfig(episodes=32, noise=0.5, keep="all")}), player="expert"), 0),
     "evol": (AgentEvolConfig(**FROM_DATA, iterations=1, exploration=Exploration(tasks=4)), 2),
 }
-TESTED = [f"coin/test/{number}" for number in range(4)]
+TEST_TASKS = [f"coin/test/{number}" for number in range(4)]
 
 
 @pytest.fixture
-def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
-    """Of every test task that is drawn or begun: its id, and whether the run had left its model by then."""
-    found: list[tuple[str, bool]] = []
+def drawn_test_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
+    """A list that gets the id of every test task drawn or played, and whether the final model existed by then."""
+    drawn: list[tuple[str, bool]] = []
     start = Coin._start
 
-    def note(task: Task) -> Task:
+    def record(task: Task) -> Task:
         if task.split == "test":
-            found.append((task.id, RunFolder(tmp_path / "run").model.exists()))
+            drawn.append((task.id, RunFolder(tmp_path / "run").model.exists()))
         return task
 
     def tasks(self: Coin) -> TaskSet:
-        whole = self._tasks
-        marked = Tasks(whole.test.ids, lambda task_id: note(whole.test.build(task_id)))
-        return TaskSet(train=whole.train, dev=whole.dev, test=marked)
+        original = self._tasks
+        marked = Tasks(original.test.ids, lambda task_id: record(original.test.build(task_id)))
+        return TaskSet(train=original.train, dev=original.dev, test=marked)
 
     monkeypatch.setattr(Coin, "tasks", property(tasks))
-    monkeypatch.setattr(Coin, "_start", lambda self, task: start(self, note(task)))
-    return found
+    monkeypatch.setattr(Coin, "_start", lambda self, task: start(self, record(task)))
+    return drawn
 
 
-def begun(path: Path, config: BaseConfig) -> RunFolder:
+def create_run(path: Path, config: BaseConfig) -> RunFolder:
     return RunFolder.create(path / "run", config, "coins")
 
 
-def go_on(folder: RunFolder) -> int:
+def resume(folder: RunFolder) -> int:
     return train_cli(["--resume", str(folder.path)])
 
 
-def untimed(folder: RunFolder, step: int, manner: str) -> list[Any]:
-    episodes = folder.read_evaluation(step, manner, test=True) or []
+def replies(folder: RunFolder, step: int, decoding: str) -> list[Any]:
+    episodes = folder.read_evaluation(step, decoding, test=True) or []
     return [(episode.task_id, [turn.reply.text for turn in episode.turns]) for episode in episodes]
 
 
 @pytest.mark.parametrize("kind", [k if k == "rl" else pytest.param(k, marks=pytest.mark.long) for k in KINDS])
-def test_no_test_task_is_drawn_before_a_run_is_over_and_none_again_after(
-    kind: str, tmp_path: Path, drawn: list[tuple[str, bool]]
+def test_test_tasks_are_drawn_once_and_only_after_training(
+    kind: str, tmp_path: Path, drawn_test_tasks: list[tuple[str, bool]]
 ) -> None:
     config, steps = KINDS[kind]
-    folder = begun(tmp_path, config)
-    assert go_on(folder) == 0
-    assert {task for task, _ in drawn} == set(TESTED)
-    assert all(over for _, over in drawn)
-    learned = [folder.data, *folder.rollouts.glob("step-*[0-9].jsonl"), *folder.path.glob("iteration-*/sampled.jsonl")]
-    assert {e.split for path in learned if path.exists() for e in read_episodes(path)} == {"train"}
+    folder = create_run(tmp_path, config)
+    assert resume(folder) == 0
+    assert {task for task, _ in drawn_test_tasks} == set(TEST_TASKS)
+    assert all(finished for _, finished in drawn_test_tasks)
+    training_files = [
+        folder.data,
+        *folder.rollouts.glob("step-*[0-9].jsonl"),
+        *folder.path.glob("iteration-*/sampled.jsonl"),
+    ]
+    assert {e.split for path in training_files if path.exists() for e in read_episodes(path)} == {"train"}
     last = steps or folder.evaluated_steps("sampled")[-1]
-    for manner in ("sampled", "greedy"):
-        assert folder.evaluated_steps(manner, test=True) == [0, last]
-        for step in folder.evaluated_steps(manner):
-            assert {e.split for e in folder.read_evaluation(step, manner) or []} == {"dev"}
+    for decoding in ("sampled", "greedy"):
+        assert folder.evaluated_steps(decoding, test=True) == [0, last]
+        for step in folder.evaluated_steps(decoding):
+            assert {e.split for e in folder.read_evaluation(step, decoding) or []} == {"dev"}
         for step in (0, last):
-            episodes = folder.read_evaluation(step, manner, test=True) or []
-            assert sorted(e.task_id for e in episodes) == TESTED
+            episodes = folder.read_evaluation(step, decoding, test=True) or []
+            assert sorted(e.task_id for e in episodes) == TEST_TASKS
             assert {t.reply.sample.version for e in episodes for t in e.turns if t.reply.sample} == {step}
     summary = json.loads(folder.summary.read_text())
-    assert {split: [*found["greedy"]] for split, found in summary["evaluations"].items()} == {
+    assert {split: [*of_split["greedy"]] for split, of_split in summary["evaluations"].items()} == {
         "dev": [str(step) for step in folder.evaluated_steps("greedy")],
         "test": ["0", str(last)],
     }
-    before = [untimed(folder, step, "sampled") for step in (0, last)]
-    drawn.clear()
-    assert go_on(folder) == 0
-    assert drawn == []
-    assert [untimed(folder, step, "sampled") for step in (0, last)] == before
+    before = [replies(folder, step, "sampled") for step in (0, last)]
+    drawn_test_tasks.clear()
+    assert resume(folder) == 0
+    assert drawn_test_tasks == []
+    assert [replies(folder, step, "sampled") for step in (0, last)] == before
 
 
 @pytest.mark.long
-def test_the_first_and_the_last_model_are_tested_each_once_however_often_that_is_broken_off(
+def test_initial_and_final_model_are_each_tested_once_despite_interruptions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, played = begun(tmp_path, RL), list[tuple[str, int]]()
+    folder, tested = create_run(tmp_path, RL), list[tuple[str, int]]()
     saved_model = test_split.saved_model
 
-    def noted(config: BaseConfig, model: str, *rest: Any, version: int) -> Any:
-        played.append((Path(model).name, version))
+    def record_model(config: BaseConfig, model: str, *rest: Any, version: int) -> Any:
+        tested.append((Path(model).name, version))
         return saved_model(config, model, *rest, version=version)
 
-    monkeypatch.setattr(test_split, "saved_model", noted)
+    monkeypatch.setattr(test_split, "saved_model", record_model)
     with monkeypatch.context() as patch:
         patch.setattr("agentgym_trainer.trainers.test_split.play_test", lambda *_, **__: False)
-        assert go_on(folder) == 130
+        assert resume(folder) == 130
     assert not folder.evaluated_steps("sampled", test=True)
 
     def test(stopping: Stopping) -> bool:
         return play_test(RL, folder, RunConsole(Console(file=io.StringIO())), stopping, steps=3)
 
     assert not test(StopAfterCalls(2))
-    assert played == [("start", 0)]
+    assert tested == [("start", 0)]
     assert test(Stopping())
-    assert played == [("start", 0), ("model", 3)]
+    assert tested == [("start", 0), ("model", 3)]
     (folder.evaluations / "test-000003-greedy.jsonl").unlink()
     sampled = (folder.evaluations / "test-000003-sampled.jsonl").read_bytes()
     assert test(Stopping())
-    assert played == [("start", 0), ("model", 3), ("model", 3)]
+    assert tested == [("start", 0), ("model", 3), ("model", 3)]
     assert (folder.evaluations / "test-000003-sampled.jsonl").read_bytes() == sampled
 
 
 @pytest.mark.long
-def test_a_signal_ends_the_test_at_once_and_what_was_played_to_its_end_is_kept(
+def test_a_signal_ends_the_test_and_keeps_completed_evaluations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, log, deals, calls = begun(tmp_path, RL), tmp_path / "log", Evaluator._group_specs, itertools.count(1)
+    folder, log, group_specs, calls = (
+        create_run(tmp_path, RL),
+        tmp_path / "log",
+        Evaluator._group_specs,
+        itertools.count(1),
+    )
 
-    async def never(*_: Any) -> None:
+    async def wait_forever(*_: Any) -> None:
         await asyncio.wait_for(asyncio.Event().wait(), PATIENCE)
 
     with monkeypatch.context() as patch:
 
-        def preempted(self: Evaluator, split: Any, *rest: Any) -> Any:
+        def terminate_in_second_evaluation(self: Evaluator, split: Any, *rest: Any) -> Any:
             if split == "test" and next(calls) == 2:
-                patch.setattr(EnginePolicy, "reply", never)
+                patch.setattr(EnginePolicy, "reply", wait_forever)
                 os.kill(os.getpid(), signal.SIGTERM)
-            return deals(self, split, *rest)
+            return group_specs(self, split, *rest)
 
-        patch.setattr(Evaluator, "_deals", preempted)
+        patch.setattr(Evaluator, "_group_specs", terminate_in_second_evaluation)
         assert train_cli(["--resume", str(folder.path)], log) == 143
     assert f"Terminated. Progress is saved; resume with: uv run train --resume {folder.path}\n" in log.read_text()
     kept = folder.evaluations / "test-000000-sampled.jsonl"
     assert sorted(folder.evaluations.glob("test-*")) == [kept]
     before = kept.read_bytes()
-    assert go_on(folder) == 0
+    assert resume(folder) == 0
     assert folder.evaluated_steps("greedy", test=True) == [0, 3]
     assert kept.read_bytes() == before
 
 
 @pytest.mark.long
-def test_the_test_goes_to_the_trackers_by_its_name_and_not_into_the_metrics(tmp_path: Path) -> None:
+def test_test_results_go_to_trackers_and_not_into_the_metrics(tmp_path: Path) -> None:
     config = RLConfig(
         **(COMMON | {"evaluation": Evaluation(tasks=2, test_tasks=2, samples=1, ks=(1,))}), steps=1, tasks_per_step=1
     )
-    folder = begun(tmp_path, config)
-    assert go_on(folder) == 0
-    told: list[dict[str, float]] = []
-    folder.listener = lambda line: told.append(trackers.flat(line))
+    folder = create_run(tmp_path, config)
+    assert resume(folder) == 0
+    tracked: list[dict[str, float]] = []
+    folder.listener = lambda line: tracked.append(trackers.flat(line))
     assert play_test(config, folder, RunConsole(Console(file=io.StringIO())), Stopping(), steps=1)
     names = {"step", "test/sampled", "test/greedy", "worlds/coin/Coin-v0/test/sampled"}
-    assert all(names <= figures.keys() for figures in told)
-    assert [figures["step"] for figures in told] == [0, 1]
+    assert all(names <= metrics.keys() for metrics in tracked)
+    assert [metrics["step"] for metrics in tracked] == [0, 1]
     (line,) = folder.read_metrics()
     assert "test" not in line
     assert line["dev"].keys() == {"sampled", "greedy"}
@@ -227,34 +236,32 @@ def test_the_test_goes_to_the_trackers_by_its_name_and_not_into_the_metrics(tmp_
         ("test", r"no test tasks under these options, .* --evaluation\.no-test"),
     ],
 )
-def test_a_split_that_is_missing_is_said_with_what_to_do(
-    missing: str, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_splits_give_errors_with_a_remedy(missing: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def tasks(self: Coin) -> TaskSet:
-        whole = self._tasks
+        original = self._tasks
         return TaskSet(
-            train=whole.train,
-            dev=None if missing == "dev" else whole.dev,
-            test=whole.test[:0] if missing == "test" else whole.test,
+            train=original.train,
+            dev=None if missing == "dev" else original.dev,
+            test=original.test[:0] if missing == "test" else original.test,
         )
 
     monkeypatch.setattr(Coin, "tasks", property(tasks))
     with pytest.raises(UsageError, match=message), open_environments(RL):
         pass
-    without = Evaluation(split="train" if missing == "dev" else "dev", test=missing != "test")
-    with open_environments(replace(RL, evaluation=replace(without, every=1))) as opened:
+    evaluation = Evaluation(split="train" if missing == "dev" else "dev", test=missing != "test")
+    with open_environments(replace(RL, evaluation=replace(evaluation, every=1))) as opened:
         assert len(opened) == 1
 
 
 @pytest.mark.long
-def test_a_run_without_a_test_says_so_by_what_it_leaves(
-    tmp_path: Path, drawn: list[tuple[str, bool]], capfd: pytest.CaptureFixture[str]
+def test_a_run_without_a_test_has_no_test_results(
+    tmp_path: Path, drawn_test_tasks: list[tuple[str, bool]], capfd: pytest.CaptureFixture[str]
 ) -> None:
     evaluation = Evaluation(split="train", tasks=2, samples=1, ks=(1,), test=False)
     config = RLConfig(**(COMMON | {"evaluation": evaluation}), steps=1, tasks_per_step=1)
-    folder = begun(tmp_path, config)
-    assert go_on(folder) == 0
-    assert drawn == []
+    folder = create_run(tmp_path, config)
+    assert resume(folder) == 0
+    assert drawn_test_tasks == []
     assert json.loads(folder.summary.read_text())["evaluations"].keys() == {"train"}
     out = capfd.readouterr().out
     assert "2 train tasks, played during training; 95% intervals over tasks" in out

@@ -1,4 +1,4 @@
-"""What `convert --to trl` writes is what TRL itself can be trained with."""
+"""Tests that TRL can be trained with the output of `convert --to trl`."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(autouse=True)
 def no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """TRL imports vLLM where there is one, which takes long and isn't used here."""
+    """Stop TRL from importing vLLM, which takes long and isn't used here."""
     monkeypatch.setattr(import_module("trl.import_utils"), "is_vllm_available", lambda min_version=None: False)
 
 
-def played(agent: str) -> list[Episode]:
-    world = Agent.parse(agent).wrap(make("agentgym/TextCraft-v0"))
-    return [play(world, Oracle(), EpisodeSpec(task)) for task in text_env(world).tasks.train.ids[:4]]
+def play_expert(agent: str) -> list[Episode]:
+    env = Agent.parse(agent).wrap(make("agentgym/TextCraft-v0"))
+    return [play(env, Oracle(), EpisodeSpec(task)) for task in text_env(env).tasks.train.ids[:4]]
 
 
 @pytest.mark.parametrize("agent", ["react+plan", "function-call"])
-def test_trl_trains_on_the_tokens_that_we_make_of_the_episodes(agent: str, tmp_path: Path) -> None:
+def test_trl_tokenizes_conversations_like_our_trainer(agent: str, tmp_path: Path) -> None:
     from trl import SFTConfig, SFTTrainer
 
-    chat, episodes = make_chat("qwen2.5"), played(agent)
+    chat, episodes = make_chat("qwen2.5"), play_expert(agent)
     path = tmp_path / "trl.jsonl"
     path.write_text(content(records(episodes, "trl"), "trl"), encoding="utf-8")
     rows = datasets.load_dataset("json", data_files=str(path), split="train", cache_dir=str(tmp_path / "cache"))
@@ -59,6 +59,6 @@ def test_trl_trains_on_the_tokens_that_we_make_of_the_episodes(agent: str, tmp_p
 
 
 def tokens(chat: Chat, episode: Episode) -> list[int]:
-    """Of our own encoding."""
+    """Return the tokens of our own encoding."""
     (segment,) = trajectory(encode(chat, episode)).segments
     return list(segment.ids)

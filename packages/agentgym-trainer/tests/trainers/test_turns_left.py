@@ -1,4 +1,4 @@
-"""An agent that is told how many actions are left is trained as it is evaluated and as experts show it."""
+"""Tests that observations with the number of turns left are the same in training, evaluation and encoding."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from coin_world import ENV
 AGENT = "bare+turns_left"
 
 
-def tells(loop: RLLoop, episode: Episode, horizon: int) -> None:
-    """What it is told stands in the record and in what the model reads."""
+def assert_turns_left(loop: RLLoop, episode: Episode, horizon: int) -> None:
+    """Assert that the numbers of turns left are in the record and in the prompts."""
     assert episode.agent == AGENT
     counts = [f"Turns left: {horizon - k}." for k in range(len(episode.turns))]
     assert [turn.observation.rpartition("\n")[2] for turn in episode.turns] == counts
-    # Read again from its record, the episode is the very tokens that were sampled.
-    for turn, again, count in zip(episode.turns, encode(loop.chat, episode).turns, counts, strict=True):
+    # Encoding the recorded episode gives the tokens of the rollout.
+    for turn, encoded, count in zip(episode.turns, encode(loop.chat, episode).turns, counts, strict=True):
         assert turn.reply.sample is not None
-        assert again.reply.sample is not None
-        assert turn.reply.sample.prompt == again.reply.sample.prompt
+        assert encoded.reply.sample is not None
+        assert turn.reply.sample.prompt == encoded.reply.sample.prompt
         assert count in loop.chat.tokenizer.decode(turn.reply.sample.prompt)
 
 
-def test_training_and_its_evaluation_tell_the_agent(build: Build) -> None:
+def test_training_and_evaluation_show_the_turns_left(build: Build) -> None:
     loop = build(coins(world=WorldConfig(ENV, agent=AGENT), horizon=FixedHorizon(2)), random_guesses())
     for group in collect(loop, initial_state(loop)).own:
         for episode in group.episodes:
-            tells(loop, episode, 2)
+            assert_turns_left(loop, episode, 2)
     loop.evaluate(0)
     for episode in read_episodes(loop.folder.evaluations / "step-000000-greedy.jsonl"):
-        tells(loop, episode, 2)
+        assert_turns_left(loop, episode, 2)

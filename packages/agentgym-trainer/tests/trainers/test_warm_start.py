@@ -1,3 +1,5 @@
+"""Tests of the warm start by imitation of expert episodes."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -20,32 +22,34 @@ from toy_learner import learner
 
 @pytest.fixture(scope="module")
 def demonstrations() -> list[Episode]:
-    jobs = [EpisodeSpec(f"coin/train/{i}", seed=0) for i in range(8)]
-    return list(play_many(Bare(Coin()), Oracle(), jobs))
+    specs = [EpisodeSpec(f"coin/train/{i}", seed=0) for i in range(8)]
+    return list(play_many(Bare(Coin()), Oracle(), specs))
 
 
-def test_only_what_was_said_is_imitated(
+def test_only_completion_tokens_are_imitated(
     new_model: Callable[..., Any], chat: Chat, demonstrations: list[Episode]
 ) -> None:
     student = learner(new_model(), lr=1e-3, micro_tokens=100)
-    pulled: list[tuple[int, int]] = []
-    weights: list[float] = []
+    trained: list[tuple[int, int]] = []
+    gradients: list[float] = []
 
-    def watch(module: Any, inputs: tuple[Any, ...], scores: Any) -> None:
+    def hook(module: Any, inputs: tuple[Any, ...], outputs: Any) -> None:
         _, position_T, _, before_M, target_M = inputs
-        pulled.extend(zip((position_T[before_M] + 1).tolist(), target_M.tolist(), strict=True))
-        scores.logprobs_M.register_hook(lambda gradient: weights.extend(gradient.tolist()))
+        trained.extend(zip((position_T[before_M] + 1).tolist(), target_M.tolist(), strict=True))
+        outputs.logprobs_M.register_hook(lambda gradient: gradients.extend(gradient.tolist()))
 
-    student.actor.register_forward_hook(watch)
+    student.actor.register_forward_hook(hook)
     list(warm_start(student, chat, demonstrations[:3], epochs=1, batch=8, seed=0, ranks=Ranks()))
     expected: list[tuple[int, int]] = []
     for episode in demonstrations[:3]:
         (segment,) = trajectory(encode(chat, episode)).segments
-        expected += [(t, i) for t, (i, said) in enumerate(zip(segment.ids, segment.loss_mask, strict=True)) if said]
-    assert sorted(pulled) == sorted(expected)
-    assert weights == [pytest.approx(-1 / len(expected))] * len(expected)
+        expected += [
+            (t, i) for t, (i, in_loss) in enumerate(zip(segment.ids, segment.loss_mask, strict=True)) if in_loss
+        ]
+    assert sorted(trained) == sorted(expected)
+    assert gradients == [pytest.approx(-1 / len(expected))] * len(expected)
     replies = sum(len(episode.turns) for episode in demonstrations[:3])
-    assert sum(i == chat.end_id for _, i in pulled) == replies
+    assert sum(i == chat.end_id for _, i in trained) == replies
 
 
 def test_imitation_lowers_the_loss(new_model: Callable[..., Any], chat: Chat, demonstrations: list[Episode]) -> None:
@@ -58,7 +62,7 @@ def test_imitation_lowers_the_loss(new_model: Callable[..., Any], chat: Chat, de
     assert losses[-1] < 0.3 * losses[0]
 
 
-def test_failed_demonstrations_are_left_out_and_the_seed_orders_the_others(
+def test_failed_demonstrations_are_skipped_and_the_seed_sets_the_order(
     new_model: Callable[..., Any], chat: Chat, demonstrations: list[Episode]
 ) -> None:
     broken = replace(demonstrations[0], stop="failed", score=None, success=None, error="it broke")
@@ -73,7 +77,7 @@ def test_failed_demonstrations_are_left_out_and_the_seed_orders_the_others(
     assert losses([*demonstrations[1:], broken], 0) == losses(demonstrations[1:], 0) != losses(demonstrations[1:], 1)
 
 
-def test_every_token_of_a_demonstration_is_in_the_batch(chat: Chat, demonstrations: list[Episode]) -> None:
+def test_batches_contain_complete_demonstrations(chat: Chat, demonstrations: list[Episode]) -> None:
     batch = make_batch([trajectory(encode(chat, e)) for e in demonstrations])
     texts = [chat.tokenizer.decode(ids.tolist()) for ids in batch.ids_S.split(batch.lengths)]
     for text, episode in zip(texts, demonstrations, strict=True):

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning weighed by score: what TRL's trainer makes of it, beside the sum written out."""
+"""Tests of supervised fine-tuning weighted by score, against an explicit sum."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from agentgym_trainer.trainers.trl_run import TrainingSetup
 from toy_learner import episode
 
 
-def scored(score: float, *said: str) -> Episode:
-    made = episode([None] * len(said), [score, *[0.0] * (len(said) - 1)])
-    turns = zip(made.turns, said, strict=True)
-    return replace(made, turns=tuple(replace(turn, reply=Reply(words)) for turn, words in turns))
+def scored(score: float, *replies: str) -> Episode:
+    unscored = episode([None] * len(replies), [score, *[0.0] * (len(replies) - 1)])
+    turns = zip(unscored.turns, replies, strict=True)
+    return replace(unscored, turns=tuple(replace(turn, reply=Reply(text)) for turn, text in turns))
 
 
 EPISODES = (scored(1.0, "heads", "tails"), scored(0.25, "tails and heads and tails"), scored(0.0, "edge"))
@@ -30,7 +30,7 @@ EPISODES = (scored(1.0, "heads", "tails"), scored(0.25, "tails and heads and tai
 
 @pytest.fixture
 def loss_of(chat: Chat, new_model: Callable[..., Any], tmp_path: Path) -> Callable[..., tuple[float, torch.Tensor]]:
-    """The loss of an update on all episodes, and its gradient, end to end."""
+    """A function that returns the loss of an update on all episodes, and its gradient."""
 
     def measure(episodes: tuple[Episode, ...], **settings: Any) -> tuple[float, torch.Tensor]:
         config = SFTConfig(batch=4, device="cpu", **settings)
@@ -42,8 +42,8 @@ def loss_of(chat: Chat, new_model: Callable[..., Any], tmp_path: Path) -> Callab
             list(encode_examples(chat, episodes, Trimming(512))),
         )
         batches = list(trainer.get_train_dataloader())
-        said = sum((batch["labels"] != IGNORED).sum() for batch in batches)
-        losses = [trainer.compute_loss(model, dict(batch), num_items_in_batch=said) for batch in batches]
+        labels = sum((batch["labels"] != IGNORED).sum() for batch in batches)
+        losses = [trainer.compute_loss(model, dict(batch), num_items_in_batch=labels) for batch in batches]
         total = torch.stack(losses).sum()
         total.backward()
         return total.item(), torch.cat([p.grad.flatten() for p in model.parameters()])
@@ -51,33 +51,33 @@ def loss_of(chat: Chat, new_model: Callable[..., Any], tmp_path: Path) -> Callab
     return measure
 
 
-def test_each_episode_counts_for_as_much_as_it_scored(
+def test_episodes_are_weighted_by_their_score(
     chat: Chat, new_model: Callable[..., Any], loss_of: Callable[..., tuple[float, torch.Tensor]]
 ) -> None:
     model, total, tokens = new_model(), 0.0, 0
-    for found in EPISODES:
-        (example,) = encode_examples(chat, [found], Trimming(512))
+    for scored_episode in EPISODES:
+        (example,) = encode_examples(chat, [scored_episode], Trimming(512))
         with torch.no_grad():
             logp = model(torch.tensor([example.ids])).logits[0].log_softmax(-1)
         for i, label in enumerate(example.labels):
             if label != IGNORED:
-                total -= (found.score or 0.0) * logp[i - 1, label].item()
+                total -= (scored_episode.score or 0.0) * logp[i - 1, label].item()
                 tokens += 1
-    together, gradient = loss_of(EPISODES, weighted=True)
-    assert together == pytest.approx(total / tokens, rel=1e-5)
-    one_by_one, same = loss_of(EPISODES, weighted=True, optimizer=Optimizer(micro_tokens=1))
-    assert one_by_one == pytest.approx(together, rel=1e-5)
-    torch.testing.assert_close(same, gradient, rtol=1e-4, atol=1e-6)
-    assert loss_of(EPISODES)[0] > together
+    loss, gradient = loss_of(EPISODES, weighted=True)
+    assert loss == pytest.approx(total / tokens, rel=1e-5)
+    unbatched_loss, unbatched_gradient = loss_of(EPISODES, weighted=True, optimizer=Optimizer(micro_tokens=1))
+    assert unbatched_loss == pytest.approx(loss, rel=1e-5)
+    torch.testing.assert_close(unbatched_gradient, gradient, rtol=1e-4, atol=1e-6)
+    assert loss_of(EPISODES)[0] > loss
 
 
-def test_where_all_succeeded_weights_change_nothing(loss_of: Callable[..., tuple[float, torch.Tensor]]) -> None:
-    perfect = tuple(replace(found, score=1.0) for found in EPISODES)
-    (weighed, gradient), (plain, same) = loss_of(perfect, weighted=True), loss_of(perfect)
-    assert weighed == pytest.approx(plain, rel=1e-6)
-    torch.testing.assert_close(gradient, same)
+def test_weights_change_nothing_if_all_episodes_succeeded(loss_of: Callable[..., tuple[float, torch.Tensor]]) -> None:
+    perfect = tuple(replace(scored_episode, score=1.0) for scored_episode in EPISODES)
+    (weighted_loss, weighted_gradient), (plain_loss, plain_gradient) = loss_of(perfect, weighted=True), loss_of(perfect)
+    assert weighted_loss == pytest.approx(plain_loss, rel=1e-6)
+    torch.testing.assert_close(weighted_gradient, plain_gradient)
 
 
-def test_packed_rows_have_no_weights() -> None:
+def test_packing_cannot_be_combined_with_weights() -> None:
     with pytest.raises(ValueError, match="either packing or weighted"):
         SFTConfig(packing=True, weighted=True)

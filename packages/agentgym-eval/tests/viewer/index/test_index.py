@@ -210,7 +210,7 @@ def varied(index: Index) -> Index:
         ({"turns_from": "1", "turns_to": "4", "run": "eval"}, 1),
         ({"step": "3"}, 4),
         ({"part": "rollouts"}, 16),
-        ({"manner": "sampled", "step": "0"}, 4),
+        ({"decoding": "sampled", "step": "0"}, 4),
         ({"task": "t/9"}, 16),
         ({"policy": "nobody"}, 0),
         ({"text": "red door"}, 1),

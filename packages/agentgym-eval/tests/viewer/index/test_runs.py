@@ -46,7 +46,7 @@ def test_kinds_of_runs_are_detected_from_their_files(tmp_path: Path) -> None:
 
 def test_files_of_a_training_run_have_their_part_and_step(tmp_path: Path) -> None:
     run = runs_by_name(write_training_run(tmp_path / "rl").parent)["rl"]
-    parts = {file.name: (file.part, file.step, file.manner) for file in run.files}
+    parts = {file.name: (file.part, file.step, file.decoding) for file in run.files}
     assert parts["rollouts/step-000003"] == ("rollouts", 3, "")
     assert parts["evaluations/step-000000-sampled"] == ("evaluation", 0, "sampled")
     splits = {file.name: file.split for file in run.files}

@@ -115,11 +115,11 @@ class RunConsole:
             self._printed = time.monotonic()
             self._print(f"step {step}/{steps}: {metrics}")
 
-    def evaluation(self, step: int, manner: str, split: str, result: Report) -> None:
+    def evaluation(self, step: int, decoding: str, split: str, result: Report) -> None:
         """Show the result of an evaluation on tasks of this split."""
         success = result.overall.success
         self._print(
-            f"[dim]after {step} steps, {manner} on {result.overall.tasks} {split} tasks:[/] "
+            f"[dim]after {step} steps, {decoding} on {result.overall.tasks} {split} tasks:[/] "
             f"success {success.mean:.3f} [dim]({success.low:.3f} to {success.high:.3f})[/]"
         )
 

@@ -34,8 +34,8 @@ _EVALUATED = {False: "step", True: "test"}
 """Prefix of the names of evaluation files: during training, and on test tasks at the end."""
 
 
-Manner = Literal["sampled", "greedy"]
-MANNERS: tuple[Manner, ...] = ("sampled", "greedy")
+Decoding = Literal["sampled", "greedy"]
+DECODINGS: tuple[Decoding, ...] = ("sampled", "greedy")
 """How replies are sampled in evaluations."""
 
 
@@ -264,24 +264,24 @@ class RunFolder:
         """Return the episodes that the run trains on."""
         return list(read_episodes(self.data))
 
-    def save_evaluation(self, step: int, manner: str, episodes: Sequence[Episode], *, test: bool = False) -> None:
+    def save_evaluation(self, step: int, decoding: str, episodes: Sequence[Episode], *, test: bool = False) -> None:
         """Save the episodes of an evaluation, during training or (`test`) on test tasks at the end."""
-        path = self._evaluation(step, manner, test)
+        path = self._evaluation(step, decoding, test)
         with writing(path):
             self.evaluations.mkdir(exist_ok=True)
         _write(path, "".join(f"{episode.to_json()}\n" for episode in episodes))
 
-    def read_evaluation(self, step: int, manner: str, *, test: bool = False) -> list[Episode] | None:
+    def read_evaluation(self, step: int, decoding: str, *, test: bool = False) -> list[Episode] | None:
         """Return the episodes of an evaluation, or None if it doesn't exist."""
-        path = self._evaluation(step, manner, test)
+        path = self._evaluation(step, decoding, test)
         return list(read_episodes(path)) if path.exists() else None
 
-    def evaluated_steps(self, manner: str, *, test: bool = False) -> list[int]:
+    def evaluated_steps(self, decoding: str, *, test: bool = False) -> list[int]:
         """Return the evaluated steps in ascending order; with `test`, those of the tested models."""
-        return sorted(_step(path) for path in self.evaluations.glob(f"{_EVALUATED[test]}-*-{manner}.jsonl"))
+        return sorted(_step(path) for path in self.evaluations.glob(f"{_EVALUATED[test]}-*-{decoding}.jsonl"))
 
-    def _evaluation(self, step: int, manner: str, test: bool) -> Path:
-        return self.evaluations / f"{_EVALUATED[test]}-{step:06d}-{manner}.jsonl"
+    def _evaluation(self, step: int, decoding: str, test: bool) -> Path:
+        return self.evaluations / f"{_EVALUATED[test]}-{step:06d}-{decoding}.jsonl"
 
 
 def _is_preparation(path: Path, folder: Path) -> bool:

@@ -84,10 +84,10 @@ def _by_kind(episodes: Sequence[EpisodeOutcome]) -> dict[Kind, dict[str, float]]
 def success_metrics(
     played: Mapping[Any, Iterable[EpisodeOutcome]], world: str | None = None
 ) -> dict[str, float | None]:
-    """Return the success rate of an evaluation in one environment or in all, by the manner of sampling."""
+    """Return the success rate of an evaluation in one environment or in all, by decoding: sampled or greedy."""
     return {
-        manner: success_rate([episode for episode in episodes if world in (None, episode.world)])
-        for manner, episodes in played.items()
+        decoding: success_rate([episode for episode in episodes if world in (None, episode.world)])
+        for decoding, episodes in played.items()
     }
 
 

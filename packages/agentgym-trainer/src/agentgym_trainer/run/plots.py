@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from agentgym_trainer.config import BaseConfig
 from agentgym_trainer.kinds import kind_of
-from agentgym_trainer.run.folder import MANNERS, RunFolder
+from agentgym_trainer.run.folder import DECODINGS, RunFolder
 
 _SMOOTHED_OVER = 5
 _TRAIN, _EVALUATED = COLORS[0], (COLORS[4], COLORS[2])
 ByStep = dict[str, dict[int, SummaryMetrics]]
-"""Metrics of evaluations by manner and step."""
+"""Metrics of evaluations by decoding and step."""
 
 
 def draw_curve(config: BaseConfig, folder: RunFolder, found: Mapping[str, Mapping[str, ByStep]]) -> Path:
@@ -78,11 +78,11 @@ def _draw_training(axes: Any, lines: list[dict[str, Any]], world: str) -> None:
 def _draw_evaluations(axes: Any, env_steps: dict[int, int], metrics: ByStep, split: str) -> None:
     """Draw evaluations during training as a line, those on the test split as single markers."""
     look = {"linestyle": "none", "marker": "D"} if split == "test" else {"marker": "o"}
-    for manner, color in zip(MANNERS, _EVALUATED, strict=True):
-        marks = [(env_steps[step], by.success) for step, by in metrics[manner].items() if step in env_steps]
+    for decoding, color in zip(DECODINGS, _EVALUATED, strict=True):
+        marks = [(env_steps[step], by.success) for step, by in metrics[decoding].items() if step in env_steps]
         means = [at.mean for _, at in marks]
         spread = [[at.mean - at.low for _, at in marks], [at.high - at.mean for _, at in marks]]
-        label = f"{split} tasks, {manner}"
+        label = f"{split} tasks, {decoding}"
         axes.errorbar([x for x, _ in marks], means, spread, color=color, capsize=3, label=label, **look)
 
 

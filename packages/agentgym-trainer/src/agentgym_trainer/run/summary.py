@@ -19,7 +19,7 @@ from rich.table import Table
 from agentgym_trainer.config import BaseConfig, WorldConfig
 from agentgym_trainer.kinds import kind_of
 from agentgym_trainer.run.disk import writing
-from agentgym_trainer.run.folder import MANNERS, RunFolder, played_splits
+from agentgym_trainer.run.folder import DECODINGS, RunFolder, played_splits
 from agentgym_trainer.run.plots import ByStep, draw_curve
 
 
@@ -27,7 +27,7 @@ def show_results(config: BaseConfig, folder: RunFolder, console: Console, *, sec
     """Write `curve.png` and `summary.json` and print the results of the run."""
     found = {split: _metrics(config, folder, test=split == "test") for split in played_splits(config)}
     during = config.evaluation.split
-    steps = max(found[during].overall[MANNERS[0]])
+    steps = max(found[during].overall[DECODINGS[0]])
     _write_summary(steps, folder, found, seconds)
     with writing(folder.curve):
         draw_curve(config, folder, {split: metrics.by_world for split, metrics in found.items()})
@@ -73,23 +73,23 @@ class _Evaluations:
     @property
     def steps(self) -> Collection[int]:
         """The evaluated steps."""
-        return self.overall[MANNERS[0]].keys()
+        return self.overall[DECODINGS[0]].keys()
 
 
 def _metrics(config: BaseConfig, folder: RunFolder, *, test: bool) -> _Evaluations:
     """Read the evaluations during training, or (`test`) those on test tasks at the end, and compute their metrics."""
     played = {
-        (manner, step): folder.read_evaluation(step, manner, test=test) or []
-        for manner in MANNERS
-        for step in folder.evaluated_steps(manner, test=test)
+        (decoding, step): folder.read_evaluation(step, decoding, test=test) or []
+        for decoding in DECODINGS
+        for step in folder.evaluated_steps(decoding, test=test)
     }
 
     def metrics(world: str | None) -> ByStep:
-        found: ByStep = {manner: {} for manner in MANNERS}
-        for (manner, step), episodes in played.items():
+        found: ByStep = {decoding: {} for decoding in DECODINGS}
+        for (decoding, step), episodes in played.items():
             chosen = [episode for episode in episodes if world in (None, episode.env)]
-            ks = config.evaluation.ks if manner == "sampled" else (1,)
-            found[manner][step] = report(chosen, ks=ks, seed=config.seed).overall
+            ks = config.evaluation.ks if decoding == "sampled" else (1,)
+            found[decoding][step] = report(chosen, ks=ks, seed=config.seed).overall
         return found
 
     worlds = dict.fromkeys(episode.env for episodes in played.values() for episode in episodes)
@@ -127,12 +127,12 @@ def _table(config: BaseConfig, split: str, steps: dict[int, str], found: _Evalua
     for name in steps.values():
         table.add_column(name, justify="right", no_wrap=len(steps) < 3)
     sampling = {"sampled": f"sampled at {config.generation.temperature:g}", "greedy": "greedy"}
-    for manner, by in overall.items():
+    for decoding, by in overall.items():
         for k in by[last].pass_at:
-            table.add_row(f"pass@{k}, {sampling[manner]}", *(_interval(by[step].pass_at[k]) for step in steps))
+            table.add_row(f"pass@{k}, {sampling[decoding]}", *(_interval(by[step].pass_at[k]) for step in steps))
     for world, metrics in by_world.items() if len(by_world) > 1 else ():
-        for manner, by in metrics.items():
-            table.add_row(f"{world.rpartition('/')[2]}, {manner}", *(_interval(by[step].success) for step in steps))
+        for decoding, by in metrics.items():
+            table.add_row(f"{world.rpartition('/')[2]}, {decoding}", *(_interval(by[step].success) for step in steps))
     for name in ("score", "turns"):
         table.add_row(f"{name}, sampled", *(f"{getattr(sampled[step], name).mean:.3f}" for step in steps))
     table.add_row("failed episodes", *(str(sum(by[step].failed for by in overall.values())) for step in steps))

@@ -32,7 +32,7 @@ from agentgym_trainer.rollout.environments import open_environments
 from agentgym_trainer.rollout.groups import EpisodeOutcome
 from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.disk import writing
-from agentgym_trainer.run.folder import MANNERS, RunFolder
+from agentgym_trainer.run.folder import DECODINGS, RunFolder
 from agentgym_trainer.run.metrics import episode_metrics, success_metrics
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.trainers import sft
@@ -169,8 +169,8 @@ class Evolution:
         if not own.settings.exists():
             shutil.rmtree(own.path, ignore_errors=True)  # it may be incomplete
             RunFolder.create(own.path, config, f"iteration {number}")
-        for manner in MANNERS if number else ():
-            own.save_evaluation(0, manner, self.folder.read_evaluation(0, manner) or [])
+        for decoding in DECODINGS if number else ():
+            own.save_evaluation(0, decoding, self.folder.read_evaluation(0, decoding) or [])
         own.save_data(data)
 
     def _merged(self, number: int, base: Sequence[Episode], sources: Iterable[Path]) -> list[Episode]:
@@ -191,10 +191,10 @@ class Evolution:
     def _conclude(self, number: int, *, seconds: float) -> None:
         """Copy an iteration's results to the run's folder. The line of metrics comes last and marks it complete."""
         own, step = self.iteration(number).training, number + 1
-        copies = {step: own.evaluated_steps(MANNERS[0])[-1]} | ({} if number else {0: 0})
-        for manner in MANNERS:
+        copies = {step: own.evaluated_steps(DECODINGS[0])[-1]} | ({} if number else {0: 0})
+        for decoding in DECODINGS:
             for target, source in copies.items():
-                self.folder.save_evaluation(target, manner, own.read_evaluation(source, manner) or [])
+                self.folder.save_evaluation(target, decoding, own.read_evaluation(source, decoding) or [])
         self.folder.model.unlink(missing_ok=True)
         self.folder.model.symlink_to(own.model.relative_to(self.folder.path))
         self.folder.log({"step": step, "iteration": number, **self._metrics(number), "seconds": seconds})
@@ -205,7 +205,7 @@ class Evolution:
         merged, kept, sampled = list(read_episodes(own.training.data)), list[Episode](), list[Episode]()
         if number:
             kept, sampled = list(read_episodes(own.kept)), list(read_episodes(own.sampled))
-        played = {manner: self.folder.read_evaluation(number + 1, manner) or [] for manner in MANNERS}
+        played = {decoding: self.folder.read_evaluation(number + 1, decoding) or [] for decoding in DECODINGS}
 
         def metrics(world: str | None) -> dict[str, Any]:
             def chosen(episodes: Iterable[Episode]) -> list[EpisodeOutcome]:
@@ -216,7 +216,7 @@ class Evolution:
                 "kept": len(chosen(kept)),
                 "data": len(chosen(merged)),
                 self.config.evaluation.split: success_metrics(
-                    {manner: chosen(episodes) for manner, episodes in played.items()}
+                    {decoding: chosen(episodes) for decoding, episodes in played.items()}
                 ),
             }
 

@@ -22,7 +22,7 @@ from agentgym_trainer.rollout.groups import EpisodeOutcome
 from agentgym_trainer.rollout.play import engine_policy, play_groups, seed_of
 from agentgym_trainer.rollout.runner import RolloutRunner
 from agentgym_trainer.run.console import RunConsole
-from agentgym_trainer.run.folder import MANNERS, Manner, RunFolder
+from agentgym_trainer.run.folder import DECODINGS, Decoding, RunFolder
 from agentgym_trainer.tokens.chat import Chat
 
 _EVALUATION = 2  # distinguishes the seeds of evaluations from those of other uses in the loop
@@ -52,23 +52,23 @@ class Evaluator:
 
     def evaluate(
         self, step: int, playing: Callable[[], AbstractContextManager[object]]
-    ) -> dict[Manner, list[EpisodeOutcome]]:
+    ) -> dict[Decoding, list[EpisodeOutcome]]:
         """Play the tasks of `evaluation.split` at the training temperature and greedily, or read saved episodes back.
 
         Args:
             step: Number of updates done.
             playing: Returns a context manager within which the engine samples with the weights of this step.
         """
-        played: dict[Manner, list[EpisodeOutcome]] = {}
-        for manner in MANNERS:
-            episodes = self._played(self.config.evaluation.split, step, manner, playing)
-            played[manner] = self.ranks.broadcast([EpisodeOutcome.of(episode) for episode in episodes])
+        played: dict[Decoding, list[EpisodeOutcome]] = {}
+        for decoding in DECODINGS:
+            episodes = self._played(self.config.evaluation.split, step, decoding, playing)
+            played[decoding] = self.ranks.broadcast([EpisodeOutcome.of(episode) for episode in episodes])
         return played
 
     def test(self, step: int, playing: Callable[[], AbstractContextManager[object]]) -> None:
         """Play the test tasks in the same way, after training."""
-        for manner in MANNERS:
-            self._played("test", step, manner, playing)
+        for decoding in DECODINGS:
+            self._played("test", step, decoding, playing)
 
     def play(self, groups: Sequence[GroupSpec], temperature: float) -> list[Episode]:
         """Play groups on all processes; return the episodes in order on the main process, and none on the others.
@@ -92,30 +92,30 @@ class Evaluator:
         return step == last or (every > 0 and step % every == 0)
 
     def _played(
-        self, split: Split, step: int, manner: Manner, playing: Callable[[], AbstractContextManager[object]]
+        self, split: Split, step: int, decoding: Decoding, playing: Callable[[], AbstractContextManager[object]]
     ) -> list[Episode]:
         """Return the episodes on the main process, where the results are shown, and none on the others."""
-        episodes = self._episodes(split, step, manner, playing)
+        episodes = self._episodes(split, step, decoding, playing)
         if self.ranks.is_main:
-            ks = self.config.evaluation.ks if manner == "sampled" else (1,)
-            self.tracker.evaluation(step, manner, split, report(episodes, ks=ks, seed=self.config.seed))
+            ks = self.config.evaluation.ks if decoding == "sampled" else (1,)
+            self.tracker.evaluation(step, decoding, split, report(episodes, ks=ks, seed=self.config.seed))
         return episodes
 
     def _episodes(
-        self, split: Split, step: int, manner: Manner, playing: Callable[[], AbstractContextManager[object]]
+        self, split: Split, step: int, decoding: Decoding, playing: Callable[[], AbstractContextManager[object]]
     ) -> list[Episode]:
         config, test = self.config, split == "test"
-        known = self.folder.read_evaluation(step, manner, test=test) if self.ranks.is_main else None
+        known = self.folder.read_evaluation(step, decoding, test=test) if self.ranks.is_main else None
         if self.ranks.broadcast(known is not None):
             return known or []
         samples, temperature = config.evaluation.samples, config.generation.temperature
-        if manner == "greedy":
+        if decoding == "greedy":
             samples, temperature = 1, 0.0
         with playing():
             groups = self._group_specs(split, samples, seed_of(config.seed, step, _EVALUATION))
             episodes = self.play(groups, temperature)
         if self.ranks.is_main:
-            self.folder.save_evaluation(step, manner, episodes, test=test)
+            self.folder.save_evaluation(step, decoding, episodes, test=test)
         return episodes
 
     def _group_specs(self, split: Split, samples: int, seed: int) -> list[GroupSpec]:

@@ -38,7 +38,7 @@ from agentgym_trainer.rollout.runner import RolloutRunner
 from agentgym_trainer.run.checkpoint import METRICS, Checkpoints
 from agentgym_trainer.run.console import PHASES, RunConsole
 from agentgym_trainer.run.diagnostics import Monitor
-from agentgym_trainer.run.folder import Manner, RunFolder
+from agentgym_trainer.run.folder import Decoding, RunFolder
 from agentgym_trainer.run.metrics import (
     batch_fill,
     cut_while_improving,
@@ -295,7 +295,7 @@ class RLLoop:
             stage = next_stage(self.config.horizon, state.stage, step, outcome)
         return replace(state, stage=stage, learned=None).evaluated(success.get("sampled"))
 
-    def evaluate(self, step: int) -> dict[Manner, list[EpisodeOutcome]]:
+    def evaluate(self, step: int) -> dict[Decoding, list[EpisodeOutcome]]:
         """Play the held-out tasks, sampled as in training and greedily; results on disk are read instead."""
         with self._timer.phase("evaluation"):
             return self.evaluator.evaluate(step, lambda: self._evaluating(step))

@@ -14,7 +14,7 @@ from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.rollout.environments import open_environments
 from agentgym_trainer.rollout.groups import EpisodeOutcome
 from agentgym_trainer.run.console import RunConsole
-from agentgym_trainer.run.folder import MANNERS, RunFolder
+from agentgym_trainer.run.folder import DECODINGS, RunFolder
 from agentgym_trainer.run.metrics import success_metrics
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.trainers.evaluation import Evaluator
@@ -46,7 +46,7 @@ def play_test(config: BaseConfig, folder: RunFolder, tracker: RunConsole, stoppi
     for step, model in {0: start, steps: str(folder.model)}.items():
         if ranks.any(stopping()):
             return False
-        if not ranks.broadcast(all(step in folder.evaluated_steps(manner, test=True) for manner in MANNERS)):
+        if not ranks.broadcast(all(step in folder.evaluated_steps(decoding, test=True) for decoding in DECODINGS)):
             _play(config, folder, tracker, stopping, model, step)
         if ranks.is_main:
             folder.notify(_metrics(folder, step))
@@ -69,8 +69,8 @@ def _play(
 def _metrics(folder: RunFolder, step: int) -> dict[str, object]:
     """Return the success of a model on test tasks, over all environments and for each, in the format of metrics."""
     played = {
-        manner: [EpisodeOutcome.of(episode) for episode in folder.read_evaluation(step, manner, test=True) or []]
-        for manner in MANNERS
+        decoding: [EpisodeOutcome.of(episode) for episode in folder.read_evaluation(step, decoding, test=True) or []]
+        for decoding in DECODINGS
     }
     worlds = dict.fromkeys(outcome.world for outcomes in played.values() for outcome in outcomes)
     by_world = {world: {"test": success_metrics(played, world)} for world in worlds}

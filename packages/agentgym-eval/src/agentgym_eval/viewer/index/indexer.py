@@ -17,13 +17,13 @@ from agentgym_eval.viewer.index.lines import read_line
 from agentgym_eval.viewer.index.runs import EpisodeFile
 from agentgym_eval.viewer.index.tokens import kept_episodes, tokens_file
 
-VERSION = 9
+VERSION = 10
 """Version of the tables and of the validation of lines: an index of another version is never opened."""
 SCHEMA = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = OFF;
 CREATE TABLE IF NOT EXISTS files (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT UNIQUE, run TEXT, slug TEXT, part TEXT, step INTEGER, manner TEXT,
+    id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT UNIQUE, run TEXT, slug TEXT, part TEXT, step INTEGER, decoding TEXT,
     inode INTEGER, size INTEGER, mtime INTEGER, read INTEGER, lines INTEGER, tail TEXT, damaged INTEGER,
     kept INTEGER);
 CREATE INDEX IF NOT EXISTS files_run ON files (run, slug);
@@ -135,10 +135,10 @@ class Indexer:
         if known:
             self._remove(known["id"])
         cursor = self._database.execute(
-            "INSERT INTO files (path, run, slug, part, step, manner, inode, read, lines, tail, damaged, kept) "
+            "INSERT INTO files (path, run, slug, part, step, decoding, inode, read, lines, tail, damaged, kept) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, ?, 0, ?)",
             (
-                *(str(file.path), run, file.slug, file.part, file.step, file.manner),
+                *(str(file.path), run, file.slug, file.part, file.step, file.decoding),
                 *(stat.st_ino, _tail(content, 0), tokens_mtime),
             ),
         )

@@ -169,7 +169,7 @@ def run_metrics(
 
 def _finality(file: EpisodeFile) -> tuple[int, bool, bool]:
     """A sort key of evaluations: by step, then test after other splits, then sampled after greedy."""
-    return file.step or 0, file.split == "test", file.manner == "sampled"
+    return file.step or 0, file.split == "test", file.decoding == "sampled"
 
 
 def _run(run: Run, files: dict[str, FileMetrics], names: tuple[tuple[str, ...], tuple[str, ...]]) -> RunMetrics:

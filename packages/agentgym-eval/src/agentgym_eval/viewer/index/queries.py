@@ -32,7 +32,7 @@ _EQUAL = {
     "file": "f.slug",
     "part": "f.part",
     "step": "f.step",
-    "manner": "f.manner",
+    "decoding": "f.decoding",
     "env": "e.env",
     "split": "e.split",
     "task": "e.task",
@@ -60,7 +60,7 @@ class Filters(FilterSet):
     part: str = ""
     """Part of the run: played, evaluation, rollouts or data."""
     step: int | None = None
-    manner: str = ""
+    decoding: str = ""
     env: str = ""
     split: str = ""
     task: str = ""
@@ -85,7 +85,7 @@ class Row:
     address: Address
     part: str
     step: int | None
-    manner: str
+    decoding: str
     env: str
     split: str
     task: str
@@ -113,7 +113,7 @@ class Row:
 
 
 _FROM = "FROM episodes e JOIN files f ON f.id = e.file"
-_ROWS = f"SELECT e.*, f.run, f.slug, f.part, f.step, f.manner {_FROM}"
+_ROWS = f"SELECT e.*, f.run, f.slug, f.part, f.step, f.decoding {_FROM}"
 
 
 def listing(database: sqlite3.Connection, filters: Filters) -> Listing[Row]:
@@ -163,7 +163,7 @@ def find_row(database: sqlite3.Connection, address: Address) -> sqlite3.Row | No
 
 def make_row(record: sqlite3.Row) -> Row:
     """Convert a database row to a `Row`."""
-    same = ("part", "step", "manner", "env", "split", "task", "category", "difficulty", "policy", "sample")
+    same = ("part", "step", "decoding", "env", "split", "task", "category", "difficulty", "policy", "sample")
     return Row(
         address=Address(record["run"], record["slug"], record["number"]),
         success=None if record["success"] is None else bool(record["success"]),

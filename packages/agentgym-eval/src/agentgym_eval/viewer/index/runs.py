@@ -60,7 +60,7 @@ class EpisodeFile:
     part: Part
     step: int | None = None
     """The number of training steps (or iterations) before these episodes; None outside training."""
-    manner: str = ""
+    decoding: str = ""
     """The decoding method, `sampled` or `greedy`; empty if unknown."""
     split: str = ""
     """The split of an evaluation during training: `dev` or `train` in the course of a run, `test` at its end; empty for
@@ -271,12 +271,12 @@ def _file(path: Path, run: Run) -> EpisodeFile:
         parts: dict[str, Part] = {"evaluations": "evaluation", "rollouts": "rollouts", "played.jsonl": "played"}
         part = parts.get(name.partition("/")[0], "data")
         part = "rollouts" if path.name == "sampled.jsonl" else part
-    manner = split = ""
+    decoding = split = ""
     if part == "evaluation":
-        manner = path.stem.rpartition("-")[2]
+        decoding = path.stem.rpartition("-")[2]
         split = "test" if path.name.startswith("test-") else run.split
     name = name.removesuffix(".jsonl")
-    return EpisodeFile(path, slug_of(name), name, part, int(step[1]) if step else None, manner, split)
+    return EpisodeFile(path, slug_of(name), name, part, int(step[1]) if step else None, decoding, split)
 
 
 def _single_file(path: Path, root: Path) -> Run:

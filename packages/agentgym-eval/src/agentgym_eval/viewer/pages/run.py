@@ -44,7 +44,9 @@ def run_page(site: Site, slug: str) -> str:
         files=[row for row in files if row.file.part != "rollouts"],
         rollouts=[row for row in files if row.file.part == "rollouts"],
         last={
-            (row.file.split, row.file.manner): row.file.slug for row in reversed(files) if row.file.part == "evaluation"
+            (row.file.split, row.file.decoding): row.file.slug
+            for row in reversed(files)
+            if row.file.part == "evaluation"
         },
         groups=groups,
         report=read_report(run),
@@ -74,9 +76,9 @@ def _curve(site: Site, run: Run, files: list[FileRow]) -> Chart | None:
     lines = read_metrics(run)
     splits = dict.fromkeys((run.split, "test"))
     evaluations = [
-        _evaluation_series(site, run, split, manner, files, lines)
+        _evaluation_series(site, run, split, decoding, files, lines)
         for split in splits
-        for manner in ("sampled", "greedy")
+        for decoding in ("sampled", "greedy")
     ]
     if not lines and not any(series.points for series in evaluations):
         return None
@@ -106,25 +108,25 @@ def _training_point(
 
 
 def _evaluation_series(
-    site: Site, run: Run, split: str, manner: str, files: list[FileRow], lines: list[dict[str, Any]]
+    site: Site, run: Run, split: str, decoding: str, files: list[FileRow], lines: list[dict[str, Any]]
 ) -> Series:
     """Chart the evaluations on a split with one decoding method; with intervals if their episodes are available."""
     points: dict[int, Point] = {}
     for record in lines:
-        values = [number(record, name, manner) for name in (split, "held_out")]
+        values = [number(record, name, decoding) for name in (split, "held_out")]
         success = next((value for value in values if value is not None and split == run.split), None)
         if success is not None:
-            label = f"step {record['step']}: {percent(success)} on {split} tasks, {manner}"
+            label = f"step {record['step']}: {percent(success)} on {split} tasks, {decoding}"
             points[record["step"]] = Point(record["step"], success, label)
     for row in files:
         file, success = row.file, row.success
-        in_series = file.part == "evaluation" and (file.split, file.manner) == (split, manner)
+        in_series = file.part == "evaluation" and (file.split, file.decoding) == (split, decoding)
         if in_series and file.step is not None and success and success.tasks:
             interval = f"{percent(success.mean)} ({percent(success.low)} to {percent(success.high)})"
-            label = f"step {file.step}: {interval} on {split} tasks, {manner}"
+            label = f"step {file.step}: {interval} on {split} tasks, {decoding}"
             link = site.links.episodes(run=run.slug, file=file.slug)
             points[file.step] = Point(file.step, success.mean, label, success.low, success.high, link)
-    return Series(f"{split} tasks, {manner}", [points[step] for step in sorted(points)])
+    return Series(f"{split} tasks, {decoding}", [points[step] for step in sorted(points)])
 
 
 def _charts(run: Run) -> list[Chart]:

@@ -92,7 +92,7 @@
     const filter = () => {
       const query = new URLSearchParams(new FormData(form));
       if (current.get("sort")) query.set("sort", current.get("sort"));
-      for (const name of ["file", "manner", "task", "run", "step", "part"]) if (!form.elements[name] && current.get(name)) query.set(name, current.get(name));
+      for (const name of ["file", "decoding", "task", "run", "step", "part"]) if (!form.elements[name] && current.get(name)) query.set(name, current.get(name));
       go(query);
     };
     for (const [name, value] of current) if (form.elements[name]) form.elements[name].value = value;
