@@ -30,10 +30,10 @@ class Block:
         """The lines of a shell block; in a `console` block, those after `$`. Loops and continued lines are joined."""
         if self.language not in ("sh", "console"):
             return []
-        whole = self.body.replace("\\\n", " ")
+        text = self.body.replace("\\\n", " ")
         if self.language == "console":
-            return [line[2:] for line in whole.splitlines() if line.startswith("$ ")]
-        loops = re.sub(r"^for .*?^done$", lambda loop: loop[0].replace("\n", " "), whole, flags=re.M | re.S)
+            return [line[2:] for line in text.splitlines() if line.startswith("$ ")]
+        loops = re.sub(r"^for .*?^done$", lambda loop: loop[0].replace("\n", " "), text, flags=re.M | re.S)
         return [line.strip() for line in loops.splitlines() if line.strip() and not line.startswith("#")]
 
 
@@ -45,8 +45,8 @@ _BLOCK = re.compile(
 
 def blocks(document: Path) -> Iterator[Block]:
     text = document.read_text(encoding="utf-8")
-    for found in _BLOCK.finditer(text):
-        yield Block(found["file"], found["language"], dedent(found["body"]), text[: found.start("body")].count("\n"))
+    for match in _BLOCK.finditer(text):
+        yield Block(match["file"], match["language"], dedent(match["body"]), text[: match.start("body")].count("\n"))
 
 
 def prose(document: Path) -> str:
@@ -68,26 +68,26 @@ def name_of(document: Path) -> str:
     return str(document.relative_to(ROOT))
 
 
-def write_files(document: Path, where: Path) -> None:
+def write_files(document: Path, folder: Path) -> None:
     """Write the files that a document tells its reader to create."""
     for block in blocks(document):
         if block.file:
-            (where / block.file).parent.mkdir(parents=True, exist_ok=True)
-            (where / block.file).write_text(block.body, encoding="utf-8")
+            (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / block.file).write_text(block.body, encoding="utf-8")
 
 
-def register(where: Path) -> None:
+def register(folder: Path) -> None:
     """Write the metadata that makes the entry points of the package in a folder discoverable without installing it."""
-    if not (where / "pyproject.toml").is_file():
+    if not (folder / "pyproject.toml").is_file():
         return
-    project = tomllib.loads((where / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     name, version = project["name"], project["version"]
     points = [
         line
         for group, entries in project.get("entry-points", {}).items()
         for line in (f"[{group}]", *(f"{entry} = {value}" for entry, value in entries.items()))
     ]
-    info = where / f"{name.replace('-', '_')}-{version}.dist-info"
+    info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
     info.mkdir(exist_ok=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", encoding="utf-8")
     (info / "entry_points.txt").write_text("\n".join(points), encoding="utf-8")

@@ -29,7 +29,7 @@ OURS = ("agentgym_envs", "agentgym_eval", "agentgym_trainer")
 HEAVY = {"accelerate", "tokenizers", "torch", "transformers", "trl", "vllm"}
 
 # One forbidden import of each kind, and the contract that must report it.
-NEVER = [
+FORBIDDEN = [
     ("agentgym_envs.episodes.play", "agentgym_eval.metrics.summary", "packages"),
     ("agentgym_envs.episodes.play", "agentgym_trainer.trainers.rl_loop", "packages"),
     ("agentgym_eval.runs.run", "agentgym_trainer.policies", "packages"),
@@ -113,13 +113,13 @@ def kept(contract: Contract, graph: grimp.ImportGraph) -> bool:
 
 
 @pytest.mark.parametrize("name", list(contracts()))
-def test_the_contract_is_kept(name: str) -> None:
+def test_contract_is_kept(name: str) -> None:
     contract = contracts()[name]
     assert kept(contract, imports()), f"{contract.name}; `uv run lint-imports` shows the import"
 
 
-@pytest.mark.parametrize(("importer", "imported", "guard"), NEVER, ids=lambda part: part)
-def test_the_contract_notices_an_import_that_must_not_be(importer: str, imported: str, guard: str) -> None:
+@pytest.mark.parametrize(("importer", "imported", "guard"), FORBIDDEN, ids=lambda part: part)
+def test_contract_reports_a_forbidden_import(importer: str, imported: str, guard: str) -> None:
     graph = copy.deepcopy(imports())
     assert importer in graph.modules
     if imported not in graph.modules:
@@ -130,22 +130,22 @@ def test_the_contract_notices_an_import_that_must_not_be(importer: str, imported
     assert not kept(contracts()[guard], graph)
 
 
-def test_every_contract_was_seen_to_bite() -> None:
-    assert {guard for *_, guard in NEVER} == set(contracts())
+def test_every_contract_has_a_forbidden_import() -> None:
+    assert {guard for *_, guard in FORBIDDEN} == set(contracts())
 
 
-def test_algorithms_import_nothing_of_ours() -> None:
+def test_algorithms_import_no_other_modules_of_ours() -> None:
     seen = imports().find_upstream_modules("agentgym_trainer.algorithms", as_package=True)
     assert {module for module in seen if module.startswith(OURS)} == set()
 
 
 def loaded_after(code: str) -> set[str]:
     script = f"{code}\nimport sys\nprint(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    return set(done.stdout.splitlines()[-1].split())
+    result = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    return set(result.stdout.splitlines()[-1].split())
 
 
-def test_importing_the_worlds_loads_none() -> None:
+def test_importing_agentgym_envs_loads_no_environments() -> None:
     loaded = loaded_after("import agentgym_envs")
     assert "agentgym_envs.core.registry" in loaded
     assert loaded.isdisjoint(HEAVY | {"minigrid", "pygame", "matplotlib"})
@@ -156,7 +156,7 @@ def test_importing_the_worlds_loads_none() -> None:
     assert not [module for module in loaded if module.startswith("agentgym_envs.worlds")]
 
 
-HELP = {
+COMMANDS = {
     "train": "agentgym_trainer.cli:main",
     "evaluate": "agentgym_eval.cli.main:evaluate",
     "collect": "agentgym_eval.cli.main:collect",
@@ -165,18 +165,18 @@ HELP = {
     "serve": "agentgym_envs.cli.main:serve",
     "view": "agentgym_eval.cli.view:view",
 }
-LATER = {"fastapi", "httpx", "jinja2", "matplotlib", "minigrid", "prometheus_client", "starlette", "uvicorn", "uvloop"}
+LAZY = {"fastapi", "httpx", "jinja2", "matplotlib", "minigrid", "prometheus_client", "starlette", "uvicorn", "uvloop"}
 
 
-@pytest.mark.parametrize("command", HELP)
-def test_help_loads_nothing_heavy(command: str) -> None:
-    module, _, function = HELP[command].partition(":")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_loads_no_heavy_packages(command: str) -> None:
+    module, _, function = COMMANDS[command].partition(":")
     loaded = loaded_after(
         f"import sys\nsys.argv = [{command!r}, '--help']\nfrom {module} import {function}\n"
         f"try:\n    {function}()\nexcept SystemExit as end:\n    assert not end.code"
     )
     assert module in loaded
-    assert loaded.isdisjoint(HEAVY | LATER)
+    assert loaded.isdisjoint(HEAVY | LAZY)
     assert module.startswith("agentgym_envs") or "gymnasium" not in loaded  # importing it registers the environments
 
 
@@ -229,7 +229,7 @@ def codes_text(node: ast.AST) -> bool:
     return method or called(node).rpartition(".")[2] == "tokenizer"
 
 
-def test_text_becomes_tokens_in_chat_alone() -> None:
+def test_only_chat_encodes_and_decodes_text() -> None:
     assert offences(codes_text, "agentgym-trainer", but=("agentgym_trainer/tokens/chat.py",)) == []
     assert offences(codes_text, "agentgym-trainer"), "nothing found even in chat.py: the search is broken"
 
@@ -240,7 +240,7 @@ def names_tokenizers(node: ast.AST) -> bool:
     return isinstance(node, ast.Import) and any(alias.name.startswith("tokenizers") for alias in node.names)
 
 
-def test_tokenizers_are_built_in_scratch_and_loaded_in_models() -> None:
+def test_tokenizers_are_only_built_in_scratch_and_loaded_in_load() -> None:
     allowed = ("agentgym_trainer/models/scratch.py", "agentgym_trainer/models/load.py")
     assert offences(names_tokenizers, but=allowed) == []
     assert offences(names_tokenizers)
@@ -261,7 +261,7 @@ _READERS = (
 )
 
 
-def test_no_library_code_reads_environment_variables() -> None:
+def test_library_code_reads_no_environment_variables() -> None:
     # Environment variables name WebArena's sites: they are read only where the environment is created. The endpoint's
     # key isn't a flag: it is read where the command starts. Options can name variables that hold secrets. A check
     # passes all variables on to its processes.
@@ -288,7 +288,7 @@ def draws_globally(node: ast.AST) -> bool:
     return module == "torch" and function in TORCH_DRAWS and "generator" not in {key.arg for key in node.keywords}
 
 
-def test_no_library_code_draws_from_a_global_generator() -> None:
+def test_library_code_uses_no_global_random_generator() -> None:
     # Networks and adapters can be initialized only with torch's global generator; these files fork it.
     forks = ("agentgym_trainer/models/scratch.py", "agentgym_trainer/models/load.py")
     assert offences(draws_globally, but=forks) == []

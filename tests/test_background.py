@@ -17,7 +17,7 @@ sys.exit(subprocess.run([sys.executable, "-c", child]).returncode)
 """
 
 
-def test_there_ctrl_c_reaches_what_tests_start_and_not_the_tests() -> None:
+def test_ctrl_c_reaches_subprocesses_but_not_the_tests() -> None:
     ignoring = ["sh", "-c", 'trap "" INT; exec "$0" -c "$1"', sys.executable, CODE]
     done = subprocess.run(ignoring, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr

@@ -30,9 +30,9 @@ def run_script(name: str, flag: str, monkeypatch: pytest.MonkeyPatch) -> object:
     monkeypatch.syspath_prepend(str(FOLDER))
     module = importlib.import_module(name)
     monkeypatch.setattr(sys, "argv", [str(FOLDER / f"{name}.py"), flag])
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_info:
         module.main()
-    return ended.value.code
+    return exit_info.value.code
 
 
 @pytest.mark.long
@@ -60,9 +60,7 @@ def test_common_options_have_the_scripts_defaults(harness: Any) -> None:
     assert parser.description == "First line."
 
 
-def test_a_study_runs_in_a_folder_of_its_name_and_knows_its_command(
-    harness: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_has_a_folder_of_its_name_and_its_command(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["benchmarks/length_bias.py", "--seeds", "0", "1"])
     settings, command = harness.study_arguments("Study.")
     assert settings.out == Path("runs/length_bias")

@@ -26,21 +26,21 @@ from toy_learner import coin_flags
 
 pytestmark = pytest.mark.long
 
-# Saves the arguments for the test, and runs a small configuration. `FATE` is one of those in train_processes.py, or
-# "refused", as for an invalid command.
+# Saves the arguments for the test, and runs a small configuration. `FAULT` is one of those in train_processes.py, or
+# "usage-error", as for an invalid command.
 UV = f"""#!{sys.executable}
 import json, os, sys
 arguments = sys.argv[1:]
 assert arguments[:2] == ["run", "train"]
 arguments = arguments[2:]
 if "--resume" not in arguments:
-    with open("asked.json", "w") as asked:
-        json.dump(arguments, asked)
+    with open("arguments.json", "w") as file:
+        json.dump(arguments, file)
     arguments = json.loads(os.environ["SMALL"])
-if os.environ["FATE"] == "refused":
+if os.environ["FAULT"] == "usage-error":
     sys.exit(2)
 script = {train_processes.__file__!r}
-os.execv(sys.executable, [sys.executable, script, "ddp", os.environ["FATE"], *arguments])
+os.execv(sys.executable, [sys.executable, script, "ddp", os.environ["FAULT"], *arguments])
 """
 SRUN = '#!/bin/bash\necho $$ > step\nexec setsid --wait "$@"\n'
 RUN = "runs/scaling"
@@ -63,86 +63,91 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @contextmanager
-def started(command: list[str], where: Path, fate: str) -> Iterator[subprocess.Popen[str]]:
+def started(command: list[str], folder: Path, fault: str) -> Iterator[subprocess.Popen[str]]:
     """Run a command in its own process group, as a scheduler does."""
     with subprocess.Popen(
-        command, cwd=where, env={**os.environ, "FATE": fate}, start_new_session=True, stderr=subprocess.PIPE, text=True
-    ) as child:
-        yield child
+        command,
+        cwd=folder,
+        env={**os.environ, "FAULT": fault},
+        start_new_session=True,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield process
 
 
-def held(child: subprocess.Popen[str], where: Path) -> None:
-    """Wait until the run is held and can't end by itself."""
-    eventually(lambda: (where / "held").exists() or child.poll() is not None)
-    assert child.poll() is None, child.communicate()[1]
+def wait_until_blocked(process: subprocess.Popen[str], folder: Path) -> None:
+    """Wait until the run is blocked, so that it can't end by itself."""
+    eventually(lambda: (folder / "blocked").exists() or process.poll() is not None)
+    assert process.poll() is None, process.communicate()[1]
 
 
-def is_understood(where: Path) -> bool:
+def is_valid(folder: Path) -> bool:
     """Return whether `train` accepts the scripts' arguments, and they name the run folder."""
-    arguments = json.loads((where / "asked.json").read_text())
+    arguments = json.loads((folder / "arguments.json").read_text())
     _parse(arguments)
-    return Path(where, arguments[arguments.index("--out") + 1]) == where / RUN
+    return Path(folder, arguments[arguments.index("--out") + 1]) == folder / RUN
 
 
 def latest(run: Path) -> list[str]:
     return sorted(path.name for path in (run / "checkpoints").glob("step-*"))
 
 
-def test_a_slurm_job_is_put_back_into_the_queue_and_goes_on(cluster: Path) -> None:
+def test_a_preempted_slurm_job_is_requeued_and_resumes(cluster: Path) -> None:
     run = cluster / RUN
-    with started(["bash", "job.sbatch"], cluster, "held") as job:
-        held(job, cluster)
+    with started(["bash", "job.sbatch"], cluster, "blocked") as job:
+        wait_until_blocked(job, cluster)
         # --signal without `B:` signals all processes of the step, but not the job script.
         step = psutil.Process(job.pid).children(recursive=True)
         for process in step:
             process.send_signal(signal.SIGUSR1)
-        _, said = job.communicate()
-    assert job.returncode == 138, said
-    assert is_understood(cluster)
-    assert "Ended by SIGUSR1. Progress is saved" in said
+        _, stderr = job.communicate()
+    assert job.returncode == 138, stderr
+    assert is_valid(cluster)
+    assert "Ended by SIGUSR1. Progress is saved" in stderr
     assert (cluster / "queue").read_text() == "requeue 4711\n"
     assert latest(run) == ["step-000001"]
-    with started(["bash", "job.sbatch"], cluster, "well") as job:
-        _, said = job.communicate()
-    assert job.returncode == 0, said
+    with started(["bash", "job.sbatch"], cluster, "none") as job:
+        _, stderr = job.communicate()
+    assert job.returncode == 0, stderr
     assert (cluster / "queue").read_text() == "requeue 4711\n"
     assert json.loads((run / "summary.json").read_text())["steps"] == 3
 
 
-def test_a_pod_that_has_to_go_saves_and_another_goes_on(cluster: Path) -> None:
+def test_a_terminated_pod_saves_and_its_successor_resumes(cluster: Path) -> None:
     (container,) = yaml.safe_load((cluster / "job.yaml").read_text())["spec"]["template"]["spec"]["containers"]
     run = cluster / RUN
     command = [*container["command"], container["args"][0].replace("/runs/", f"{cluster}/runs/")]
-    with started(command, cluster, "held") as pod:
-        held(pod, cluster)
+    with started(command, cluster, "blocked") as pod:
+        wait_until_blocked(pod, cluster)
         pod.send_signal(signal.SIGTERM)  # only to its first process
-        _, said = pod.communicate()
-    assert pod.returncode == 143, said
-    assert is_understood(cluster)
-    assert "Progress is saved" in said
+        _, stderr = pod.communicate()
+    assert pod.returncode == 143, stderr
+    assert is_valid(cluster)
+    assert "Progress is saved" in stderr
     assert latest(run) == ["step-000001"]
-    with started(command, cluster, "well") as pod:
-        _, said = pod.communicate()
-    assert pod.returncode == 0, said
+    with started(command, cluster, "none") as pod:
+        _, stderr = pod.communicate()
+    assert pod.returncode == 0, stderr
     assert (run / "summary.json").exists()
 
 
-def test_wrong_usage_is_no_preemption(cluster: Path) -> None:
-    with started(["bash", "job.sbatch"], cluster, "refused") as job:
-        _, said = job.communicate()
-    assert job.returncode == 2, said
+def test_usage_errors_are_not_requeued(cluster: Path) -> None:
+    with started(["bash", "job.sbatch"], cluster, "usage-error") as job:
+        _, stderr = job.communicate()
+    assert job.returncode == 2, stderr
     assert not (cluster / "queue").exists()
 
 
-def test_the_launcher_of_several_processes_waits_until_they_have_saved(cluster: Path) -> None:
+def test_the_launcher_waits_until_all_processes_have_saved(cluster: Path) -> None:
     config = Path(str(files("agentgym_trainer"))) / "accelerate_configs" / "cpu-ddp.yaml"
     launch = ["-m", "accelerate.commands.launch", "--config_file", str(config), "--main_process_port", "0"]
-    command = [sys.executable, *launch, train_processes.__file__, "ddp", "held"]
+    command = [sys.executable, *launch, train_processes.__file__, "ddp", "blocked"]
     with started(["bash", "train.sh", *command, *coin_flags(cluster / "run")], cluster, "") as job:
-        held(job, cluster)
+        wait_until_blocked(job, cluster)
         job.send_signal(signal.SIGTERM)
-        _, said = job.communicate()
-    assert job.returncode == 143, said
-    assert said.count("Progress is saved") == 1
-    assert "SignalException" not in said, "the launcher hears nothing"
+        _, stderr = job.communicate()
+    assert job.returncode == 143, stderr
+    assert stderr.count("Progress is saved") == 1
+    assert "SignalException" not in stderr, "the launcher got the signal"
     assert latest(cluster / "run") == ["step-000001"]

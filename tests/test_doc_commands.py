@@ -29,7 +29,7 @@ from documents import COMMANDS_PAGE, DOCUMENTS, blocks, command_lines, inline_co
 from fake_endpoint import Answer, completion_answer, serve_endpoint
 
 BIN = Path(sys.executable).parent
-CALLED = {
+IN_PROCESS = {
     "evaluate": eval_cli,
     "collect": eval_cli,
     "compare": eval_cli,
@@ -48,30 +48,32 @@ def table(heading: str) -> list[tuple[str, ...]]:
     return cells[2:]
 
 
-SMALL = {command: flags.split() for command, flags, _ in table("commands are made small")}
-UNRUN = dict(table("## What no test runs"))
+SMALL_FLAGS = {command: flags.split() for command, flags, _ in table("commands are made small")}
+EXCLUDED = dict(table("## What no test runs"))
 
 
-READ = [document for document in DOCUMENTS if not name_of(document).startswith("docs/results/")]
+DOCUMENTS_TO_RUN = [document for document in DOCUMENTS if not name_of(document).startswith("docs/results/")]
 """Documents whose commands are run: in the others, commands only document a measurement."""
 
 
-def unrun(line: str) -> bool:
-    return any(part in line for part in UNRUN)
+def is_excluded(line: str) -> bool:
+    return any(part in line for part in EXCLUDED)
 
 
 def sessions() -> dict[Path, list[str]]:
     """Return the commands to run of each document. Inline commands run once, and only if no block has them."""
-    found = {document: [line for block in blocks(document) for line in block.commands] for document in READ}
-    seen = {line.partition("  #")[0].strip() for lines in found.values() for line in lines}
-    for document in READ:
-        inline = [line for line in dict.fromkeys(inline_commands(document)) if line not in seen]
-        seen |= set(inline)
-        found[document] += inline
-    return {document: run for document, lines in found.items() if (run := [x for x in lines if not unrun(x)])}
+    commands = {
+        document: [line for block in blocks(document) for line in block.commands] for document in DOCUMENTS_TO_RUN
+    }
+    listed = {line.partition("  #")[0].strip() for lines in commands.values() for line in lines}
+    for document in DOCUMENTS_TO_RUN:
+        inline = [line for line in dict.fromkeys(inline_commands(document)) if line not in listed]
+        listed |= set(inline)
+        commands[document] += inline
+    return {document: run for document, lines in commands.items() if (run := [x for x in lines if not is_excluded(x)])}
 
 
-def everyday(lines: list[str]) -> bool:
+def is_quick(lines: list[str]) -> bool:
     words = {word for line in lines for word in line.split()}
     return not words & {"train", "serve", "view", "curl", "searchqa-index", "sciworld", "all", "compare"}
 
@@ -82,32 +84,32 @@ SESSIONS = sessions()
 # Files that documents assume to exist.
 
 
-def mine(path: Path) -> None:
-    trained(["--out", str(path)])
+def training_run(path: Path) -> None:
+    run_train(["--out", str(path)])
 
 
-def collected(path: Path) -> None:
+def collected_episodes(path: Path) -> None:
     assert eval_cli.collect(["--env", "textcraft", "--policy", "oracle", "--tasks", "2", "--out", str(path)]) == 0
 
 
-def evaluated(policy: str) -> Callable[[Path], None]:
-    def give(path: Path) -> None:
+def evaluation_run(policy: str) -> Callable[[Path], None]:
+    def create(path: Path) -> None:
         assert eval_cli.evaluate([*f"--env textcraft --policy {policy} --tasks 2 --out".split(), str(path)]) == 0
 
-    return give
+    return create
 
 
 def conversations(path: Path) -> None:
     turns = [("human", "You act in a house."), ("gpt", "OK"), ("human", "Your goal: go"), ("gpt", "Action:\nturn left")]
-    said = [{"from": who, "loss": who == "gpt", "value": value} for who, value in turns]
-    path.write_text(json.dumps([{"item_id": "babyai_2", "conversations": said}]))
+    messages = [{"from": role, "loss": role == "gpt", "value": text} for role, text in turns]
+    path.write_text(json.dumps([{"item_id": "babyai_2", "conversations": messages}]))
 
 
-def written(text: str) -> Callable[[Path], None]:
+def text_file(text: str) -> Callable[[Path], None]:
     return lambda path: path.write_text(text, encoding="utf-8") and None
 
 
-def secret(path: Path) -> None:
+def secret_file(path: Path) -> None:
     path.touch(mode=0o600)
     path.write_text("0123456789abcdef")
 
@@ -116,60 +118,60 @@ CORPUS = "".join(f'{{"id": "{n}", "contents": "\\"Title {n}\\"\\nText {n}"}}\n' 
 WORLD = """import agentgym_envs, gymnasium
 gymnasium.register("lamps/Lamps-v0", "agentgym_envs.worlds.textcraft.env:TextCraft", max_episode_steps=9)
 """
-GIVEN: dict[str, Callable[[Path], None]] = {
-    "runs/mine": mine,
-    "runs/a": evaluated("oracle"),
-    "runs/b": evaluated("random"),
-    "runs/grpo-0": evaluated("oracle"),
-    "runs/grpo-1": evaluated("oracle"),
-    "runs/opo-0": evaluated("random"),
-    "runs/opo-1": evaluated("random"),
-    "actions.txt": written("inventory\n"),
-    "babyai_test.json": written('[{"item_id": "babyai_2"}, {"item_id": "babyai_15"}]'),
+GIVEN_FILES: dict[str, Callable[[Path], None]] = {
+    "runs/mine": training_run,
+    "runs/a": evaluation_run("oracle"),
+    "runs/b": evaluation_run("random"),
+    "runs/grpo-0": evaluation_run("oracle"),
+    "runs/grpo-1": evaluation_run("oracle"),
+    "runs/opo-0": evaluation_run("random"),
+    "runs/opo-1": evaluation_run("random"),
+    "actions.txt": text_file("inventory\n"),
+    "babyai_test.json": text_file('[{"item_id": "babyai_2"}, {"item_id": "babyai_15"}]'),
     "babyai_train.json": conversations,
-    "demonstrations.jsonl": collected,
-    "CORPUS.jsonl": written(CORPUS),
-    "corpus.jsonl": written(CORPUS),
-    "my_worlds.py": written(WORLD),
-    "queries.jsonl": written('{"question": "What is text 3?", "answer": "Text 3"}\n'),
-    "token": secret,
+    "demonstrations.jsonl": collected_episodes,
+    "CORPUS.jsonl": text_file(CORPUS),
+    "corpus.jsonl": text_file(CORPUS),
+    "my_worlds.py": text_file(WORLD),
+    "queries.jsonl": text_file('{"question": "What is text 3?", "answer": "Text 3"}\n'),
+    "token": secret_file,
 }
 
 
 # Running commands.
 
 
-TRAINED: dict[tuple[str, ...], Path] = {}
+TRAINING_RUNS: dict[tuple[str, ...], Path] = {}
 """Finished training runs by their flags, shared between documents."""
 
 
-def last_trained() -> Path:
+def last_training_run() -> Path:
     return max(Path("runs").glob("*/summary.json"), key=lambda path: path.stat().st_mtime).parent
 
 
-def trained(arguments: list[str]) -> None:
+def run_train(arguments: list[str]) -> None:
     """Run `train` with a small configuration. A run that differs from an earlier one only in its folder is copied."""
     from agentgym_trainer import cli
 
-    at = arguments.index("--out") if "--out" in arguments else len(arguments)
-    out = Path(*arguments[at + 1 : at + 2])
-    flags = (*arguments[:at], *arguments[at + 2 :])
-    if flags not in TRAINED:
-        assert cli._run([*arguments, *SMALL["train"]]) == 0
-        TRAINED[flags] = (out if at < len(arguments) else last_trained()).resolve()
-    elif at < len(arguments):
-        shutil.copytree(TRAINED[flags], out, symlinks=True)  # the best checkpoint is a link
+    i = arguments.index("--out") if "--out" in arguments else len(arguments)
+    out = Path(*arguments[i + 1 : i + 2])
+    flags = (*arguments[:i], *arguments[i + 2 :])
+    if flags not in TRAINING_RUNS:
+        assert cli._run([*arguments, *SMALL_FLAGS["train"]]) == 0
+        TRAINING_RUNS[flags] = (out if i < len(arguments) else last_training_run()).resolve()
+    elif i < len(arguments):
+        shutil.copytree(TRAINING_RUNS[flags], out, symlinks=True)  # the best checkpoint is a link
 
 
-def guess(request: dict[str, Any]) -> Answer:
+def useless_reply(request: dict[str, Any]) -> Answer:
     return completion_answer("I know nothing", finish="length")  # the episode ends after one reply
 
 
 @dataclass
 class Session:
-    where: Path
+    folder: Path
     monkeypatch: pytest.MonkeyPatch
-    ends: ExitStack
+    stack: ExitStack
     assigned: list[str] = field(default_factory=list)
     server: subprocess.Popen[str] | None = None
     address: str = "http://127.0.0.1:9"
@@ -177,17 +179,17 @@ class Session:
     """Id of the session opened last, which replaces the placeholder in documents."""
 
     def run(self, line: str) -> None:
-        line = ADDRESS.sub(lambda found: self.address if found[1] else self.address.removeprefix("http://"), line)
+        line = ADDRESS.sub(lambda match: self.address if match[1] else self.address.removeprefix("http://"), line)
         words = shlex.split(line, comments=True)
         words = words[2:] if words[:2] == ["uv", "run"] else words
         command, arguments = words[0], words[1:]
         if "--help" in arguments:
             subprocess.run([BIN / command, *arguments], check=True, capture_output=True)
         elif command == "train":
-            trained(arguments) if "--resume" not in arguments else resumed(arguments)
-        elif command in CALLED:
-            called: Callable[[list[str]], int] = getattr(CALLED[command], command.replace("-", "_"))
-            assert called(self.small(command, arguments)) == 0, line
+            run_train(arguments) if "--resume" not in arguments else run_resume(arguments)
+        elif command in IN_PROCESS:
+            function: Callable[[list[str]], int] = getattr(IN_PROCESS[command], command.replace("-", "_"))
+            assert function(self.small(command, arguments)) == 0, line
         elif command in ("serve", "view"):
             self.start(command, arguments)
         else:
@@ -195,10 +197,10 @@ class Session:
 
     def small(self, command: str, arguments: list[str]) -> list[str]:
         if "--base-url" in arguments or any(word.startswith("openai:") for word in arguments):
-            arguments = [*arguments, "--base-url", self.ends.enter_context(serve_endpoint(guess)).base_url]
+            arguments = [*arguments, "--base-url", self.stack.enter_context(serve_endpoint(useless_reply)).base_url]
             self.monkeypatch.setenv("OPENAI_API_KEY", "none")
         named = {"--task", "--items"} & set(arguments)
-        return arguments if named else [*arguments, *SMALL.get(command, [])]
+        return arguments if named else [*arguments, *SMALL_FLAGS.get(command, [])]
 
     def start(self, command: str, arguments: list[str]) -> None:
         """Start a server, which runs until the next one."""
@@ -206,23 +208,23 @@ class Session:
         if command == "view" and not Path(arguments[0]).exists():
             self.run(f"evaluate --env textcraft --policy oracle --out {arguments[0]}/oracle")
         export = "--export" in arguments
-        call = [str(BIN / command), *arguments, *(SMALL[command][:1] if export else SMALL[command])]
+        call = [str(BIN / command), *arguments, *(SMALL_FLAGS[command][:1] if export else SMALL_FLAGS[command])]
         if export:
-            subprocess.run(call, cwd=self.where, check=True, capture_output=True)
+            subprocess.run(call, cwd=self.folder, check=True, capture_output=True)
             return
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        self.server = subprocess.Popen(call, cwd=self.where, **pipes)
+        self.server = subprocess.Popen(call, cwd=self.folder, **pipes)
         assert self.server.stdout
         lines: list[str] = []
         for text in self.server.stdout:
             lines.append(text)
-            if found := re.search(r"http://127\.0\.0\.1:\d+", text):
+            if match := re.search(r"http://127\.0\.0\.1:\d+", text):
                 break
         else:
             self.server.wait(60)
             self.server = None
             raise AssertionError(f"{command} ended: {''.join(lines)}")
-        self.address = found[0]
+        self.address = match[0]
         page = {"serve": "/healthz", "view": "/"}[command]
         assert httpx.get(self.address + page, trust_env=False, follow_redirects=True).status_code == 200
 
@@ -243,14 +245,14 @@ class Session:
         script = "\n".join(["set -euo pipefail", *self.assigned, line.replace("curl ", "curl -sS --fail-with-body ")])
         path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(
-            ["bash", "-c", script], cwd=self.where, capture_output=True, text=True, env={**os.environ, "PATH": path}
+            ["bash", "-c", script], cwd=self.folder, capture_output=True, text=True, env={**os.environ, "PATH": path}
         )
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
-        if found := re.search(r'"id":\s*"(\w+)"', done.stdout):
-            self.id = found[1]
+        if match := re.search(r'"id":\s*"(\w+)"', done.stdout):
+            self.id = match[1]
 
 
-def resumed(arguments: list[str]) -> None:
+def run_resume(arguments: list[str]) -> None:
     from agentgym_trainer import cli
 
     assert cli._run(arguments) == 0
@@ -260,23 +262,23 @@ def resumed(arguments: list[str]) -> None:
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])  # commands add the working folder to it
-    with ExitStack() as ends:
-        here = Session(tmp_path, monkeypatch, ends)
-        ends.callback(here.stop)
-        yield here
+    with ExitStack() as stack:
+        session = Session(tmp_path, monkeypatch, stack)
+        stack.callback(session.stop)
+        yield session
 
 
-def played(document: Path, session: Session) -> None:
-    write_files(document, session.where)
-    register(session.where)
-    session.monkeypatch.syspath_prepend(str(session.where))
+def run_document(document: Path, session: Session) -> None:
+    write_files(document, session.folder)
+    register(session.folder)
+    session.monkeypatch.syspath_prepend(str(session.folder))
     lines = SESSIONS[document]
-    for name, give in GIVEN.items():
-        used = re.compile(rf"(?<![\w/.-]){re.escape(name.removesuffix('.py'))}\b")
-        made = any(f"--out {name} " in f"{line} " for line in lines)
-        if not made and any(used.search(line) for line in lines):
-            (session.where / name).parent.mkdir(parents=True, exist_ok=True)
-            give(session.where / name)
+    for name, create in GIVEN_FILES.items():
+        mention = re.compile(rf"(?<![\w/.-]){re.escape(name.removesuffix('.py'))}\b")
+        is_output = any(f"--out {name} " in f"{line} " for line in lines)
+        if not is_output and any(mention.search(line) for line in lines):
+            (session.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            create(session.folder / name)
     done: set[str] = set()
     for line in lines:
         if not ("--out" in line and line in done):  # a document may repeat a command with the same folder
@@ -284,40 +286,40 @@ def played(document: Path, session: Session) -> None:
         done.add(line)
 
 
-def documents(want: bool) -> list[Path]:
-    return [document for document, lines in SESSIONS.items() if everyday(lines) is want]
+def documents(quick: bool) -> list[Path]:
+    return [document for document, lines in SESSIONS.items() if is_quick(lines) is quick]
 
 
 @pytest.mark.parametrize("document", documents(True), ids=name_of)
-def test_its_commands_work(document: Path, session: Session) -> None:
-    played(document, session)
+def test_commands_of_the_document_work(document: Path, session: Session) -> None:
+    run_document(document, session)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("document", documents(False), ids=name_of)
-def test_its_longer_commands_work(document: Path, session: Session) -> None:
+def test_slow_commands_of_the_document_work(document: Path, session: Session) -> None:
     if shutil.which("curl") is None and any("curl" in line for line in SESSIONS[document]):
         pytest.skip("There is no curl: install it with the system's package manager.")
     if any("searchqa-index" in line and "bm25" not in line for line in SESSIONS[document]):
         need("pyserini")
-    played(document, session)
+    run_document(document, session)
 
 
-# The page docs/commands.md.
+# Excluded commands, in docs/commands.md.
 
 
-def test_no_reason_is_given_for_commands_that_stand_nowhere() -> None:
+def test_every_excluded_command_is_in_a_document() -> None:
     lines = [line for document in DOCUMENTS for line in command_lines(document)]
-    assert [part for part in UNRUN if not any(part in line for line in lines)] == []
+    assert [part for part in EXCLUDED if not any(part in line for line in lines)] == []
 
 
-def test_every_command_that_is_not_run_has_a_reason() -> None:
+def test_every_command_is_run_or_excluded_with_a_reason() -> None:
     run = {line for lines in SESSIONS.values() for line in lines}
     assert run
-    assert all(len(why) > 5 for why in UNRUN.values())
-    for document in READ:
+    assert all(len(reason) > 5 for reason in EXCLUDED.values())
+    for document in DOCUMENTS_TO_RUN:
         for block in blocks(document):
-            assert set(block.commands) <= run | {line for line in block.commands if unrun(line)}
+            assert set(block.commands) <= run | {line for line in block.commands if is_excluded(line)}
             # Only shell blocks may have commands: others aren't run.
             if block.language not in ("sh", "console"):
                 assert not re.search(r"^(\$ )?uv run (?!scripts)", block.body, re.MULTILINE), name_of(document)

@@ -33,21 +33,23 @@ every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 
 
 @pytest.fixture
-def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty working folder on the import path. Environments registered from it are removed afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path
-    here = tuple(path.stem for path in tmp_path.iterdir())
+    modules = tuple(path.stem for path in tmp_path.iterdir())
     for spec in list(gymnasium.registry.values()):
-        if str(spec.entry_point).startswith(here):
+        if str(spec.entry_point).startswith(modules):
             del gymnasium.registry[spec.id]
 
 
 @pytest.mark.long
 @every_document
-def test_its_python_runs(document: Path, workplace: Path, requires_world: Callable[[str], None]) -> None:
-    write_files(document, workplace)
+def test_python_code_of_the_document_runs(
+    document: Path, workspace: Path, requires_world: Callable[[str], None]
+) -> None:
+    write_files(document, workspace)
     python = "".join(block.body for block in blocks(document) if block.language == "python" and not block.file)
     for world in WORLDS:
         if world.id in python:
@@ -80,9 +82,9 @@ _LAUNCHER = re.compile(r"^accelerate launch .*-m agentgym_trainer")
 def our_commands() -> list[tuple[str, tuple[str, ...], Path]]:
     """Return each command with a document that contains it."""
     lines = [(_LAUNCHER.sub("train", _UV.sub("", line)), path) for path in DOCUMENTS for line in command_lines(path)]
-    commands = [(shlex.split(line, comments=True), path) for line, path in lines]
-    found = {(words[0], tuple(words[1:])): path for words, path in commands if words and words[0] in OUR_COMMANDS}
-    return sorted((*command, path) for command, path in found.items())
+    parsed = [(shlex.split(line, comments=True), path) for line, path in lines]
+    commands = {(words[0], tuple(words[1:])): path for words, path in parsed if words and words[0] in OUR_COMMANDS}
+    return sorted((*command, path) for command, path in commands.items())
 
 
 every_command = pytest.mark.parametrize(
@@ -93,12 +95,12 @@ every_command = pytest.mark.parametrize(
 
 
 @every_command
-def test_the_command_is_understood(
-    command: str, arguments: tuple[str, ...], document: Path, monkeypatch: pytest.MonkeyPatch, workplace: Path
+def test_command_and_flags_are_valid(
+    command: str, arguments: tuple[str, ...], document: Path, monkeypatch: pytest.MonkeyPatch, workspace: Path
 ) -> None:
     module = OUR_COMMANDS[command]
-    write_files(document, workplace)
-    register(workplace)
+    write_files(document, workspace)
+    register(workspace)
     try:
         if command == "train":
             train_cli._parse(arguments)
@@ -146,15 +148,15 @@ def flags(capsys: pytest.CaptureFixture[str]) -> set[str]:
     return set(re.findall(r"--[a-z][a-z0-9.-]*", capsys.readouterr().out))
 
 
-def test_every_flag_in_the_text_exists(flags: set[str]) -> None:
+def test_flags_mentioned_in_prose_exist(flags: set[str]) -> None:
     assert {"--policy", "--horizon.turns", "--horizon.stages", "--keep"} <= flags
     for document in DOCUMENTS:
-        named = {code.split()[0] for code in re.findall(r"`(--[^`\n]+)`", prose(document))}
-        assert named <= flags | FLAGS_OF_OTHERS, document
+        mentioned = {code.split()[0] for code in re.findall(r"`(--[^`\n]+)`", prose(document))}
+        assert mentioned <= flags | FLAGS_OF_OTHERS, document
 
 
 @every_document
-def test_the_scripts_it_runs_exist(document: Path) -> None:
+def test_scripts_of_the_document_exist(document: Path) -> None:
     for line in command_lines(document):
         assert all((ROOT / word).is_file() for word in line.split() if word.endswith((".py", ".yaml"))), line
 
@@ -170,7 +172,7 @@ def anchors(document: Path) -> set[str]:
 
 
 @every_document
-def test_its_links_lead_somewhere(document: Path) -> None:
+def test_links_of_the_document_have_targets(document: Path) -> None:
     for link in _LINK.findall(prose(document)):
         path, _, anchor = link.partition("#")
         if "://" in path:
@@ -185,7 +187,7 @@ def test_its_links_lead_somewhere(document: Path) -> None:
 # Claims of the documentation.
 
 
-def test_the_counts_of_tasks_are_those_of_the_sets() -> None:
+def test_documented_task_counts_match_the_task_sets() -> None:
     text = (ROOT / "docs/worlds.md").read_text(encoding="utf-8")
     for world in WORLDS:
         tasks = text_env(make(world.id)).tasks
@@ -194,7 +196,7 @@ def test_the_counts_of_tasks_are_those_of_the_sets() -> None:
         assert f"| {world.max_episode_steps} |" in row
 
 
-def test_every_recipe_and_every_algorithm_has_its_row() -> None:
+def test_every_recipe_and_algorithm_is_documented() -> None:
     text = (ROOT / "docs/training.md").read_text(encoding="utf-8")
     rows = {name: row for row, name in re.findall(r"^(\| `([\w+-]+)` \|.*)$", text, re.MULTILINE)}
     assert rows.keys() >= PRESETS.keys() | RECIPES.keys()
@@ -213,7 +215,7 @@ def test_every_recipe_and_every_algorithm_has_its_row() -> None:
                 pass
 
 
-def test_the_how_tos_name_every_hook_of_a_world_and_an_algorithm() -> None:
+def test_how_tos_name_every_hook_of_environments_and_estimators() -> None:
     world, algorithm = ((ROOT / f"docs/howto/add-{what}.md").read_text("utf-8") for what in ("a-world", "an-algorithm"))
     hooks = {name for name, value in vars(TextEnv).items() if getattr(value, "__isabstractmethod__", False)}
     assert len(hooks) == 6
@@ -230,7 +232,7 @@ def test_the_how_tos_name_every_hook_of_a_world_and_an_algorithm() -> None:
 _ARXIV = re.compile(r"(?<![\d.])\d{4}\.\d{5}(?!\d)")
 
 
-def test_the_page_of_papers_has_those_of_the_code() -> None:
+def test_the_papers_page_has_exactly_the_papers_cited_in_the_code() -> None:
     text = (ROOT / "docs/papers.md").read_text(encoding="utf-8")
     sources = [path for package in PACKAGES for path in (package / "src").rglob("*.py")]
     cited = {
@@ -238,8 +240,8 @@ def test_the_page_of_papers_has_those_of_the_code() -> None:
     }
     assert len(cited) > 30
     assert cited == set(_ARXIV.findall(text))
-    for place in re.findall(r"`(agentgym_[\w/.]+)`", text):
-        assert any((package / "src" / place).exists() for package in PACKAGES), place
+    for module in re.findall(r"`(agentgym_[\w/.]+)`", text):
+        assert any((package / "src" / module).exists() for package in PACKAGES), module
 
 
 def project(package: Path) -> dict[str, Any]:
@@ -247,18 +249,18 @@ def project(package: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
-def test_the_package_is_complete(package: Path) -> None:
+def test_packages_have_license_changelog_and_documented_commands(package: Path) -> None:
     (source,) = (package / "src").iterdir()
     assert (source / "py.typed").is_file()
     assert (package / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
-    described = project(package)
-    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert f"## [{described['version']}]" in changes
+    metadata = project(package)
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"## [{metadata['version']}]" in changelog
     documentation = (ROOT / "docs/README.md").read_text(encoding="utf-8")
-    assert all(f"| `uv run {command}" in documentation for command in described.get("scripts", {}))
+    assert all(f"| `uv run {command}" in documentation for command in metadata.get("scripts", {}))
 
 
-def test_the_first_page_is_a_screen_and_a_picture() -> None:
+def test_the_readme_is_short_with_one_picture() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert {"uv run train", "uv run pytest"} <= set(text.splitlines())
     assert len(re.findall(r"^!\[", text, re.MULTILINE)) == 1
@@ -271,24 +273,24 @@ HOSTS = ("py" + "pi.org", "python" + "hosted.org", "deb." + "debian.org", "regis
 PLACES = ("/wo" + "rk/", "/ro" + "ot/", "/opt/" + "pypi", "/opt/" + "wheels", "/home/" + "[a-z]")
 
 
-def test_no_committed_file_names_a_registry_or_a_path_of_someones_machine() -> None:
+def test_committed_files_have_no_registry_hosts_or_local_paths() -> None:
     pattern = "|".join([*(host.replace(".", r"\.") for host in HOSTS), *PLACES])
     grep = ["git", "grep", "--cached", "-nIE", pattern]
-    found = subprocess.run(grep, cwd=ROOT, capture_output=True, text=True, check=False)
-    if found.returncode == 128:
-        pytest.skip("This is no git checkout, so nothing is committed: clone the repository to check it.")
-    assert found.stdout == ""
-    assert found.returncode == 1
+    result = subprocess.run(grep, cwd=ROOT, capture_output=True, text=True, check=False)
+    if result.returncode == 128:
+        pytest.skip("This isn't a git checkout, so nothing is committed: clone the repository to check it.")
+    assert result.stdout == ""
+    assert result.returncode == 1
 
 
-def test_the_search_would_find_one(tmp_path: Path) -> None:
+def test_the_search_for_hosts_and_paths_finds_them(tmp_path: Path) -> None:
     (tmp_path / "lock").write_text(f"https://{HOSTS[0]}/simple\n{PLACES[0]}main\n")
     pattern = "|".join([*HOSTS, *PLACES])
     grep = ["git", "grep", "--no-index", "-cE", pattern]
-    found = subprocess.run(grep, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert found.stdout == "lock:2\n"
+    result = subprocess.run(grep, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.stdout == "lock:2\n"
 
 
-def test_the_training_page_quotes_the_step() -> None:
+def test_the_training_page_quotes_the_step_function() -> None:
     source = textwrap.dedent(inspect.getsource(RLLoop.step)).strip()
     assert f"```python\n{source}\n```" in (ROOT / "docs/training.md").read_text(encoding="utf-8")

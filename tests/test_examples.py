@@ -55,7 +55,7 @@ def trl(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
 
 
-def test_each_is_a_page_and_is_tested() -> None:
+def test_every_example_is_short_and_tested() -> None:
     tested = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
     for path in EXAMPLES:
         text = path.read_text(encoding="utf-8")
@@ -82,7 +82,7 @@ def test_stable_baselines3_babyai(example: ModuleType) -> None:
 @pytest.mark.long
 def test_trl_environment_factory(trl: None, example: ModuleType) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of TRL and transformers
+        warnings.simplefilter("ignore")  # warnings of TRL and transformers
         (line,) = example.main(sft_steps=200, steps=1)
     assert line["tools/call_frequency"] > 0
     assert line["tools/failure_frequency"] == 0
@@ -109,10 +109,10 @@ def test_mcp_client(example: ModuleType) -> None:
     with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         url = server.stdout.readline().split()[2].rstrip(":")
-        stands = example.main(url)
+        result = example.main(url)
         server.terminate()
-    assert stands["success"] is True
-    assert stands["score"] == 1.0
+    assert result["success"] is True
+    assert result["score"] == 1.0
 
 
 def test_grpo_one_file(example: ModuleType) -> None:
@@ -124,46 +124,46 @@ def test_grpo_one_file(example: ModuleType) -> None:
     torch.manual_seed(0)
     groups = [[example.play(env, task, policy, tokenizer) for _ in range(3)] for task in tasks]
     for group in groups:
-        for number, made in enumerate(group):
-            made.reward = float(number)  # independent of the model's skill
+        for number, sampled in enumerate(group):
+            sampled.reward = float(number)  # independent of the model's skill
     with torch.no_grad():
-        old = [[example.logprobs(model, made) - 0.1 * number for number, made in enumerate(g)] for g in groups]
+        old = [[example.logprobs(model, sampled) - 0.1 * number for number, sampled in enumerate(g)] for g in groups]
 
-    advantages = [example.group_advantages([made.reward for made in group]) for group in groups]
-    batch = [each for g in zip(groups, advantages, old, strict=True) for each in zip(*g, strict=True)]
+    advantages = [example.group_advantages([sampled.reward for sampled in group]) for group in groups]
+    batch = [item for g in zip(groups, advantages, old, strict=True) for item in zip(*g, strict=True)]
     example.minibatch_loss(model, batch).backward()
     expected = [parameter.grad.clone() for parameter in model.parameters()]
     model.zero_grad()
 
     algorithm = replace(GRPO, kl=KL(), clip=replace(GRPO.clip, low=example.CLIP, high=example.CLIP))
     learner = Learner(PolicyModel(model), Accelerator(cpu=True), Optimizer(clip_norm=1e9))
-    made = [
-        _trajectory(each, logprobs, str(number))
+    sampled = [
+        _trajectory(item, logprobs, str(number))
         for number, (group, before) in enumerate(zip(groups, old, strict=True))
-        for each, logprobs in zip(group, before, strict=True)
+        for item, logprobs in zip(group, before, strict=True)
     ]
-    found: list[torch.Tensor] = []
+    actual: list[torch.Tensor] = []
     learner.optimizer.optimizer.register_step_pre_hook(
-        lambda *_: found.extend(p.grad.clone() for p in model.parameters())
+        lambda *_: actual.extend(p.grad.clone() for p in model.parameters())
     )
-    tokens = learner.compute_logprobs(make_batch(made), algorithm).with_logprobs(
+    tokens = learner.compute_logprobs(make_batch(sampled), algorithm).with_logprobs(
         old_logprobs_N=torch.cat([*chain(*old)])
     )
-    learner.update(make_batch(made), tokens, algorithm.compute_advantages(tokens, learner.total), algorithm)
-    for ours, theirs in zip(found, expected, strict=True):
+    learner.update(make_batch(sampled), tokens, algorithm.compute_advantages(tokens, learner.total), algorithm)
+    for ours, theirs in zip(actual, expected, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-4)
     (line,) = example.main(steps=1)
     assert line["tokens"] > 0
 
 
-def _trajectory(made: Any, logprobs: torch.Tensor, group: str) -> Trajectory:
+def _trajectory(example: Any, logprobs: torch.Tensor, group: str) -> Trajectory:
     """Convert an example's trajectory to the trainer's."""
     turns, number = [], -1
-    for before, sampled in zip([False, *made.loss_mask], made.loss_mask, strict=False):
-        number += sampled and not before
-        turns.append(number if sampled else -1)
-    of_each = iter(logprobs.tolist())
-    kept = tuple(next(of_each) if sampled else 0.0 for sampled in made.loss_mask)
-    segment = Segment(tuple(made.ids), tuple(made.loss_mask), kept, tuple(turns))
-    rewards = (*(0.0 for _ in range(number)), made.reward)
+    for previous, in_loss in zip([False, *example.loss_mask], example.loss_mask, strict=False):
+        number += in_loss and not previous
+        turns.append(number if in_loss else -1)
+    remaining = iter(logprobs.tolist())
+    rollout_logprobs = tuple(next(remaining) if in_loss else 0.0 for in_loss in example.loss_mask)
+    segment = Segment(tuple(example.ids), tuple(example.loss_mask), rollout_logprobs, tuple(turns))
+    rewards = (*(0.0 for _ in range(number)), example.reward)
     return Trajectory((segment,), rewards, ("",) * len(rewards), (("act", ""),) * len(rewards), group)

@@ -1,4 +1,4 @@
-"""The glossary names what exists, and public texts use its terms."""
+"""Tests that names in the glossary exist, and that public texts don't use outdated terms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from documents import ROOT
 
 GLOSSARY = ROOT / "docs/glossary.md"
 SOURCES = sorted((ROOT / "packages").glob("*/src/**/*.py"))
-# What earlier versions called things, or how they put it.
+# Terms and phrases of earlier versions.
 OUTDATED = [
     "said tokens?",
     "players?",
@@ -47,7 +47,7 @@ def rows() -> list[list[str]]:
 
 @cache
 def names() -> set[str]:
-    """Every class, function, constant and attribute of the packages, attributes as Class.attribute, too."""
+    """Return the classes, functions and constants of the packages, and attributes as `Class.attribute`."""
     found = set[str]()
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -84,7 +84,7 @@ def flags() -> set[str]:
     return {flag.replace("_", "-") for flag in found}
 
 
-def test_it_has_the_terms_in_order() -> None:
+def test_the_glossary_is_sorted() -> None:
     terms = [row[0] for row in rows()]
     assert len(terms) >= 40
     assert terms == sorted(terms, key=str.lower)
@@ -92,7 +92,7 @@ def test_it_has_the_terms_in_order() -> None:
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row[0])
-def test_what_it_names_exists(row: list[str]) -> None:
+def test_names_in_the_glossary_exist(row: list[str]) -> None:
     for name in re.findall(r"`([^`]+)`", row[2]):
         if name.startswith("--"):
             assert name in flags() or any(flag.startswith(f"{name}.") for flag in flags()), name
@@ -101,7 +101,7 @@ def test_what_it_names_exists(row: list[str]) -> None:
 
 
 @pytest.mark.parametrize("path", PUBLIC, ids=lambda path: str(path.relative_to(ROOT)))
-def test_public_texts_use_its_terms(path: object) -> None:
+def test_public_texts_use_no_outdated_terms(path: object) -> None:
     text = path.read_text(encoding="utf-8")  # type: ignore[attr-defined]
     code_free = re.sub(r"`[^`]*`", "", text)
     found = re.findall(rf"\b(?:{'|'.join(OUTDATED)})\b", code_free, re.IGNORECASE)

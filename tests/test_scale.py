@@ -25,38 +25,38 @@ def scale(simulator: Any) -> Any:
 
 def pass_by_pass(trajectories: list[list[Any]], engine: Any) -> tuple[float, float]:
     """Return total and busy seconds, simulated one forward pass at a time."""
-    at = [(0.0, 0)] * len(trajectories)  # time of return from the environment, and turn
-    left, length = dict[int, int](), [0] * len(trajectories)
+    next_turns = [(0.0, 0)] * len(trajectories)  # time of return from the environment, and turn
+    remaining, length = dict[int, int](), [0] * len(trajectories)
     waiting = deque[int](range(len(trajectories)))
     now = busy = 0.0
-    while waiting or left or any(turn < len(t) for (_, turn), t in zip(at, trajectories, strict=True)):
-        away = {i for i in range(len(trajectories)) if i not in left and i not in waiting}
-        back = sorted((at[i][0], i) for i in away if at[i][1] < len(trajectories[i]))
-        waiting += [i for when, i in back if when <= now]
+    while waiting or remaining or any(turn < len(t) for (_, turn), t in zip(next_turns, trajectories, strict=True)):
+        in_environment = {i for i in range(len(trajectories)) if i not in remaining and i not in waiting}
+        returns = sorted((next_turns[i][0], i) for i in in_environment if next_turns[i][1] < len(trajectories[i]))
+        waiting += [i for time, i in returns if time <= now]
         prefill = 0
-        while waiting and len(left) < engine.max_replies:
+        while waiting and len(remaining) < engine.max_replies:
             i = waiting.popleft()
-            turn = trajectories[i][at[i][1]]
-            prefill, left[i] = prefill + turn.prefill, turn.completion
+            turn = trajectories[i][next_turns[i][1]]
+            prefill, remaining[i] = prefill + turn.prefill, turn.completion
             length[i] += turn.shared + turn.prefill
-        if not left:
-            now = back[0][0]
+        if not remaining:
+            now = returns[0][0]
             continue
-        spent = engine.base + engine.prefill_base * (prefill > 0) + engine.prefill * prefill
-        spent += sum(engine.reply + engine.context * length[i] for i in left)
-        now, busy = now + spent, busy + spent
-        for i in list(left):
-            left[i], length[i] = left[i] - 1, length[i] + 1
-            if not left[i]:
-                del left[i]
-                turn = at[i][1]
-                at[i] = (now + trajectories[i][turn].latency, turn + 1)
+        seconds = engine.base + engine.prefill_base * (prefill > 0) + engine.prefill * prefill
+        seconds += sum(engine.reply + engine.context * length[i] for i in remaining)
+        now, busy = now + seconds, busy + seconds
+        for i in list(remaining):
+            remaining[i], length[i] = remaining[i] - 1, length[i] + 1
+            if not remaining[i]:
+                del remaining[i]
+                turn = next_turns[i][1]
+                next_turns[i] = (now + trajectories[i][turn].latency, turn + 1)
     return now, busy
 
 
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("places", [2, 100])
-def test_it_comes_to_what_pass_by_pass_comes_to(simulator: Any, seed: int, places: int) -> None:
+@pytest.mark.parametrize("max_replies", [2, 100])
+def test_the_simulator_matches_single_forward_passes(simulator: Any, seed: int, max_replies: int) -> None:
     rng = np.random.default_rng(seed)
     trajectories = [
         [
@@ -65,45 +65,45 @@ def test_it_comes_to_what_pass_by_pass_comes_to(simulator: Any, seed: int, place
         ]
         for _ in range(6)
     ]
-    engine = simulator.PassCost(0.011, 0.0017, 0.00023, context=0.0, prefill_base=0.005, max_replies=places)
-    found = simulator.simulate(trajectories, engine)
-    assert (found.seconds, found.busy) == pytest.approx(pass_by_pass(trajectories, engine))
+    engine = simulator.PassCost(0.011, 0.0017, 0.00023, context=0.0, prefill_base=0.005, max_replies=max_replies)
+    result = simulator.simulate(trajectories, engine)
+    assert (result.seconds, result.busy) == pytest.approx(pass_by_pass(trajectories, engine))
     # The simulator merges passes in which contexts grow, so a reply may arrive one pass early or late.
-    heavy = replace(engine, context=0.0001)
-    assert simulator.simulate(trajectories, heavy).seconds == pytest.approx(
-        pass_by_pass(trajectories, heavy)[0], rel=0.03
+    with_context = replace(engine, context=0.0001)
+    assert simulator.simulate(trajectories, with_context).seconds == pytest.approx(
+        pass_by_pass(trajectories, with_context)[0], rel=0.03
     )
 
 
-def test_a_trajectory_alone_takes_its_passes_and_the_worlds_between_them(simulator: Any) -> None:
+def test_a_single_trajectory_takes_its_passes_and_latencies(simulator: Any) -> None:
     turns = [simulator.Turn(100, 5, 2.0), simulator.Turn(30, 7, 99.0)]
-    found = simulator.simulate([turns], simulator.PassCost(0.1, 0.01, 0.001, context=0.0001, prefill_base=0.5))
+    result = simulator.simulate([turns], simulator.PassCost(0.1, 0.01, 0.001, context=0.0001, prefill_base=0.5))
     attended = sum(100 + i for i in range(5)) + sum(135 + i for i in range(7))
     busy = 12 * 0.11 + 130 * 0.001 + attended * 0.0001 + 2 * 0.5
-    assert found.busy == pytest.approx(busy)
-    assert found.seconds == pytest.approx(busy + 2.0), "nobody waits for the last world"
-    assert found.completion == 12
-    assert found.counts == (12, 12, 130, attended, 2)
+    assert result.busy == pytest.approx(busy)
+    assert result.seconds == pytest.approx(busy + 2.0), "the latency after the last turn doesn't count"
+    assert result.completion == 12
+    assert result.counts == (12, 12, 130, attended, 2)
 
 
-def test_lock_step_waits_for_the_longest_and_the_slowest_and_reads_all_anew(simulator: Any) -> None:
+def test_lock_step_waits_for_the_slowest_and_prefills_everything(simulator: Any) -> None:
     short = [simulator.Turn(10, 1, 3.0, shared=2), simulator.Turn(5, 1, 0.0)]
     long = [simulator.Turn(10, 9, 1.0), simulator.Turn(5, 1, 0.0)]
     engine = simulator.PassCost(1.0, 0.0, 0.001)
-    found = simulator.simulate_lock_step([short, long], engine)
-    assert found.seconds == pytest.approx(9 + 0.022 + 3.0 + 1 + (2 + 10 + 1 + 5 + 10 + 9 + 5) * 0.001)
-    assert simulator.simulate([short, long], engine).seconds < found.seconds
+    result = simulator.simulate_lock_step([short, long], engine)
+    assert result.seconds == pytest.approx(9 + 0.022 + 3.0 + 1 + (2 + 10 + 1 + 5 + 10 + 9 + 5) * 0.001)
+    assert simulator.simulate([short, long], engine).seconds < result.seconds
 
 
-def test_turns_are_added_and_overlap_takes_the_longer(scale: Any) -> None:
-    work = scale.WORKLOADS[0]
+def test_synchronous_phases_add_up_and_overlap_takes_the_longer(scale: Any) -> None:
+    workload = scale.WORKLOADS[0]
     plan = replace(scale.PLANS[0], learners=4, engines=4, tasks=2, samples=2)
-    by_turns, ahead = scale.step(plan, work), scale.step(replace(plan, overlap=True), work)
-    assert by_turns.seconds == pytest.approx(by_turns.rollout + by_turns.update + by_turns.weights)
-    assert ahead.seconds == pytest.approx(max(ahead.rollout, ahead.update) + ahead.weights)
+    synchronous, asynchronous = scale.step(plan, workload), scale.step(replace(plan, overlap=True), workload)
+    assert synchronous.seconds == pytest.approx(synchronous.rollout + synchronous.update + synchronous.weights)
+    assert asynchronous.seconds == pytest.approx(max(asynchronous.rollout, asynchronous.update) + asynchronous.weights)
 
 
-def test_more_machines_learn_faster_until_sending_weights_takes_longer(scale: Any) -> None:
+def test_updates_scale_with_gpus_until_the_network_limits_them(scale: Any) -> None:
     plan = scale.Plan("", scale.MODELS["7B"], learners=1, engines=0)
     one, eight, many = (scale.update_seconds(replace(plan, learners=n), 10**6) for n in (1, 8, 4096))
     assert one == pytest.approx(10 * 7.6e9 * 1e6 / (989e12 * scale.TRAINING_MFU))
@@ -111,9 +111,9 @@ def test_more_machines_learn_faster_until_sending_weights_takes_longer(scale: An
     assert many == pytest.approx(8 * 7.6e9 / plan.gpu.network)
 
 
-def test_weights_cost_nothing_where_they_are_and_grow_with_the_gpus_they_go_to(scale: Any) -> None:
+def test_weight_sync_costs_grow_with_engines_and_are_0_if_colocated(scale: Any) -> None:
     plan = scale.Plan("", scale.MODELS["7B"], learners=1, engines=0)
     assert scale.weights_seconds(plan) == 0
-    sent = 2 * 7.6e9 / scale.SEND_RATE
-    assert scale.weights_seconds(replace(plan, engines=2)) == pytest.approx(2 * sent)
-    assert scale.weights_seconds(replace(plan, engines=2, tensor_parallel=2)) == pytest.approx(2 * sent)
+    seconds = 2 * 7.6e9 / scale.SEND_RATE
+    assert scale.weights_seconds(replace(plan, engines=2)) == pytest.approx(2 * seconds)
+    assert scale.weights_seconds(replace(plan, engines=2, tensor_parallel=2)) == pytest.approx(2 * seconds)

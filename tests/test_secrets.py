@@ -50,9 +50,9 @@ PAGES = {
     "docs/webarena.md": {"accounts", "judge", "OPENAI_API_KEY", "reset_hook", "sites"},
 }
 """Documents that mention secrets, with the names of these secrets."""
-ELSEWHERE = {"OPENAI_API_KEY", "WANDB_API_KEY", "--token-file", "--world.backend"}
+OTHER_SECRETS = {"OPENAI_API_KEY", "WANDB_API_KEY", "--token-file", "--world.backend"}
 """Secrets that aren't options of environments; the tests below set them, too."""
-_SPEAKS = re.compile(r"API_KEY|TOKEN\b|PASSWORD|token[-_]file|Bearer|\$\{\w+\}|\btoken=|reset_hook")
+_MENTION = re.compile(r"API_KEY|TOKEN\b|PASSWORD|token[-_]file|Bearer|\$\{\w+\}|\btoken=|reset_hook")
 _BODY = ("--base-url", f"http://me:{CANARY}@there/v1?key={CANARY}", "--body", f"api_key={CANARY}")
 
 
@@ -68,8 +68,8 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     log.propagate = propagate
 
 
-def options(**instead: str) -> list[str]:
-    return [f"{name}={value}" for name, value in (OPTIONS | instead).items()]
+def options(**changes: str) -> list[str]:
+    return [f"{name}={value}" for name, value in (OPTIONS | changes).items()]
 
 
 def log_as_served() -> None:
@@ -86,31 +86,31 @@ def check_clean(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return out + err
 
 
-def test_every_page_that_speaks_of_a_secret_is_known() -> None:
+def test_all_pages_that_mention_secrets_are_listed() -> None:
     pages = [*ROOT.glob("docs/**/*.md"), ROOT / "README.md"]
-    speaking = {path.relative_to(ROOT).as_posix() for path in pages if _SPEAKS.search(path.read_text())}
-    assert {page for page in speaking if not page.startswith("docs/reference/")} == PAGES.keys()
-    assert set().union(*PAGES.values()) <= OPTIONS.keys() | ELSEWHERE
+    mentioning = {path.relative_to(ROOT).as_posix() for path in pages if _MENTION.search(path.read_text())}
+    assert {page for page in mentioning if not page.startswith("docs/reference/")} == PAGES.keys()
+    assert set().union(*PAGES.values()) <= OPTIONS.keys() | OTHER_SECRETS
 
 
-def test_every_declared_option_is_planted() -> None:
+def test_every_declared_secret_option_is_tested() -> None:
     assert OPTIONS.keys() >= vault_world.DECLARED > set()
     assert all(map(is_secret, vault_world.DECLARED))
 
 
-def test_evaluate_writes_no_secret_and_resumes_under_another_one(
+def test_evaluate_writes_no_secrets_and_resumes_with_changed_ones(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(*more: str, **instead: str) -> int:
-        asked = ["--env", vault_world.ENV, "--policy", "oracle", "--out", str(tmp_path / "run"), *_BODY, *more]
-        asked += ["--options", *options(**instead)]
-        monkeypatch.setattr("sys.argv", ["evaluate", *asked])
-        return evaluate(asked)
+    def run(*more: str, **changes: str) -> int:
+        arguments = ["--env", vault_world.ENV, "--policy", "oracle", "--out", str(tmp_path / "run"), *_BODY, *more]
+        arguments += ["--options", *options(**changes)]
+        monkeypatch.setattr("sys.argv", ["evaluate", *arguments])
+        return evaluate(arguments)
 
     log_as_served()
     assert run() == 1  # one of three tasks fails with a message that has the options
-    said = check_clean(tmp_path, capsys)
-    assert "The vault is made with" in said
+    output = check_clean(tmp_path, capsys)
+    assert "The vault is made with" in output
     record = json.loads((tmp_path / "run/run.json").read_text())
     assert "accounts=***" in record["settings"]["options"]
     assert "retriever=http://***@search:8000" in record["settings"]["options"]
@@ -123,33 +123,33 @@ def test_evaluate_writes_no_secret_and_resumes_under_another_one(
     assert "The environment variable NOT_THERE is not set" in check_clean(tmp_path, capsys)
 
 
-def test_collect_writes_no_secret(
+def test_collect_writes_no_secrets(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log_as_served()
     monkeypatch.setenv("ACCOUNTS", OPTIONS["accounts"])
-    asked = ["--env", vault_world.ENV, "--policy", "oracle", "--max-failed", "1", "--out", str(tmp_path / "data")]
-    asked += [*_BODY, "--options", *options(accounts="${ACCOUNTS}")]
-    monkeypatch.setattr("sys.argv", ["collect", *asked])
-    assert collect(asked) == 0
+    arguments = ["--env", vault_world.ENV, "--policy", "oracle", "--max-failed", "1", "--out", str(tmp_path / "data")]
+    arguments += [*_BODY, "--options", *options(accounts="${ACCOUNTS}")]
+    monkeypatch.setattr("sys.argv", ["collect", *arguments])
+    assert collect(arguments) == 0
     check_clean(tmp_path, capsys)
     card = json.loads((tmp_path / "data/card.json").read_text())
     assert "accounts=${ACCOUNTS}" in card["command"]
     assert "token=***" in card["command"]
 
 
-def test_a_training_run_keeps_references_and_refuses_secrets(
+def test_training_accepts_variable_references_and_rejects_secrets(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.argv", ["train", "--world.options", *options(), "--hub-token", CANARY])
     for name, value in OPTIONS.items():
         world = WorldConfig(env=vault_world.ENV, options=(f"{name}={value}",))
-        with pytest.raises(UsageError, match=r"\*\*\*.* is a secret. Export it as an environment variable") as refused:
-            RunFolder.create(tmp_path / "refused", RLConfig(world=world), "mine")
-        assert CANARY not in str(refused.value)
+        with pytest.raises(UsageError, match=r"\*\*\*.* is a secret. Export it as an environment variable") as error:
+            RunFolder.create(tmp_path / "rejected", RLConfig(world=world), "mine")
+        assert CANARY not in str(error.value)
     with pytest.raises(UsageError, match=r"http://\*\*\*@a:8000"):
-        RunFolder.create(tmp_path / "refused", RLConfig(extra_worlds=(WorldConfig(backend=OPTIONS["url"]),)), "mine")
-    assert not (tmp_path / "refused").exists()
+        RunFolder.create(tmp_path / "rejected", RLConfig(extra_worlds=(WorldConfig(backend=OPTIONS["url"]),)), "mine")
+    assert not (tmp_path / "rejected").exists()
     world = WorldConfig(
         vault_world.ENV, ("accounts=${ACCOUNTS}", "depth=(2,3)"), backend="http://:${WORLD_TOKEN}@a:8000"
     )
@@ -159,32 +159,32 @@ def test_a_training_run_keeps_references_and_refuses_secrets(
     check_clean(tmp_path, capsys)
 
 
-def test_serve_tells_and_logs_no_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_serve_prints_and_logs_no_secrets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log_as_served()
     token = tmp_path / "token"
     token.write_text(f"{CANARY} {CANARY}")
     token.chmod(0o600)
-    wrong = [["--option", f"nowhere:{pair}"] for pair in options()]
-    wrong += [["--token-file", str(token)], ["--retriever", f"https+http://me:{CANARY}@host"]]
-    assert [serve(["--world", vault_world.ENV, "--port", "0", *flags]) for flags in wrong] == [2] * len(wrong)
+    invalid = [["--option", f"nowhere:{pair}"] for pair in options()]
+    invalid += [["--token-file", str(token)], ["--retriever", f"https+http://me:{CANARY}@host"]]
+    assert [serve(["--world", vault_world.ENV, "--port", "0", *flags]) for flags in invalid] == [2] * len(invalid)
     token.unlink()
-    given = tuple(f"vault/Vault-v0:{pair}" for pair in options())
-    app = build_app(Settings(world=(vault_world.ENV,), option=given))
+    server_options = tuple(f"vault/Vault-v0:{pair}" for pair in options())
+    app = build_app(Settings(world=(vault_world.ENV,), option=server_options))
     with TestClient(app, raise_server_exceptions=False) as client:
         session = client.post("/v1/sessions", json={"world": "vault/Vault-v0"}).json()["id"]
-        answers = [
+        responses = [
             client.post(f"/v1/sessions/{session}/reset", json={"task": "vault/test/1"}),
             client.post(f"/v1/sessions/{session}/reset", json={"task": "vault/test/0"}),
             client.post(f"/v1/sessions/{session}/step", json={"action": "kick"}),
         ]
-    assert [answer.status_code for answer in answers] == [502, 200, 500]
-    assert "The vault jammed" in answers[0].text
-    assert CANARY not in "".join(answer.text for answer in answers)
-    said = check_clean(tmp_path, capsys)
-    assert "An environment violated its contract by raising RuntimeError" in said
+    assert [response.status_code for response in responses] == [502, 200, 500]
+    assert "The vault jammed" in responses[0].text
+    assert CANARY not in "".join(response.text for response in responses)
+    output = check_clean(tmp_path, capsys)
+    assert "An environment violated its contract by raising RuntimeError" in output
 
 
-def test_what_no_handler_takes_is_without_secrets(capsys: pytest.CaptureFixture[str]) -> None:
+def test_logs_without_handlers_are_redacted(capsys: pytest.CaptureFixture[str]) -> None:
     assert logging.lastResort is not None
     redact_logs()
     record = logging.LogRecord("x", logging.WARNING, "", 0, "made with token=%s", (CANARY,), None)

@@ -13,7 +13,7 @@ from documents import ROOT, Block, blocks
 TUTORIAL = ROOT / "docs/tutorial.md"
 
 
-def test_its_python_prints_what_stands_below_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_python_code_prints_the_output_shown_below_it(capsys: pytest.CaptureFixture[str]) -> None:
     shown = [
         (code, out) for code, out in pairwise(blocks(TUTORIAL)) if (code.language, out.language) == ("python", "text")
     ]
@@ -28,7 +28,7 @@ PLAYED = [block for block in blocks(TUTORIAL) if "--policy oracle" in block.body
 
 @pytest.mark.long
 @pytest.mark.parametrize("block", [block for block in PLAYED if block.language == "console"], ids=["oracle", "random"])
-def test_players_without_a_model_come_to_what_it_says(
+def test_scripted_policies_print_the_output_shown(
     block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -17,22 +17,22 @@ ROOT = Path(__file__).parent.parent
 SHORTEST = 60.0  # seconds
 WAITS = {"wait", "join", "result", "communicate", "wait_for", "acquire", "run"}
 SLEEPS = {"time.sleep", "asyncio.sleep", "sleep"}
-OF_ALL = {"threading.active_count", "psutil.pid_exists"}
+GLOBAL_CALLS = {"threading.active_count", "psutil.pid_exists"}
 """Calls whose results depend on other threads, or on later processes with the same id."""
 
 # Allowed sleeps and short timeouts, with the reason why no result depends on them.
 ALLOWED = {
-    "shared/patience.py::eventually": "the one place that looks again and again",
-    "shared/patience.py::eventually_async": "the one place that looks again and again",
+    "shared/patience.py::eventually": "the only place that polls",
+    "shared/patience.py::eventually_async": "the only place that polls",
     # Environments, also in other processes, that a test blocks with a file.
-    "counting_world.py::_hold": "looks for the file again and again",
-    "blocking_world.py::_act": "looks for the file again and again; `nap` takes a while, on which nothing depends",
-    "pool/faulty_worlds.py::_act": "looks for the file again and again",
+    "counting_world.py::_hold": "polls for the file",
+    "blocking_world.py::_act": "polls for the file; `nap` takes a while, on which nothing depends",
+    "pool/faulty_worlds.py::_act": "polls for the file",
     # Slow calls in stress tests, in which any order is correct.
     "counting_world.py::_act": "takes as long as its option says",
     "server/strange_worlds.py::_act": "`dawdle` takes longer than a turn of the event loop",
     "server/test_storm.py::send_and_disconnect": "disconnects at any moment",
-    "engines/vllm/test_server.py::_stopped": "lets a process go on for a moment, as often as it takes",
+    "engines/vllm/test_server.py::_stopped": "lets a process run for a moment, as often as needed",
     "policies/endpoint/test_client.py::test_server_error_fails_only_its_request_if_others_succeed": "a fake clock",
     # Timeouts of calls that never return.
     "core/test_loop_thread.py::test_timeout_cancels_the_coroutine_and_raises_a_fault": "its own deadline",
@@ -54,7 +54,11 @@ def _name(path: Path) -> str:
 def sleeps(call: ast.Call) -> bool:
     """Return whether a call sleeps. `asyncio.sleep(0)` only yields to the event loop, in a deterministic order."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", None)
-    return name == "sleep" and ast.unparse(call.func) in SLEEPS and [ast.unparse(given) for given in call.args] != ["0"]
+    return (
+        name == "sleep"
+        and ast.unparse(call.func) in SLEEPS
+        and [ast.unparse(argument) for argument in call.args] != ["0"]
+    )
 
 
 def waits_briefly(call: ast.Call) -> bool:
@@ -62,40 +66,42 @@ def waits_briefly(call: ast.Call) -> bool:
     if isinstance(call.func, ast.Attribute) and call.func.attr in WAITS:
         timeouts += call.args
     timeouts = [
-        each for given in timeouts for each in ([given.body, given.orelse] if isinstance(given, ast.IfExp) else [given])
+        value
+        for timeout in timeouts
+        for value in ([timeout.body, timeout.orelse] if isinstance(timeout, ast.IfExp) else [timeout])
     ]
-    seconds = (given.value for given in timeouts if isinstance(given, ast.Constant))
-    return any(type(each) in (int, float) and 0 < each < SHORTEST for each in seconds)
+    seconds = (timeout.value for timeout in timeouts if isinstance(timeout, ast.Constant))
+    return any(type(value) in (int, float) and 0 < value < SHORTEST for value in seconds)
 
 
-def found(tree: ast.AST, within: str = "") -> Iterator[tuple[str, ast.Call]]:
+def violations(tree: ast.AST, within: str = "") -> Iterator[tuple[str, ast.Call]]:
     """Yield the calls that sleep or have a short timeout, with the outermost function around each."""
     for node in ast.iter_child_nodes(tree):
         function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        yield from found(node, within or (node.name if function else ""))
+        yield from violations(node, within or (node.name if function else ""))
         if isinstance(node, ast.Call) and (sleeps(node) or waits_briefly(node)):
             yield within, node
 
 
 @pytest.mark.long
-def test_nothing_waits_for_time_to_pass() -> None:
+def test_no_test_sleeps_or_has_a_short_timeout() -> None:
     offences = {
         f"{name}:{call.lineno}": ast.unparse(call)[:100]
         for name, tree in files_of_tests()
-        for within, call in found(tree)
+        for within, call in violations(tree)
         if f"{name}::{within}" not in ALLOWED
     }
     assert offences == {}, "use eventually() or PATIENCE of tests/shared/patience.py"
 
 
-def test_nothing_is_counted_that_others_change() -> None:
+def test_no_test_counts_all_threads_or_checks_process_ids() -> None:
     calls = [(name, node) for name, tree in files_of_tests() for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    assert [f"{name}:{call.lineno}" for name, call in calls if ast.unparse(call.func) in OF_ALL] == []
+    assert [f"{name}:{call.lineno}" for name, call in calls if ast.unparse(call.func) in GLOBAL_CALLS] == []
 
 
-def test_all_that_is_allowed_is_there() -> None:
-    there = {f"{name}::{within}" for name, tree in files_of_tests() for within, _ in found(tree)}
-    assert set(ALLOWED) <= there
+def test_all_allowed_exceptions_exist() -> None:
+    existing = {f"{name}::{within}" for name, tree in files_of_tests() for within, _ in violations(tree)}
+    assert set(ALLOWED) <= existing
 
 
 @pytest.mark.parametrize(
@@ -110,10 +116,10 @@ def test_all_that_is_allowed_is_there() -> None:
         "Hook(url, timeout=0.3 if slow else 5)",
     ],
 )
-def test_the_search_notices(code: str) -> None:
-    assert [within for within, _ in found(ast.parse(f"async def test() -> None:\n    {code}"))] == ["test"]
+def test_the_search_finds_violations(code: str) -> None:
+    assert [within for within, _ in violations(ast.parse(f"async def test() -> None:\n    {code}"))] == ["test"]
 
 
 @pytest.mark.parametrize("code", ["await asyncio.sleep(0)", "process.wait(PATIENCE)", "server.get(timeout=0)"])
-def test_the_search_leaves(code: str) -> None:
-    assert not [*found(ast.parse(f"async def test() -> None:\n    {code}"))]
+def test_the_search_ignores_valid_waits(code: str) -> None:
+    assert not [*violations(ast.parse(f"async def test() -> None:\n    {code}"))]

@@ -26,9 +26,9 @@ def run(*command: object, cwd: Path) -> str:
     """Run a command without environment variables of this repository, and return its output."""
     ours = ("PYTHONPATH", "VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT")
     env = {name: value for name, value in os.environ.items() if name not in ours}
-    done = subprocess.run(list(map(str, command)), cwd=cwd, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    result = subprocess.run(list(map(str, command)), cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
 
 
 @pytest.fixture(scope="module")
@@ -41,36 +41,36 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def installed(package: str, wheels: Path, place: Path) -> Path:
+def installed(package: str, wheels: Path, folder: Path) -> Path:
     """Return the `bin` folder of a new virtual environment with `package` alone."""
-    run(*UV, "venv", "--quiet", "--python", sys.executable, place / "env", cwd=place)
-    bin_ = place / "env" / "bin"
-    install = ["pip", "install", "--quiet", "--python", bin_ / "python", "--find-links", wheels]
-    run(*UV, *install, "--constraints", wheels / "versions.txt", package, cwd=place)
+    run(*UV, "venv", "--quiet", "--python", sys.executable, folder / "env", cwd=folder)
+    bin_ = folder / "env" / "bin"
+    command = ["pip", "install", "--quiet", "--python", bin_ / "python", "--find-links", wheels]
+    run(*UV, *command, "--constraints", wheels / "versions.txt", package, cwd=folder)
     return bin_
 
 
-def tell(bin_: Path, code: str) -> list[str]:
+def run_python(bin_: Path, code: str) -> list[str]:
     return run(bin_ / "python", "-c", code, cwd=bin_.parent.parent).splitlines()
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_the_wheel_has_all_that_is_in_the_source(package: str, wheels: Path) -> None:
+def test_the_wheel_contains_all_source_files(package: str, wheels: Path) -> None:
     (wheel,) = wheels.glob(f"{package.replace('-', '_')}-*.whl")
     source = ROOT / "packages" / package / "src"
     tracked = subprocess.run(["git", "ls-files", "."], cwd=source, capture_output=True, text=True, check=False)
     if tracked.returncode:
-        pytest.skip("This is no git checkout; clone the repository to check it.")
+        pytest.skip("This isn't a git checkout; clone the repository to check it.")
     names = set(ZipFile(wheel).namelist())
-    there = {name for name in tracked.stdout.splitlines() if (source / name).exists()}
-    assert there
-    assert there - names == set()
+    files = {name for name in tracked.stdout.splitlines() if (source / name).exists()}
+    assert files
+    assert files - names == set()
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
     assert not [name for name in names if "/tests/" in name or name.endswith(".pyc")]
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_the_wheel_says_what_it_is(package: str, wheels: Path) -> None:
+def test_the_wheel_has_complete_metadata(package: str, wheels: Path) -> None:
     (wheel,) = wheels.glob(f"{package.replace('-', '_')}-*.whl")
     with ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
@@ -79,8 +79,12 @@ def test_the_wheel_says_what_it_is(package: str, wheels: Path) -> None:
     assert len(metadata["Keywords"].split(",")) > 4
     assert "Programming Language :: Python :: 3.13" in metadata.get_all("Classifier", [])
     assert metadata["Summary"] and metadata.get_payload()
-    ours = {need for need in metadata.get_all("Requires-Dist", []) if need.startswith("agentgym-") and "[" not in need}
-    assert ours == {f"{other}=={metadata['Version']}" for other in PACKAGES[: PACKAGES.index(package)]}
+    own_requirements = {
+        requirement
+        for requirement in metadata.get_all("Requires-Dist", [])
+        if requirement.startswith("agentgym-") and "[" not in requirement
+    }
+    assert own_requirements == {f"{other}=={metadata['Version']}" for other in PACKAGES[: PACKAGES.index(package)]}
 
 
 PLAY = """
@@ -99,23 +103,23 @@ except gymnasium.error.DependencyNotInstalled as error:
 """
 
 
-def test_worlds_play_alone(wheels: Path, tmp_path: Path) -> None:
-    score, heavy, missing = tell(installed("agentgym-envs", wheels, tmp_path), PLAY)
+def test_environments_run_without_eval_and_trainer(wheels: Path, tmp_path: Path) -> None:
+    score, heavy, missing = run_python(installed("agentgym-envs", wheels, tmp_path), PLAY)
     assert (score, heavy) == ("1.0", "")
     assert "uv pip install 'agentgym-envs[babyai]'" in missing
 
 
-def test_all_worlds_have_what_they_need(wheels: Path, tmp_path: Path) -> None:
+def test_the_extra_all_has_the_dependencies_of_all_environments(wheels: Path, tmp_path: Path) -> None:
     bin_ = installed("agentgym-envs[all]", wheels, tmp_path)
-    told = tell(
+    lines = run_python(
         bin_,
         "import importlib.util\nfrom agentgym_envs import WORLDS, make, text_env\nfor world in WORLDS:\n"
         "    env = text_env(make(world.id))\n    print(world.id, len(env.tasks.test), bool(env.instructions))\n"
         "print(importlib.util.find_spec('torch'))",
     )
-    assert len(told) == 6
-    assert all(line.endswith("True") for line in told[:5])
-    assert told[-1] == "None"
+    assert len(lines) == 6
+    assert all(line.endswith("True") for line in lines[:5])
+    assert lines[-1] == "None"
     assert "--port" in run(bin_ / "serve", "--help", cwd=tmp_path)
 
 
@@ -124,14 +128,16 @@ def test_evaluation_runs_without_torch(wheels: Path, tmp_path: Path) -> None:
     flags = ["--env", "textcraft", "--policy", "oracle", "--tasks", "2", "--out", "run"]
     run(bin_ / "evaluate", *flags, cwd=tmp_path)
     assert len((tmp_path / "run" / "episodes.jsonl").read_text().splitlines()) == 2
-    assert tell(bin_, "import importlib.util; print(importlib.util.find_spec('torch'))") == ["None"]
+    assert run_python(bin_, "import importlib.util; print(importlib.util.find_spec('torch'))") == ["None"]
     for command in ("view", "compare", "collect", "convert"):
         assert "--help" in run(bin_ / command, "--help", cwd=tmp_path)
 
 
-def test_the_trainer_begins_to_train(wheels: Path, tmp_path: Path) -> None:
+def test_the_trainer_imports_and_builds_a_model(wheels: Path, tmp_path: Path) -> None:
     bin_ = installed("agentgym-trainer", wheels, tmp_path)
     assert "textcraft-grpo" in run(bin_ / "train", "--help", cwd=tmp_path)
-    made = "from agentgym_trainer.models.scratch import Scratch, build_model\n"
-    made += "model = build_model(Scratch(hidden=32, layers=1, heads=2), vocab=300, end_id=2, pad_id=0, seed=0)\n"
-    assert tell(bin_, made + "import agentgym_trainer.trainers.rl; print(type(model).__name__)") == ["Qwen3ForCausalLM"]
+    code = "from agentgym_trainer.models.scratch import Scratch, build_model\n"
+    code += "model = build_model(Scratch(hidden=32, layers=1, heads=2), vocab=300, end_id=2, pad_id=0, seed=0)\n"
+    assert run_python(bin_, code + "import agentgym_trainer.trainers.rl; print(type(model).__name__)") == [
+        "Qwen3ForCausalLM"
+    ]

@@ -1,4 +1,4 @@
-"""An environment that takes every secret option, and puts them all into its error messages and logs."""
+"""An environment that takes every secret option, and puts all of them into its error messages and logs."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Vault(TextEnv):
 
     def __init__(self, *, render_mode: str | None = None, **options: Any) -> None:
         super().__init__(render_mode=render_mode)
-        told = [f"{name}={value}\n{ ({name: value}) }" for name, value in options.items()]
-        self._told = "made with\n" + "\n".join(told)
+        lines = [f"{name}={value}\n{ ({name: value}) }" for name, value in options.items()]
+        self._secrets = "made with\n" + "\n".join(lines)
         self._tasks = TaskSet(train=_tasks("train"), dev=_tasks("dev"), test=_tasks("test"))
         self._open = False
 
@@ -44,14 +44,14 @@ class Vault(TextEnv):
 
     def _start(self, task: Task) -> str:
         self._open = False
-        _log.warning("The vault is %s.", self._told)
+        _log.warning("The vault is %s.", self._secrets)
         if task.id.endswith("/1"):
-            raise EnvFault(f"The vault jammed, {self._told}.")
+            raise EnvFault(f"The vault jammed, {self._secrets}.")
         return "A door."
 
     def _act(self, action: str) -> Feedback:
         if action == "kick":
-            raise RuntimeError(self._told)
+            raise RuntimeError(self._secrets)
         self._open = action == "open"
         return Feedback("Open." if self._open else "Shut.", terminated=self._open)
 

@@ -14,7 +14,7 @@ def need(*modules: str) -> None:
     """Skip the calling test, or the file if called at module level, if a module is missing; fail in CI."""
     missing = [module for module in modules if find_spec(module) is None]
     if missing:
-        why = f"{', '.join(missing)} is missing: {INSTALL}"
+        message = f"{', '.join(missing)} is missing: {INSTALL}"
         if os.environ.get("CI"):
-            pytest.fail(why)
-        pytest.skip(why, allow_module_level=True)
+            pytest.fail(message)
+        pytest.skip(message, allow_module_level=True)

@@ -12,14 +12,14 @@ def growth(do: Callable[[], object]) -> int:
     """Return the bytes of Python memory that a second `do()` leaves allocated; the first one fills caches."""
     tracemalloc.start()
     try:
-        taken: list[int] = []
+        allocations: list[int] = []
         for _ in range(2):
             do()
             gc.collect()
-            taken.append(tracemalloc.get_traced_memory()[0])
+            allocations.append(tracemalloc.get_traced_memory()[0])
     finally:
         tracemalloc.stop()
-    return taken[1] - taken[0]
+    return allocations[1] - allocations[0]
 
 
 class _Mallinfo(ctypes.Structure):

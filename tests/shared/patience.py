@@ -18,20 +18,20 @@ PATIENCE = 120.0  # seconds
 _PAUSE = 0.01
 
 
-def eventually(holds: Callable[[], T], what: str = "what the test waits for") -> T:
+def eventually(holds: Callable[[], T], what: str = "the condition") -> T:
     """Return the first true value of `holds()`. Raise `AssertionError` with the last value after the timeout."""
     end = time.monotonic() + PATIENCE
     while not (last := holds()):
-        assert time.monotonic() < end, f"after {PATIENCE:g} s {what} has not come; last value: {last!r}"
+        assert time.monotonic() < end, f"timeout of {PATIENCE:g} s waiting for {what}; last value: {last!r}"
         time.sleep(_PAUSE)
     return last
 
 
-async def eventually_async(holds: Callable[[], T], what: str = "what the test waits for") -> T:
+async def eventually_async(holds: Callable[[], T], what: str = "the condition") -> T:
     """Like `eventually`, without blocking the event loop."""
     end = time.monotonic() + PATIENCE
     while not (last := holds()):
-        assert time.monotonic() < end, f"after {PATIENCE:g} s {what} has not come; last value: {last!r}"
+        assert time.monotonic() < end, f"timeout of {PATIENCE:g} s waiting for {what}; last value: {last!r}"
         await asyncio.sleep(0.001)
     return last
 

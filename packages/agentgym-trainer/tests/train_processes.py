@@ -75,8 +75,8 @@ def train(mode: str, fault: str, arguments: Sequence[str]) -> None:
         mode: "ddp" or "sharded".
         fault: What happens to the second process: "interrupted" after a step, "engine-gone" in the first rollout,
             "killed" in the first update, or "preempted" while it waits for the first process, which can't finish the
-            second rollout. With "blocked", neither process can finish it, and the file `blocked` in the working
-            folder tells that it has begun. With "none", nothing.
+            second rollout. With "blocked", neither process can finish it, and the file `blocked` is created in the
+            working folder when it begins. With "none", nothing.
     """
     if mode == "sharded":
         agentgym_trainer.trainers.setup.Accelerator = _sharded_accelerator

@@ -149,9 +149,9 @@ def test_trials_count_once_begun_and_validity_once_there_was_an_action(
     turns = episodes[0].turns
     reflection = next(number for number, turn in enumerate(turns) if turn.trial == 1)
     cut = [EpisodeOutcome.of(replace(episodes[0], turns=turns[:end], stop="length")) for end in (1, reflection + 1)]
-    begun = EpisodeOutcome.of(replace(episodes[0], turns=turns[: reflection + 2], stop="length"))
-    assert [outcome.trials for outcome in (*cut, begun)] == [1, 1, 2]
-    assert [outcome.valid for outcome in (*cut, begun)] == [None, 1, 1]
+    second_trial = EpisodeOutcome.of(replace(episodes[0], turns=turns[: reflection + 2], stop="length"))
+    assert [outcome.trials for outcome in (*cut, second_trial)] == [1, 1, 2]
+    assert [outcome.valid for outcome in (*cut, second_trial)] == [None, 1, 1]
     assert episode_metrics(cut)["valid"] == 1
     assert episode_metrics(cut[:1])["valid"] is None
 

@@ -258,9 +258,9 @@ def test_chosen_and_rejected_share_tokens_until_they_diverge(chat: Chat) -> None
     (chosen,), (rejected,) = row["chosen"], row["rejected"]
     assert pair.shared == 1
     for side, episode in ((chosen, won), (rejected, lost)):
-        (whole,) = trajectory(encode(chat, episode)).segments
-        assert side["ids"] == list(whole.ids)
-        assert side["loss_mask"] == [int(turn >= 1) for turn in whole.turns]
+        (segment,) = trajectory(encode(chat, episode)).segments
+        assert side["ids"] == list(segment.ids)
+        assert side["loss_mask"] == [int(turn >= 1) for turn in segment.turns]
         completion = [i for i, in_loss in zip(side["ids"], side["loss_mask"], strict=True) if in_loss]
         replies = [turn.reply.text for turn in episode.turns[1:]]
         assert completion == [i for text in replies for i in chat.reply_ids(text)]

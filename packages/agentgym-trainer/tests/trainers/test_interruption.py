@@ -294,7 +294,7 @@ def test_runs_with_only_damaged_checkpoints_are_rejected_unchanged(
     assert {path: path.read_bytes() for path in copied_run.path.rglob("*") if path.is_file()} == before
 
 
-def test_a_full_disk_ends_the_run_which_resumes_with_space(
+def test_runs_ended_by_a_full_disk_resume_once_there_is_space(
     copied_run: RunFolder, uninterrupted_run: Callable[[str], RunFolder], capfd: pytest.CaptureFixture[str]
 ) -> None:
     last, previous = (copied_run.checkpoints / f"step-00000{step}" for step in (6, 4))

@@ -109,7 +109,7 @@ def replies(folder: RunFolder, step: int, decoding: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", [k if k == "rl" else pytest.param(k, marks=pytest.mark.long) for k in KINDS])
-def test_test_tasks_are_drawn_once_and_only_after_training(
+def test_tasks_of_the_test_split_are_drawn_once_after_training(
     kind: str, tmp_path: Path, drawn_test_tasks: list[tuple[str, bool]]
 ) -> None:
     config, steps = KINDS[kind]
@@ -145,7 +145,7 @@ def test_test_tasks_are_drawn_once_and_only_after_training(
 
 
 @pytest.mark.long
-def test_initial_and_final_model_are_each_tested_once_despite_interruptions(
+def test_initial_and_final_model_are_tested_once_if_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, tested = create_run(tmp_path, RL), list[tuple[str, int]]()
@@ -179,12 +179,8 @@ def test_initial_and_final_model_are_each_tested_once_despite_interruptions(
 def test_a_signal_ends_the_test_and_keeps_completed_evaluations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, log, group_specs, calls = (
-        create_run(tmp_path, RL),
-        tmp_path / "log",
-        Evaluator._group_specs,
-        itertools.count(1),
-    )
+    folder, log = create_run(tmp_path, RL), tmp_path / "log"
+    group_specs, calls = Evaluator._group_specs, itertools.count(1)
 
     async def wait_forever(*_: Any) -> None:
         await asyncio.wait_for(asyncio.Event().wait(), PATIENCE)
@@ -209,7 +205,7 @@ def test_a_signal_ends_the_test_and_keeps_completed_evaluations(
 
 
 @pytest.mark.long
-def test_test_results_go_to_trackers_and_not_into_the_metrics(tmp_path: Path) -> None:
+def test_results_of_the_test_split_go_to_trackers_only(tmp_path: Path) -> None:
     config = RLConfig(
         **(COMMON | {"evaluation": Evaluation(tasks=2, test_tasks=2, samples=1, ks=(1,))}), steps=1, tasks_per_step=1
     )

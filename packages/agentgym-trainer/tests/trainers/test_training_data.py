@@ -62,9 +62,9 @@ def test_held_out_tasks_in_the_training_data_are_counted(
     config = SFTConfig(world=BARE, evaluation=Evaluation(tasks=tasks, test_tasks=tasks))
     with open_environments(config) as opened:
         assert list(not_held_out(config, opened, play("bare", *TRAIN))) == []
-        (sentence,) = not_held_out(config, opened, play("bare", *TRAIN, *held_out, *held_out[:1]))
-    start = f"5 of 7 episodes of coin/Coin-v0 are of its {split} tasks; {overlap} {split} tasks that this run is evaluated on "
-    assert sentence.startswith(start)
+        (warning,) = not_held_out(config, opened, play("bare", *TRAIN, *held_out, *held_out[:1]))
+    start = f"5 of 7 episodes of coin/Coin-v0 are of its {split} tasks; {overlap} {split} tasks that this run is "
+    assert warning.startswith(f"{start}evaluated on ")
 
 
 def test_splits_that_are_not_evaluated_give_no_warning() -> None:
