@@ -133,7 +133,7 @@ def test_two_processes_sample_their_shares_asynchronously(tmp_path: Path) -> Non
     assert all(line["lengths"]["trained"] == line["lengths"]["drawn"] for line in lines)
     # Each process saves its groups in flight, of which there are none at the end.
     progress = json.loads((run.checkpoints / "step-000003" / "progress.json").read_text())
-    assert progress["ahead"] == [{"draws": 3, "groups": []}] * 2
+    assert progress["in_flight"] == [{"draws": 3, "groups": []}] * 2
     assert all(line["logprob_check_gap"] < 1e-4 for line in lines)
 
 

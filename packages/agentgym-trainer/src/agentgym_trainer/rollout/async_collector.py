@@ -122,7 +122,7 @@ class AsyncCollector:
 
     def collect(self, state: TrainingState) -> list[EpisodeGroup]:
         """The groups for the next update, in the order of drawing. After a resume, the groups that were in flight when
-        the run was saved (`state.ahead`) are played first, from their beginning.
+        the run was saved (`state.in_flight`) are played first, from their beginning.
 
         Groups that were resampled or too old are included, marked by their treatment; others were played instead.
 
