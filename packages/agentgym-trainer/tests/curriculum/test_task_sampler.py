@@ -50,7 +50,7 @@ def test_uniform_has_no_state() -> None:
 def test_mid_success_prefers_medium_success_rates() -> None:
     state = {"task/0": 0.0, "task/1": 1.0, **dict.fromkeys(IDS[3:], 0.02), "task/2": 0.5}
     counts = Counter(task for seed in range(2000) for task in _draw(MidSuccess(floor=0.1), 1, seed, state))
-    # The weights are 1 for the medium task and the floor for the nine others.
+    # The weights are 1 for the medium task and `floor` for the nine others.
     assert counts[2] / 2000 == pytest.approx(1 / 1.9, abs=0.05)
     assert counts[0] / 2000 == pytest.approx(0.1 / 1.9, abs=0.03)
     assert counts[1] / 2000 == pytest.approx(0.1 / 1.9, abs=0.03)

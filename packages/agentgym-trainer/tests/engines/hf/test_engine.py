@@ -1,58 +1,28 @@
+"""Tests of the transformers engine: exactness, caching, and sampling."""
+
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from agentgym_trainer.config import Lora
-from agentgym_trainer.engines.base import Completion, EngineGone, SamplingParams, Weights
+from agentgym_trainer.engines.base import Completion, SamplingParams
 from agentgym_trainer.engines.batching import Batching
 from agentgym_trainer.engines.hf import scheduler
 from agentgym_trainer.engines.hf.engine import transformers_engine
-from agentgym_trainer.models.load import with_lora
 from agentgym_trainer.tokens.chat import Chat
-from peft import get_peft_model_state_dict
-from torch import Tensor
+from engine_checks import EXACT, assert_exact, full_logprobs, gather, random_ids
 from toy_learner import VOCAB
 from transformers import Qwen2Config, Qwen2ForCausalLM
-
-EXACT = 1e-5
 
 
 @pytest.fixture
 def engine(model: Any, chat: Chat) -> Batching:
     return transformers_engine(model, end_id=chat.end_id)
-
-
-def _ids(rng: np.random.Generator, least: int = 1, most: int = 30) -> tuple[int, ...]:
-    return tuple(rng.integers(3, VOCAB, int(rng.integers(least, most))).tolist())
-
-
-def _full_logprobs(model: Any, context: Sequence[int], length: int, temperature: float = 1.0) -> Tensor:
-    """Return the log-probabilities of the last `length` ids by one full forward pass."""
-    with torch.no_grad():
-        logp = torch.log_softmax(model(torch.tensor([list(context)])).logits[0].float() / temperature, -1)
-    return logp[-length - 1 : -1].gather(1, torch.tensor(context[-length:])[:, None])[:, 0]
-
-
-def _assert_exact(
-    model: Any, context: Sequence[int], completion: Completion, temperature: float = 1.0, atol: float = EXACT
-) -> None:
-    expected = _full_logprobs(model, (*context, *completion.ids), len(completion.ids), temperature)
-    torch.testing.assert_close(torch.tensor(completion.logprobs), expected, atol=atol, rtol=0)
-
-
-def _gather(*coroutines: Coroutine[Any, Any, Any]) -> list[Any]:
-    """Run coroutines concurrently and return their results."""
-
-    async def gather_all() -> list[Any]:
-        return await asyncio.gather(*coroutines)
-
-    return asyncio.run(gather_all())
 
 
 async def _trajectory(
@@ -67,7 +37,7 @@ async def _trajectory(
         sampling = SamplingParams(temperature, max_tokens=int(rng.integers(1, 12)), seed=int(rng.integers(2**62)))
         completion = await engine.generate(context, sampling)
         exchanges.append((context, completion))
-        context += completion.ids + _ids(rng)
+        context += completion.ids + random_ids(rng)
     return exchanges
 
 
@@ -76,22 +46,22 @@ def test_logprobs_of_concurrent_requests_match_a_full_forward(
 ) -> None:
     # Some prompts are longer than one prefill step.
     monkeypatch.setattr(scheduler, "_TOKENS", 70)
-    prompts = [_ids(np.random.default_rng(group), 20, 90) for group in range(5)]
+    prompts = [random_ids(np.random.default_rng(group), 20, 90) for group in range(5)]
     temperatures = [(1.0, 0.7)[k % 2] for k in range(24)]
-    trajectories = _gather(
+    trajectories = gather(
         *(_trajectory(engine, k, prompt=prompts[k % 5][: 90 - k], temperature=temperatures[k]) for k in range(24))
     )
     for temperature, trajectory in zip(temperatures, trajectories, strict=True):
         for context, completion in trajectory:
-            _assert_exact(model, context, completion, temperature)
+            assert_exact(model, context, completion, temperature)
 
 
 def test_samples_depend_on_the_seed_and_not_on_the_batch(model: Any, chat: Chat) -> None:
-    prompts = [_ids(np.random.default_rng(k // 2), 20, 40) for k in range(8)]
+    prompts = [random_ids(np.random.default_rng(k // 2), 20, 40) for k in range(8)]
     engine = transformers_engine(model, end_id=chat.end_id)
-    batched = _gather(*(_trajectory(engine, k, prompt=prompts[k]) for k in range(8)))
+    batched = gather(*(_trajectory(engine, k, prompt=prompts[k]) for k in range(8)))
     for k in (0, 5):
-        (alone,) = _gather(_trajectory(transformers_engine(model, end_id=chat.end_id), k, prompt=prompts[k]))
+        (alone,) = gather(_trajectory(transformers_engine(model, end_id=chat.end_id), k, prompt=prompts[k]))
         for (_, one), (_, other) in zip(alone, batched[k], strict=True):
             assert one.ids == other.ids
             assert one.logprobs == pytest.approx(other.logprobs, abs=EXACT)
@@ -100,7 +70,9 @@ def test_samples_depend_on_the_seed_and_not_on_the_batch(model: Any, chat: Chat)
 def test_equal_requests_give_bit_identical_results(model: Any, chat: Chat) -> None:
     def scenario() -> list[Any]:
         engine = transformers_engine(model, end_id=chat.end_id)
-        return _gather(*(_trajectory(engine, k, prompt=_ids(np.random.default_rng(k // 3), 5, 40)) for k in range(12)))
+        return gather(
+            *(_trajectory(engine, k, prompt=random_ids(np.random.default_rng(k // 3), 5, 40)) for k in range(12))
+        )
 
     assert scenario() == scenario()
 
@@ -113,12 +85,12 @@ def test_sleep_clears_all_cached_state(model: Any, chat: Chat) -> None:
             await engine.sleep()
         return [await _trajectory(engine, 3, prompt=(7,) * 30), engine.usage.reused]
 
-    (one, _), (other, _) = _gather(scenario(earlier_requests=False), scenario(earlier_requests=True))
+    (one, _), (other, _) = gather(scenario(earlier_requests=False), scenario(earlier_requests=True))
     assert one == other
 
 
 def test_later_turns_prefill_only_new_tokens(engine: Batching) -> None:
-    (trajectory,) = _gather(_trajectory(engine, 0, prompt=(5,) * 20, turns=5))
+    (trajectory,) = gather(_trajectory(engine, 0, prompt=(5,) * 20, turns=5))
     longest = trajectory[-1][0]
     assert engine.usage.prefilled == len(longest) - sum(len(completion.ids) for _, completion in trajectory[:-1])
     # The last token of a reply is prefilled with the tokens after it.
@@ -127,10 +99,10 @@ def test_later_turns_prefill_only_new_tokens(engine: Batching) -> None:
 
 
 def test_concurrent_requests_prefill_a_shared_prompt_once(model: Any, engine: Batching) -> None:
-    prompt = _ids(np.random.default_rng(0), 50, 51)
+    prompt = random_ids(np.random.default_rng(0), 50, 51)
     requests = [engine.generate(prompt, SamplingParams(max_tokens=5, seed=k)) for k in range(8)]
-    for completion in _gather(*requests):
-        _assert_exact(model, prompt, completion)
+    for completion in gather(*requests):
+        assert_exact(model, prompt, completion)
     # Every request prefills the last prompt token itself, to sample its first token.
     assert engine.usage.prefilled == 50 + 7
     assert engine.usage.reused == 7 * 49
@@ -138,35 +110,35 @@ def test_concurrent_requests_prefill_a_shared_prompt_once(model: Any, engine: Ba
 
 def test_chunked_prefills_of_a_prefix_are_shared(model: Any, engine: Batching, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "_TOKENS", 16)
-    prompt = _ids(np.random.default_rng(0), 50, 51)
+    prompt = random_ids(np.random.default_rng(0), 50, 51)
     contexts = [prompt, (*prompt, 9, 10), (*prompt[:40], 8), (*prompt, 9, 11, 12)]
     for context, completion in zip(
-        contexts, _gather(*(engine.generate(c, SamplingParams(max_tokens=4, seed=1)) for c in contexts)), strict=True
+        contexts, gather(*(engine.generate(c, SamplingParams(max_tokens=4, seed=1)) for c in contexts)), strict=True
     ):
-        _assert_exact(model, context, completion)
+        assert_exact(model, context, completion)
     assert engine.usage.prefilled == 50 + 2 + 1 + 2
 
 
 def test_later_requests_reuse_cached_prefixes(model: Any, engine: Batching) -> None:
     async def scenario() -> None:
-        prompt = _ids(np.random.default_rng(0), 40, 41)
+        prompt = random_ids(np.random.default_rng(0), 40, 41)
         first = await engine.generate(prompt, SamplingParams(max_tokens=6, seed=1))
         other = (*prompt[:30], 5, 6)
-        _assert_exact(model, other, await engine.generate(other, SamplingParams(max_tokens=6, seed=2)))
+        assert_exact(model, other, await engine.generate(other, SamplingParams(max_tokens=6, seed=2)))
         assert engine.usage.prefilled == 40 + 2
         # The first request's cache is still there and can be extended.
         further = (*prompt, *first.ids, 7)
-        _assert_exact(model, further, await engine.generate(further, SamplingParams(max_tokens=6, seed=3)))
+        assert_exact(model, further, await engine.generate(further, SamplingParams(max_tokens=6, seed=3)))
         assert engine.usage.prefilled == 40 + 2 + 1
 
-    _gather(scenario())
+    gather(scenario())
 
 
 def test_follower_of_a_cancelled_request_finishes_the_prefill(
     model: Any, engine: Batching, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scheduler, "_TOKENS", 10)
-    prompt = _ids(np.random.default_rng(0), 50, 51)
+    prompt = random_ids(np.random.default_rng(0), 50, 51)
 
     async def scenario() -> Completion:
         leader, follower = (
@@ -177,7 +149,7 @@ def test_follower_of_a_cancelled_request_finishes_the_prefill(
         leader.cancel()
         return await follower
 
-    _assert_exact(model, prompt, _gather(scenario())[0])
+    assert_exact(model, prompt, gather(scenario())[0])
     assert 50 <= engine.usage.prefilled < 80
 
 
@@ -186,7 +158,7 @@ def test_least_recently_used_rows_are_evicted(model: Any, chat: Chat) -> None:
 
     async def scenario() -> None:
         for k in range(20):
-            _assert_exact(
+            assert_exact(
                 model, (k + 3,) * 40, await engine.generate((k + 3,) * 40, SamplingParams(max_tokens=4, seed=k))
             )
         before = engine.usage.prefilled
@@ -197,15 +169,15 @@ def test_least_recently_used_rows_are_evicted(model: Any, chat: Chat) -> None:
         core: Any = engine._core
         assert len(core._rows._rows) <= 7
 
-    _gather(scenario())
+    gather(scenario())
 
 
 def test_greedy_takes_the_most_likely_token_in_a_mixed_batch(model: Any, engine: Batching) -> None:
     context = (5, 6, 7)
-    sampled, greedy = _gather(
+    sampled, greedy = gather(
         *(engine.generate(context, SamplingParams(temperature, max_tokens=8, seed=3)) for temperature in (1.3, 0))
     )
-    _assert_exact(model, context, sampled, 1.3)
+    assert_exact(model, context, sampled, 1.3)
     for token in greedy.ids:
         with torch.no_grad():
             assert int(model(torch.tensor([context])).logits[0, -1].argmax()) == token
@@ -215,7 +187,7 @@ def test_greedy_takes_the_most_likely_token_in_a_mixed_batch(model: Any, engine:
 
 def test_sampling_follows_the_distribution(model: Any, engine: Batching) -> None:
     requests = [engine.generate((9,), SamplingParams(max_tokens=1, seed=seed)) for seed in range(1500)]
-    drawn = [completion.ids[0] for completion in _gather(*requests)]
+    drawn = [completion.ids[0] for completion in gather(*requests)]
     with torch.no_grad():
         expected = torch.softmax(model(torch.tensor([[9]])).logits[0, -1], -1).numpy()
     likely = expected > 0.01
@@ -225,7 +197,7 @@ def test_sampling_follows_the_distribution(model: Any, engine: Batching) -> None
 
 
 def test_end_of_turn_token_ends_a_reply_and_is_included(engine: Batching, chat: Chat) -> None:
-    completions = _gather(*(engine.generate((5,), SamplingParams(max_tokens=120, seed=seed)) for seed in range(40)))
+    completions = gather(*(engine.generate((5,), SamplingParams(max_tokens=120, seed=seed)) for seed in range(40)))
     stopped = [completion for completion in completions if completion.finish == "stop"]
     assert stopped
     for completion in stopped:
@@ -235,110 +207,11 @@ def test_end_of_turn_token_ends_a_reply_and_is_included(engine: Batching, chat: 
 
 def test_token_budgets_end_replies_individually(engine: Batching) -> None:
     requests = [engine.generate((5,) * 3, SamplingParams(max_tokens=n, seed=1)) for n in (1, 3, 2)]
-    short, *rest = _gather(*requests)
+    short, *rest = gather(*requests)
     assert (len(short.ids), short.finish) == (1, "length")
     assert all(completion.ids[:1] == short.ids for completion in rest)
     with pytest.raises(ValueError, match="512 with the budget"):
-        _gather(engine.generate((5,) * 500, SamplingParams(max_tokens=13)))
-
-
-def _full_weights(model: Any, version: int) -> Weights:
-    return Weights(version, lambda: iter(model.state_dict().items()))
-
-
-def test_shared_module_is_sampled_with_its_current_weights(new_model: Callable[..., Any], chat: Chat) -> None:
-    model = new_model()
-    engine = transformers_engine(model, end_id=chat.end_id)
-
-    async def scenario() -> None:
-        before = await engine.generate((5,) * 20, SamplingParams(max_tokens=6))
-        model.load_state_dict(new_model(1).state_dict())
-        model.train()
-        await engine.load(Weights(1, lambda: iter(())))
-        after = await engine.generate((5,) * 20, SamplingParams(max_tokens=6))
-        _assert_exact(new_model(0).eval(), (5,) * 20, before)
-        _assert_exact(new_model(1).eval(), (5,) * 20, after)
-        assert (before.version, after.version) == (0, 1)
-
-    _gather(scenario())
-
-
-def test_own_copy_changes_only_on_load(new_model: Callable[..., Any], chat: Chat) -> None:
-    model, other = new_model(0).eval(), new_model(1).eval()
-    engine = transformers_engine(model, end_id=chat.end_id, own_copy=True)
-    context = (5,) * 20
-
-    async def scenario() -> None:
-        original = new_model(0).eval()
-        model.load_state_dict(other.state_dict())
-        before = await engine.generate(context, SamplingParams(max_tokens=6))
-        _assert_exact(original, context, before)
-        await engine.load(_full_weights(other, 3))
-        after = await engine.generate(context, SamplingParams(max_tokens=6))
-        _assert_exact(other, context, after)
-        assert [before.version, after.version] == [0, 3]
-
-    _gather(scenario())
-
-
-def test_running_replies_continue_with_new_weights(new_model: Callable[..., Any], chat: Chat) -> None:
-    models = [new_model(version).eval() for version in range(3)]
-    engine = transformers_engine(models[0], end_id=chat.end_id, own_copy=True)
-    # When the weights change, some are still in prefill, two share a prompt, and one has almost finished.
-    contexts = [(5,) * 20, (5,) * 20, (6,) * 30, tuple(range(3, 100)) * 2]
-
-    async def ask(context: Sequence[int], seed: int) -> Completion:
-        return await engine.generate(context, SamplingParams(max_tokens=24, seed=seed))
-
-    async def scenario() -> None:
-        requests = [asyncio.create_task(ask(context, seed)) for seed, context in enumerate(contexts)]
-        for version in (1, 2):
-            for _ in range(8):  # one turn of the event loop per engine step
-                await asyncio.sleep(0)
-            await engine.load(_full_weights(models[version], version))
-        completions = await asyncio.gather(*requests)
-        mixed = [completion for completion in completions if completion.versions]
-        assert {version for completion in mixed for version in completion.versions} == {0, 1, 2}
-        for context, completion in zip(contexts, completions, strict=True):
-            versions = completion.versions or (completion.version,) * len(completion.ids)
-            assert list(versions) == sorted(versions)
-            assert versions[0] == completion.version
-            ids, logprobs_M = (*context, *completion.ids), torch.tensor(completion.logprobs)
-            gaps = [(_full_logprobs(model, ids, len(logprobs_M)) - logprobs_M).abs().tolist() for model in models]
-            for i, version in enumerate(versions):
-                assert gaps[version][i] < EXACT < min(gap[i] for gap in gaps[:version] + gaps[version + 1 :])
-        # The interruptions don't shorten replies.
-        assert all(len(completion.ids) == 24 or completion.ids[-1] == chat.end_id for completion in completions)
-        assert engine.usage.generated == sum(len(completion.ids) for completion in completions)
-
-    _gather(scenario())
-
-
-def test_weights_of_another_model_are_rejected(new_model: Callable[..., Any], chat: Chat) -> None:
-    engine = transformers_engine(new_model(), end_id=chat.end_id, own_copy=True)
-    with pytest.raises(EngineGone, match="nonsense, which the engine's model doesn't"):
-        _gather(engine.load(Weights(1, lambda: iter([("nonsense", torch.zeros(1))]))))
-
-
-def test_adapters_are_loaded_as_adapters(new_model: Callable[..., Any], chat: Chat) -> None:
-    policy = with_lora(new_model(), Lora(rank=4), seed=0).eval()
-    engine = transformers_engine(policy, end_id=chat.end_id, own_copy=True)
-    plain = new_model().eval()
-    with torch.no_grad():
-        for name, parameter in policy.named_parameters():
-            if "lora_B" in name:
-                parameter.normal_(0, 0.5, generator=torch.Generator().manual_seed(0))
-    adapter = Weights(2, lambda: iter(get_peft_model_state_dict(policy).items()), adapter={})
-
-    async def scenario() -> list[Completion]:
-        before = await engine.generate((5,) * 9, SamplingParams(max_tokens=6))
-        await engine.load(adapter)
-        return [before, await engine.generate((5,) * 9, SamplingParams(max_tokens=6))]
-
-    before, after = _gather(scenario())[0]
-    _assert_exact(plain, (5,) * 9, before)
-    _assert_exact(policy, (5,) * 9, after)
-    assert before.logprobs != pytest.approx(after.logprobs, abs=1e-2)
+        gather(engine.generate((5,) * 500, SamplingParams(max_tokens=13)))
 
 
 def test_grouped_query_attention_matches_a_full_forward(chat: Chat) -> None:
@@ -349,11 +222,11 @@ def test_grouped_query_attention_matches_a_full_forward(chat: Chat) -> None:
     torch.manual_seed(0)
     model = Qwen2ForCausalLM(config).eval()
     engine = transformers_engine(model, end_id=chat.end_id)
-    prompt = _ids(np.random.default_rng(0), 20, 30)
+    prompt = random_ids(np.random.default_rng(0), 20, 30)
     for context, completion in (
-        t for turns in _gather(*(_trajectory(engine, k, prompt=prompt) for k in range(6))) for t in turns
+        t for turns in gather(*(_trajectory(engine, k, prompt=prompt) for k in range(6))) for t in turns
     ):
-        _assert_exact(model, context, completion)
+        assert_exact(model, context, completion)
 
 
 def test_engine_samples_under_autocast(model: Any, chat: Chat) -> None:
@@ -366,18 +239,18 @@ def test_engine_samples_under_autocast(model: Any, chat: Chat) -> None:
             yield
 
     engine = transformers_engine(model, end_id=chat.end_id, autocast=autocast)
-    prompts = [_ids(np.random.default_rng(k), 10, 20) for k in range(4)]
+    prompts = [random_ids(np.random.default_rng(k), 10, 20) for k in range(4)]
     turns = [
         turn
-        for trajectory in _gather(*(_trajectory(engine, k, prompt=prompts[k]) for k in range(4)))
+        for trajectory in gather(*(_trajectory(engine, k, prompt=prompts[k]) for k in range(4)))
         for turn in trajectory
     ]
     mean_error = 0.0
     for context, completion in turns:
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            expected = _full_logprobs(model, (*context, *completion.ids), len(completion.ids))
+            expected = full_logprobs(model, (*context, *completion.ids), len(completion.ids))
         mean_error += (torch.tensor(completion.logprobs) - expected).abs().mean().item() / len(turns)
-        assert not torch.equal(_full_logprobs(model, (*context, *completion.ids), len(completion.ids)), expected)
+        assert not torch.equal(full_logprobs(model, (*context, *completion.ids), len(completion.ids)), expected)
     assert entered
     assert mean_error < 0.05
 
@@ -391,9 +264,9 @@ def test_failed_step_is_replayed(new_model: Callable[..., Any], chat: Chat) -> N
         if len(calls) == 5:
             raise RuntimeError("out of memory")
 
-    expected = _gather(_trajectory(transformers_engine(model, end_id=chat.end_id), 0, prompt=(5,) * 20))[0]
+    expected = gather(_trajectory(transformers_engine(model, end_id=chat.end_id), 0, prompt=(5,) * 20))[0]
     model.register_forward_pre_hook(fail_once)
-    assert _gather(_trajectory(transformers_engine(model, end_id=chat.end_id), 0, prompt=(5,) * 20))[0] == expected
+    assert gather(_trajectory(transformers_engine(model, end_id=chat.end_id), 0, prompt=(5,) * 20))[0] == expected
 
 
 def test_sliding_window_attention_is_rejected() -> None:
