@@ -5,9 +5,9 @@
 
 With a token mean and a group baseline, the loss-weighted sum of advantages is negative wherever failed episodes have
 more completion tokens than successful ones. Each setting that removes the bias is compared with the plain token mean:
-same warm start, same tasks, same number of updates, paired by seed. The first command finishes all runs, seed by seed,
-and adds a record of each to docs/results/length-bias.json, so it can be interrupted at any time and resumed on another
-machine without the run folders. The second writes a page from the records.
+same warm start, same tasks, same number of updates, paired by seed. The first command finishes all runs, environment by
+environment and seed by seed, and adds a record of each to docs/results/length-bias.json, so it can be interrupted at
+any time and resumed on another machine without the run folders. The second writes a page from the records.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ WORLDS: dict[str, RLConfig] = {
         ),
         scratch=replace(_QUICKSTART.scratch, context=2048),
         generation=Generation(max_tokens=16, max_context=2048),
-        warm_start=WarmStart(episodes=900, noise=0.4, epochs=2, batch=16, lr=5e-3),
+        warm_start=WarmStart(episodes=900, noise=0.4, imitate_noise=True, epochs=2, batch=16, lr=5e-3),
         horizon=FixedHorizon(20),
         tasks_per_step=8,
         steps=60,
@@ -60,7 +60,7 @@ WORLDS: dict[str, RLConfig] = {
         world=WorldConfig("agentgym/TextCraft-v0", ("depth=(1, 1)", "distractors=0"), agent="bare", instructions=False),
         scratch=replace(_QUICKSTART.scratch, vocab=800, merges="words", hidden=128),
         generation=Generation(max_tokens=48, max_context=1024),
-        warm_start=WarmStart(episodes=4000, noise=0.3, epochs=1, batch=8, lr=3e-3),
+        warm_start=WarmStart(episodes=4000, noise=0.3, imitate_noise=True, epochs=1, batch=8, lr=3e-3),
         optimizer=Optimizer(lr=3e-4, micro_tokens=4096),
         horizon=FixedHorizon(12),
         tasks_per_step=8,
@@ -254,7 +254,7 @@ def main() -> None:
     cells = cells_of(settings.out, settings.seeds, quick=settings.quick)
     missing = [cell for cell in cells if (cell.world, cell.kl, cell.arm, cell.run.seed) not in known]
     starts = settings.out / "starts"
-    for seed, world in product(settings.seeds, WORLDS):
+    for world, seed in product(WORLDS, settings.seeds):
         batch = [cell for cell in missing if (cell.world, cell.run.seed) == (world, seed)]
         if batch:
             run_all([cell.run for cell in batch], starts / world, settings.processes)

@@ -23,7 +23,7 @@ from coin_world import Coin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from toy_learner import auxiliary_loss, learner, some_trajectories, update_on
+from toy_learner import auxiliary_loss, make_learner, make_trajectories, update_on
 
 PLAIN = replace(DAPO, aggregation=Aggregation("token"))
 
@@ -53,8 +53,8 @@ def completion_logps(model: Any, trajectories: Sequence[Trajectory]) -> list[lis
 
 
 def test_update_gradient_is_that_of_the_summed_textbook_losses(new_model: Callable[..., Any]) -> None:
-    rollouts, demonstrations, weight = some_trajectories(2, 4, groups=1), some_trajectories(3, 3), 0.7
-    student = learner(new_model(), clip_norm=1e9)
+    rollouts, demonstrations, weight = make_trajectories(2, 4, groups=1), make_trajectories(3, 3), 0.7
+    student = make_learner(new_model(), clip_norm=1e9)
     steps = gradients(student)
     metrics = update_on(student, rollouts, PLAIN, auxiliary=auxiliary_loss(student, demonstrations, weight))
     model = new_model().train()
@@ -78,11 +78,11 @@ def test_update_gradient_is_that_of_the_summed_textbook_losses(new_model: Callab
 
 
 def test_order_and_micro_batches_do_not_change_updates(new_model: Callable[..., Any]) -> None:
-    rollouts, demonstrations = some_trajectories(2, 4), some_trajectories(3, 5)
+    rollouts, demonstrations = make_trajectories(2, 4), make_trajectories(3, 5)
     algorithm = replace(GRPO, kl=KL("loss", "k3", 0.1))
     results: list[tuple[dict[str, float], Tensor]] = []
     for direction, micro in ((1, 10_000), (-1, 40)):
-        student = learner(new_model(), lr=1e-3, micro_tokens=micro, reference=True)
+        student = make_learner(new_model(), lr=1e-3, micro_tokens=micro, reference=True)
         places = [(i, 0) for i in range(5)][::direction]
         auxiliary = auxiliary_loss(student, demonstrations[::direction], places=places)
         metrics = update_on(student, rollouts, algorithm, auxiliary=auxiliary, epochs=2, minibatches=2)
@@ -94,7 +94,7 @@ def test_order_and_micro_batches_do_not_change_updates(new_model: Callable[..., 
 
 @pytest.mark.parametrize("count", [5, 2])
 def test_each_demonstration_is_in_one_minibatch_per_epoch(new_model: Callable[..., Any], count: int) -> None:
-    student, rollouts, demonstrations = learner(new_model()), some_trajectories(2, 6), some_trajectories(3, count)
+    student, rollouts, demonstrations = make_learner(new_model()), make_trajectories(2, 6), make_trajectories(3, count)
     targets: list[int] = []
     student.actor.register_forward_hook(lambda _, inputs, __: targets.extend(inputs[4].tolist()))
     update_on(student, rollouts, PLAIN, auxiliary=auxiliary_loss(student, demonstrations), epochs=2, minibatches=3)
@@ -109,9 +109,9 @@ def test_each_demonstration_is_in_one_minibatch_per_epoch(new_model: Callable[..
 
 
 def test_update_without_rollouts_equals_plain_sft(new_model: Callable[..., Any]) -> None:
-    student, imitator = learner(new_model(), lr=1e-3), learner(new_model(), lr=1e-3)
-    metrics = update_on(student, [], PLAIN, auxiliary=auxiliary_loss(student, some_trajectories(3, 5), weight=1.0))
-    expected = update_on(imitator, some_trajectories(3, 5), Imitation())
+    student, imitator = make_learner(new_model(), lr=1e-3), make_learner(new_model(), lr=1e-3)
+    metrics = update_on(student, [], PLAIN, auxiliary=auxiliary_loss(student, make_trajectories(3, 5), weight=1.0))
+    expected = update_on(imitator, make_trajectories(3, 5), Imitation())
     assert torch.equal(weights(student), weights(imitator))
     assert (metrics["sft/nll"], metrics["loss"]) == (expected["nll"], expected["loss"])
     assert "nll" not in metrics
@@ -121,10 +121,10 @@ def test_update_without_rollouts_equals_plain_sft(new_model: Callable[..., Any])
 def test_auxiliary_gradient_is_proportional_to_its_weight(new_model: Callable[..., Any]) -> None:
     by_weight: list[Tensor] = []
     for weight in (0.0, 1.0, 3.0):
-        student = learner(new_model(), clip_norm=1e9)
+        student = make_learner(new_model(), clip_norm=1e9)
         steps = gradients(student)
         update_on(
-            student, some_trajectories(2, 4), PLAIN, auxiliary=auxiliary_loss(student, some_trajectories(3, 3), weight)
+            student, make_trajectories(2, 4), PLAIN, auxiliary=auxiliary_loss(student, make_trajectories(3, 3), weight)
         )
         by_weight += steps
     single, triple = by_weight[1] - by_weight[0], by_weight[2] - by_weight[0]

@@ -23,7 +23,7 @@ from agentgym_trainer.run.trackers import flat
 from agentgym_trainer.tokens.batch import make_batch
 from agentgym_trainer.tokens.chat import Chat
 from torch import Tensor
-from toy_learner import learner, some_trajectories, update_on
+from toy_learner import make_learner, make_trajectories, update_on
 
 PLAIN = replace(GRPO, kl=replace(GRPO.kl, where="off"))
 BAD = pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -36,7 +36,7 @@ def _weights(student: Learner) -> Tensor:
 def _update(
     student: Learner, algorithm: Algorithm | Imitation = PLAIN, *, seed: int = 0, **options: Any
 ) -> dict[str, float]:
-    return update_on(student, some_trajectories(seed), algorithm, **options)
+    return update_on(student, make_trajectories(seed), algorithm, **options)
 
 
 def _poison_once(student: Learner, bad: float, call: int = 0) -> None:
@@ -55,12 +55,13 @@ def _poison_once(student: Learner, bad: float, call: int = 0) -> None:
 
 @BAD
 def test_nonfinite_gradient_skips_the_step_without_side_effects(bad: float, new_model: Callable[..., Any]) -> None:
-    student, twin = (learner(new_model(init=1.0), warmup=4) for _ in range(2))
+    student, twin = (make_learner(new_model(init=1.0), warmup=4) for _ in range(2))
     _poison_once(student, bad)
     before = _weights(student)
     metrics = _update(student)
     assert torch.equal(_weights(student), before)
-    assert metrics == {"skipped": 1, **{name: metrics[name] for name in ("lr", "optimizer_steps", "fill", "padding")}}
+    counts = ("lr", "optimizer_steps", "fill", "padding", "shared")
+    assert metrics == {"skipped": 1, **{name: metrics[name] for name in counts}}
     assert student.skips.causes == ("gradients",)
     # Later updates are as if the skipped step had never happened: optimizer, schedule and all.
     assert _update(student, seed=1) == _update(twin, seed=1)
@@ -77,7 +78,7 @@ def _moment(state: dict[str, Any]) -> Tensor:
 
 
 def test_metrics_are_means_over_the_steps_that_were_taken(new_model: Callable[..., Any]) -> None:
-    student = learner(new_model(init=1.0))
+    student = make_learner(new_model(init=1.0))
     _poison_once(student, math.nan, call=1)
     before = _weights(student)
     metrics = _update(student, minibatches=2, epochs=2)
@@ -90,7 +91,7 @@ def test_metrics_are_means_over_the_steps_that_were_taken(new_model: Callable[..
 
 def _update_with_bad_value(student: Learner, name: str, bad: float, algorithm: Algorithm) -> dict[str, float]:
     """Update with one element of the named input tensor set to `bad`."""
-    batch = make_batch(some_trajectories(0))
+    batch = make_batch(make_trajectories(0))
     token_batch = student.compute_logprobs(batch, algorithm)
     advantages = algorithm.compute_advantages(token_batch, student.total)
     owner = advantages if name == "advantages_N" else token_batch
@@ -112,7 +113,7 @@ def _update_with_bad_value(student: Learner, name: str, bad: float, algorithm: A
 def test_nonfinite_inputs_skip_the_update_and_are_named(
     name: str, cause: str, bad: float, new_model: Callable[..., Any]
 ) -> None:
-    student = learner(new_model(init=1.0), reference=True)
+    student = make_learner(new_model(init=1.0), reference=True)
     algorithm = replace(GRPO, correction=replace(GRPO.correction, level="token"))
     before = _weights(student)
     assert _update_with_bad_value(student, name, bad, algorithm)["skipped"] == 1
@@ -121,8 +122,8 @@ def test_nonfinite_inputs_skip_the_update_and_are_named(
 
 
 def test_nonfinite_logits_skip_the_step(new_model: Callable[..., Any]) -> None:
-    student = learner(new_model(init=1.0))
-    batch = make_batch(some_trajectories(0))
+    student = make_learner(new_model(init=1.0))
+    batch = make_batch(make_trajectories(0))
     token_batch = student.compute_logprobs(batch, PLAIN)
     advantages = PLAIN.compute_advantages(token_batch, student.total)
     hook = student.policy.model.norm.register_forward_hook(lambda *args: args[2] * math.inf)
@@ -136,7 +137,7 @@ def test_nonfinite_logits_skip_the_step(new_model: Callable[..., Any]) -> None:
 def test_infinite_loss_with_finite_gradients_skips_the_step(
     new_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    student, loss = learner(new_model(init=1.0)), Imitation.loss
+    student, loss = make_learner(new_model(init=1.0)), Imitation.loss
 
     def infinite(self: Imitation, *args: Any) -> Any:
         value, metrics = loss(self, *args)
@@ -150,7 +151,7 @@ def test_infinite_loss_with_finite_gradients_skips_the_step(
 
 
 def test_max_skips_counts_only_consecutive_skips(new_model: Callable[..., Any]) -> None:
-    student = learner(new_model(init=1.0), max_skips=3)
+    student = make_learner(new_model(init=1.0), max_skips=3)
     for _ in range(2):
         for _ in range(2):
             assert _update_with_bad_value(student, "advantages_N", math.nan, PLAIN)["skipped"] == 1
@@ -168,8 +169,8 @@ def test_max_skips_counts_only_consecutive_skips(new_model: Callable[..., Any]) 
 
 
 def test_nonfinite_critic_gradient_skips_the_step(new_model: Callable[..., Any]) -> None:
-    student = learner(new_model(init=1.0), critic="head")
-    batch = make_batch(some_trajectories(0))
+    student = make_learner(new_model(init=1.0), critic="head")
+    batch = make_batch(make_trajectories(0))
     token_batch = student.compute_logprobs(batch, PPO)
     advantages = PPO.compute_advantages(token_batch, student.total)
     assert advantages.value_targets_N is not None
@@ -186,7 +187,7 @@ def test_nonfinite_critic_gradient_skips_the_step(new_model: Callable[..., Any])
 def test_nonfinite_weights_are_neither_saved_nor_exported(
     bad: float, new_model: Callable[..., Any], chat: Chat, tmp_path: Path
 ) -> None:
-    student = learner(new_model(init=1.0))
+    student = make_learner(new_model(init=1.0))
     checkpoints = Checkpoints(tmp_path, keep=2, say=print)
     with pytest.raises(NotFinite, match=r"^x No checkpoint was written before that"), checkpoints.naming_last():
         raise NotFinite("x")
@@ -205,7 +206,7 @@ def test_nonfinite_weights_are_neither_saved_nor_exported(
 
 
 def test_weights_of_all_dtypes_are_checked(new_model: Callable[..., Any]) -> None:
-    accelerator = learner(new_model()).accelerator
+    accelerator = make_learner(new_model()).accelerator
     finite = [torch.zeros(0), torch.ones(2, dtype=torch.int8), torch.tensor([65504.0], dtype=torch.float16)]
     check_weights([*finite, torch.full((3, 3), -3e38)], accelerator)
     for dtype in (torch.bfloat16, torch.float16, torch.float32):

@@ -27,7 +27,7 @@ from agentgym_trainer.tokens.trajectory import Trajectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from toy_learner import learner, some_trajectories, update_on
+from toy_learner import make_learner, make_trajectories, update_on
 
 PLAIN = replace(DAPO, aggregation=Aggregation("token"))
 EVERYDAY = {"sequence mean and KL", "whole episodes", "critic's head"}
@@ -61,9 +61,9 @@ def _gradients(student: Learner) -> list[Tensor]:
 def test_order_and_micro_batches_do_not_change_updates(new_model: Callable[..., Any], case: str) -> None:
     algorithm, critic = CASES[case]
     results: list[tuple[dict[str, float], Tensor]] = []
-    trajectories = some_trajectories(11, 8)
+    trajectories = make_trajectories(11, 8)
     for order, micro in ((trajectories, 10_000), (trajectories, 64), (trajectories[::-1], 1)):
-        student = learner(
+        student = make_learner(
             new_model(), critic=critic, reference=algorithm.needs_reference, micro_tokens=micro, lr=1e-3, warmup=100
         )
         metrics = update_on(student, order, algorithm)
@@ -85,11 +85,11 @@ def test_gradients_do_not_depend_on_micro_batches(
     algorithm, critic = CASES[case]
     gradients: list[list[Tensor]] = []
     for tokens in (10_000, micro):
-        student = learner(
+        student = make_learner(
             new_model(), critic=critic, reference=algorithm.needs_reference, micro_tokens=tokens, clip_norm=1e6
         )
         gradients.append(_gradients(student))
-        update_on(student, some_trajectories(seed, 5), algorithm)
+        update_on(student, make_trajectories(seed, 5), algorithm)
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
 
@@ -107,8 +107,8 @@ def _textbook_losses(model: Any, trajectory: Trajectory, advantage: float) -> li
 
 
 def test_update_equals_torch_adamw_on_the_textbook_loss(new_model: Callable[..., Any]) -> None:
-    trajectories = some_trajectories(2, 4, groups=1)
-    student = learner(new_model(), clip_norm=0.5, lr=1e-3)
+    trajectories = make_trajectories(2, 4, groups=1)
+    student = make_learner(new_model(), clip_norm=0.5, lr=1e-3)
     update_on(student, trajectories, PLAIN)
     model = new_model().train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.0)
@@ -134,20 +134,20 @@ def _count_steps(student: Learner) -> list[None]:
 
 @pytest.mark.parametrize(("epochs", "minibatches"), [(1, 1), (2, 1), (1, 3), (3, 2)])
 def test_every_epoch_has_a_step_per_minibatch(new_model: Callable[..., Any], epochs: int, minibatches: int) -> None:
-    student, once = learner(new_model(), lr=1e-3), learner(new_model(), lr=1e-3)
+    student, once = make_learner(new_model(), lr=1e-3), make_learner(new_model(), lr=1e-3)
     steps = _count_steps(student)
-    update_on(student, some_trajectories(4), Imitation(), epochs=epochs, minibatches=minibatches)
-    update_on(once, some_trajectories(4), Imitation())
+    update_on(student, make_trajectories(4), Imitation(), epochs=epochs, minibatches=minibatches)
+    update_on(once, make_trajectories(4), Imitation())
     assert len(steps) == epochs * minibatches
     assert torch.equal(_weights(student), _weights(once)) == (epochs * minibatches == 1)
 
 
 @pytest.mark.parametrize("micro", [1, 10_000])
 def test_each_completion_token_is_in_one_minibatch_per_epoch(new_model: Callable[..., Any], micro: int) -> None:
-    student = learner(new_model(), micro_tokens=micro)
+    student = make_learner(new_model(), micro_tokens=micro)
     targets: list[int] = []
     student.actor.register_forward_hook(lambda _, inputs, __: targets.extend(inputs[4].tolist()))
-    trajectories = some_trajectories(4, 7)
+    trajectories = make_trajectories(4, 7)
     update_on(student, trajectories, Imitation(), epochs=2, minibatches=3)
     segments = [segment for t in trajectories for segment in t.segments]
     ids = [i for s in segments for i, in_loss in zip(s.ids, s.loss_mask, strict=True) if in_loss]
@@ -155,9 +155,9 @@ def test_each_completion_token_is_in_one_minibatch_per_epoch(new_model: Callable
 
 
 def test_number_of_steps_is_limited_by_the_number_of_episodes(new_model: Callable[..., Any]) -> None:
-    student = learner(new_model())
+    student = make_learner(new_model())
     steps = _count_steps(student)
-    assert update_on(student, some_trajectories(0, 3), Imitation(), minibatches=8)
+    assert update_on(student, make_trajectories(0, 3), Imitation(), minibatches=8)
     assert len(steps) == 3
 
 
@@ -165,9 +165,9 @@ def test_number_of_steps_is_limited_by_the_number_of_episodes(new_model: Callabl
 def test_partial_batch_takes_fewer_steps_on_the_same_lr_schedule(
     new_model: Callable[..., Any], share: float, steps: int
 ) -> None:
-    student = learner(new_model(), schedule="linear", total_steps=16)
+    student = make_learner(new_model(), schedule="linear", total_steps=16)
     taken_steps = _count_steps(student)
-    metrics = update_on(student, some_trajectories(0, 8), Imitation(), epochs=2, minibatches=4, share=share)
+    metrics = update_on(student, make_trajectories(0, 8), Imitation(), epochs=2, minibatches=4, share=share)
     assert len(taken_steps) == metrics["optimizer_steps"] == steps
     assert student.optimizer.param_groups[0]["lr"] == pytest.approx(1e-2 * (1 - 9 / 17))
 
@@ -175,19 +175,19 @@ def test_partial_batch_takes_fewer_steps_on_the_same_lr_schedule(
 def test_batch_without_completion_tokens_changes_nothing(new_model: Callable[..., Any]) -> None:
     without_completions = [
         replace(t, segments=tuple(replace(s, loss_mask=(False,) * len(s.ids)) for s in t.segments))
-        for t in some_trajectories(0, 3)
+        for t in make_trajectories(0, 3)
     ]
     for trajectories in ([], without_completions):
-        student = learner(new_model(), reference=True)
+        student = make_learner(new_model(), reference=True)
         before = _weights(student).clone()
         assert update_on(student, trajectories, GRPO) == {}
         assert torch.equal(_weights(student), before)
 
 
 def test_kl_penalty_applies_to_groups_without_signal(new_model: Callable[..., Any]) -> None:
-    trajectories = [replace(t, rewards=(0.0,) * len(t.rewards)) for t in some_trajectories(0, 4)]
+    trajectories = [replace(t, rewards=(0.0,) * len(t.rewards)) for t in make_trajectories(0, 4)]
     algorithm = replace(GRPO, kl=KL("loss", "k3", 0.5))
-    student = learner(new_model(), reference=True, lr=1e-3)
+    student = make_learner(new_model(), reference=True, lr=1e-3)
     assert update_on(student, trajectories, algorithm)["ref_kl"] == pytest.approx(0.0, abs=1e-6)
     with torch.no_grad():
         for parameter in student.actor.parameters():
@@ -198,7 +198,7 @@ def test_kl_penalty_applies_to_groups_without_signal(new_model: Callable[..., An
 
 
 def test_missing_reference_or_critic_raises_a_helpful_error(new_model: Callable[..., Any]) -> None:
-    batch, student = make_batch(some_trajectories(0)), learner(new_model())
+    batch, student = make_batch(make_trajectories(0)), make_learner(new_model())
     with pytest.raises(ValueError, match="has a KL penalty, but the learner was made without a reference model"):
         student.compute_logprobs(batch, replace(GRPO, kl=KL("loss", "k3", 0.1)))
     with pytest.raises(ValueError, match="needs a critic, but the learner was made with an actor that has none"):
@@ -208,11 +208,11 @@ def test_missing_reference_or_critic_raises_a_helpful_error(new_model: Callable[
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_compute_logprobs_uses_learner_reference_and_critic(new_model: Callable[..., Any], temperature: float) -> None:
     algorithm = replace(PPO, correction=Correction("token"), kl=KL("reward", "k1", 0.1))
-    student = learner(new_model(), critic="head", reference=True, temperature=temperature)
+    student = make_learner(new_model(), critic="head", reference=True, temperature=temperature)
     with torch.no_grad():
         student.policy.lm_head.weight.mul_(1.5)
         student.actor.critic.linear.bias.fill_(0.25)
-    trajectories = some_trajectories(8)
+    trajectories = make_trajectories(8)
     token_batch = student.compute_logprobs(make_batch(trajectories), algorithm)
     models = {"old_logprobs_N": student.policy.eval(), "ref_logprobs_N": new_model().eval()}
     for name, model in models.items():
@@ -231,19 +231,19 @@ def test_compute_logprobs_uses_learner_reference_and_critic(new_model: Callable[
 def test_compute_logprobs_skips_unneeded_forward_passes(
     new_model: Callable[..., Any], algorithm: Algorithm | Imitation
 ) -> None:
-    student = learner(new_model(), reference=True)
+    student = make_learner(new_model(), reference=True)
     student.actor.register_forward_pre_hook(lambda *_: pytest.fail("the actor was called"))
-    token_batch = student.compute_logprobs(make_batch(some_trajectories(0)), algorithm)
+    token_batch = student.compute_logprobs(make_batch(make_trajectories(0)), algorithm)
     assert (token_batch.ref_logprobs_N is not None) == algorithm.needs_reference
     assert token_batch.old_logprobs_N is token_batch.values_N is None
 
 
 @pytest.mark.parametrize("critic", [None, "head", "separate"])
 def test_gradients_of_policy_and_critic_are_clipped_separately(new_model: Callable[..., Any], critic: Any) -> None:
-    trajectories = some_trajectories(0)
+    trajectories = make_trajectories(0)
     # Returns in the thousands make the critic's gradients far larger than the policy's.
     high_returns = [replace(t, rewards=tuple(1000 * reward for reward in t.rewards)) for t in trajectories]
-    student = learner(new_model(), critic=critic, clip_norm=0.25)
+    student = make_learner(new_model(), critic=critic, clip_norm=0.25)
     norms: list[list[float]] = []
     student.optimizer.optimizer.register_step_pre_hook(
         lambda optimizer, *_: norms.append(
@@ -261,9 +261,9 @@ def test_gradients_of_policy_and_critic_are_clipped_separately(new_model: Callab
 def test_critic_has_its_own_learning_rate(new_model: Callable[..., Any]) -> None:
     largest_changes: dict[float, tuple[Tensor, Tensor]] = {}
     for critic_lr in (1e-6, 1e-2):
-        student = learner(new_model(), critic="separate", lr=1e-3, critic_lr=critic_lr)
+        student = make_learner(new_model(), critic="separate", lr=1e-3, critic_lr=critic_lr)
         initial = {name: value.clone() for name, value in student.actor.state_dict().items()}
-        update_on(student, some_trajectories(0), PPO)
+        update_on(student, make_trajectories(0), PPO)
         changes = {name: (value - initial[name]).abs().max() for name, value in student.actor.state_dict().items()}
         largest_changes[critic_lr] = (
             torch.stack([value for name, value in changes.items() if name.startswith("policy")]).max(),
@@ -286,8 +286,8 @@ def test_critic_has_its_own_learning_rate(new_model: Callable[..., Any]) -> None
 def test_learning_rate_schedules_have_no_step_at_zero(
     new_model: Callable[..., Any], schedule: Any, factors: list[float]
 ) -> None:
-    student = learner(new_model(), lr=0.01, warmup=4, schedule=schedule, total_steps=8)
-    rates = [update_on(student, some_trajectories(0, 2), Imitation())["lr"] for _ in range(8)]
+    student = make_learner(new_model(), lr=0.01, warmup=4, schedule=schedule, total_steps=8)
+    rates = [update_on(student, make_trajectories(0, 2), Imitation())["lr"] for _ in range(8)]
     assert rates == pytest.approx([0.01 * factor for factor in factors])
 
 
@@ -297,9 +297,11 @@ def test_bfloat16_update_is_close_to_float32(
     metrics: dict[str, dict[str, float]] = {}
     gradient: dict[str, Tensor] = {}
     for precision in ("no", "bf16"):
-        student = learner(new_model(init=1.0), critic="head", accelerator=accelerator_of(precision), reference=True)
+        student = make_learner(
+            new_model(init=1.0), critic="head", accelerator=accelerator_of(precision), reference=True
+        )
         grads = _gradients(student)
-        metrics[precision] = update_on(student, some_trajectories(0), replace(PPO, kl=KL("loss", "k3", 0.1)))
+        metrics[precision] = update_on(student, make_trajectories(0), replace(PPO, kl=KL("loss", "k3", 0.1)))
         gradient[precision] = torch.cat([grad.flatten() for grad in grads])
         assert {p.dtype for p in student.actor.parameters()} == {grad.dtype for grad in grads} == {torch.float32}
     assert metrics["bf16"] == pytest.approx(metrics["no"], rel=0.05, abs=0.02)
@@ -309,7 +311,7 @@ def test_bfloat16_update_is_close_to_float32(
 
 def test_unsupported_float16_is_rejected(new_model: Callable[..., Any], accelerator_of: Callable[[str], Any]) -> None:
     with pytest.raises(ValueError, match="ignores fp16 on this device; choose the precision bf16 or no"):
-        learner(new_model(), accelerator=accelerator_of("fp16"))
+        make_learner(new_model(), accelerator=accelerator_of("fp16"))
 
 
 def _with_scaler(accelerator: Accelerator, scale: float) -> Accelerator:
@@ -327,9 +329,9 @@ def test_float16_gradients_are_unscaled_before_clipping(
         accelerator = accelerator_of(precision)
         if precision == "fp16":
             _with_scaler(accelerator, 1024.0)
-        student = learner(new_model(init=1.0), critic="separate", accelerator=accelerator, clip_norm=0.25)
+        student = make_learner(new_model(init=1.0), critic="separate", accelerator=accelerator, clip_norm=0.25)
         grads = _gradients(student)
-        metrics = update_on(student, some_trajectories(0), PPO)
+        metrics = update_on(student, make_trajectories(0), PPO)
         gradient[precision] = torch.cat([grad.flatten() for grad in grads])
     assert metrics["skipped"] == 0
     torch.testing.assert_close(gradient["fp16"], gradient["no"], atol=2e-3, rtol=0)
@@ -340,11 +342,11 @@ def test_step_with_float16_overflow_is_skipped(
     new_model: Callable[..., Any], accelerator_of: Callable[[str], Any]
 ) -> None:
     accelerator = _with_scaler(accelerator_of("fp16"), 2.0**120)
-    student = learner(new_model(init=1.0), critic="separate", accelerator=accelerator, warmup=10)
+    student = make_learner(new_model(init=1.0), critic="separate", accelerator=accelerator, warmup=10)
     before = _weights(student).clone()
-    metrics = update_on(student, some_trajectories(0), PPO)
+    metrics = update_on(student, make_trajectories(0), PPO)
     assert metrics["skipped"] == 1
     assert "grad_norm" not in metrics
     assert torch.equal(_weights(student), before)
     assert student.accelerator.scaler.get_scale() == 2.0**119
-    assert update_on(student, some_trajectories(0), PPO)["lr"] == metrics["lr"]
+    assert update_on(student, make_trajectories(0), PPO)["lr"] == metrics["lr"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +12,7 @@ from agentgym_trainer.tokens.trajectory import Trajectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_trajectories import trajectories
-from toy_learner import segment
+from toy_learner import random_segment
 
 pytestmark = pytest.mark.quick
 
@@ -44,13 +45,17 @@ def test_packs_hold_the_chosen_tokens_in_full_segments(
     for pack in packs:
         assert len(pack.index_M)
         assert (pack.target_M == batch.ids_S[batch.completion_index_N[pack.index_M]]).all()
-        assert (pack.target_M == pack.ids_T[pack.before_M + 1]).all()
         starts = np.cumsum([0, *pack.lengths]).tolist()
-        assert starts[-1] == len(pack.ids_T)
-        assert all(pack.position_T[a:b].tolist() == list(range(b - a)) for a, b in pairwise(starts))
-        assert all(tuple(pack.ids_T[a:b].tolist()) in segments for a, b in pairwise(starts))
-        # No token is predicted from the last token of another segment.
-        assert not set((pack.before_M + 1).tolist()) & set(starts)
+        place_F = torch.arange(len(pack.ids_T)) if pack.place_F is None else pack.place_F
+        assert len(place_F) == starts[-1]
+        assert place_F.unique().tolist() == list(range(len(pack.ids_T)))
+        ids_F, position_F = pack.ids_T[place_F], pack.position_T[place_F]
+        assert all(position_F[a:b].tolist() == list(range(b - a)) for a, b in pairwise(starts))
+        assert all(tuple(ids_F[a:b].tolist()) in segments for a, b in pairwise(starts))
+        # Each token is predicted from the one before it in a segment.
+        followers = {(p, t) for a, b in pairwise(starts) for p, t in zip(place_F[a:b], ids_F[a + 1 : b], strict=False)}
+        predicted = zip(pack.before_M.tolist(), pack.target_M.tolist(), strict=True)
+        assert set(predicted) <= {(int(p), int(t)) for p, t in followers}
         episodes = batch.tokens.episode_N[pack.index_M].unique()
         assert len(pack.ids_T) <= capacity or len(episodes) == 1
         assert len(pack.ids_T) <= capacity or unit == "episode" or len(pack.lengths) == 1
@@ -67,12 +72,37 @@ def test_unit_episode_keeps_episodes_in_one_pack(sample: list[Trajectory], capac
     assert len(episodes_by_pack) == len(set(episodes_by_pack))
 
 
+def _with_common_prompt(groups: int, group_size: int, prompt: int) -> list[Trajectory]:
+    rng = np.random.default_rng(1)
+    sample: list[Trajectory] = []
+    for group in range(groups):
+        first = rng.integers(3, 99, prompt).tolist()
+        for _ in range(group_size):
+            segment = random_segment([(prompt, 5), (7, 5)], rng)
+            segment = replace(segment, ids=(*first, *segment.ids[prompt:]))
+            sample.append(
+                Trajectory(
+                    (segment,), rewards=(0.0,) * 2, states=("",) * 2, observations=(("act", ""),) * 2, group=f"{group}"
+                )
+            )
+    return sample
+
+
+def test_episodes_of_a_group_share_the_tokens_of_their_prompt() -> None:
+    batch = make_batch(_with_common_prompt(groups=3, group_size=4, prompt=30))
+    all_N = torch.ones_like(batch.completion_index_N, dtype=torch.bool)
+    # A group has 30 tokens in common, and each of its 4 episodes 17 of its own.
+    assert [len(pack.ids_T) for pack in make_packs(batch, all_N, capacity=98)] == [98, 98, 98]
+    assert sorted(len(pack.ids_T) for pack in make_packs(batch, all_N, capacity=64)) == [64] * 6
+    assert sum(len(pack.ids_T) for pack in make_packs(batch, all_N, capacity=1)) == sum(batch.lengths)
+
+
 def test_packing_ragged_episodes_needs_no_padding() -> None:
     rng = np.random.default_rng(0)
     turns = rng.integers(1, 21, 256)
     sample = [
         Trajectory(
-            (segment([(40, 20)] * int(t), rng),),
+            (random_segment([(40, 20)] * int(t), rng),),
             rewards=(0.0,) * int(t),
             states=("",) * int(t),
             observations=(("act", ""),) * int(t),

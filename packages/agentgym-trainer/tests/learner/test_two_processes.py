@@ -14,7 +14,7 @@ from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from agentgym_trainer.algorithms import GRPO
 from forked_processes import run_two_processes
-from toy_learner import learner, some_trajectories, update_on
+from toy_learner import make_learner, make_trajectories, update_on
 
 CONFIGS = Path(str(files("agentgym_trainer"))) / "accelerate_configs"
 SHIPPED = ["cpu-ddp", "ddp", "fsdp2", "deepspeed-zero2"]
@@ -59,12 +59,12 @@ def test_every_shipped_configuration_is_tested() -> None:
 
 
 def test_places_determine_the_split_into_minibatches(new_model: Callable[..., Any]) -> None:
-    trajectories = some_trajectories(3, 6)
+    trajectories = make_trajectories(3, 6)
     places = [(number, 0) for number in range(6)]
     algorithm = replace(GRPO, kl=replace(GRPO.kl, where="off"))
 
     def updated_weights(order: list[int], **options: Any) -> torch.Tensor:
-        student = learner(new_model())
+        student = make_learner(new_model())
         update_on(student, [trajectories[i] for i in order], algorithm, minibatches=3, **options)
         return torch.cat([parameter.detach().flatten() for parameter in student.policy.parameters()])
 

