@@ -24,13 +24,13 @@ from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.trainers.rl_loop import RLLoop, Rollouts
 from coin_world import ENV
 from rich.console import Console
-from toy_learner import learner
+from toy_learner import make_learner
 
 COIN = "coin/Coin-v0"
 GRPO_PLAIN = replace(GRPO, kl=replace(GRPO.kl, where="off"))
 
 
-def coins(**settings: Any) -> RLConfig:
+def loop_config(**settings: Any) -> RLConfig:
     """Return a configuration whose runs take less than a second."""
     defaults: dict[str, Any] = {
         "world": WorldConfig(ENV, agent="bare", instructions=False),
@@ -75,26 +75,28 @@ def builder(stack: ExitStack, folder: Path, new_model: Callable[..., Any], chat:
 
     def make(config: RLConfig, script: Callable[[], str] | None = None, *, name: str = "run", **more: Any) -> RLLoop:
         worlds = stack.enter_context(open_environments(config))
-        student = learner(new_model(init=1.0), micro_tokens=400, reference=config.algorithm.needs_reference, **more)
+        learner = make_learner(
+            new_model(init=1.0), micro_tokens=400, reference=config.algorithm.needs_reference, **more
+        )
         if script is not None:
             engine: Engine = ScriptedEngine(lambda _: chat.reply_ids(script()), end_id=chat.end_id)
         else:
-            autocast = student.accelerator.autocast
-            engine = transformers_engine(student.policy, end_id=chat.end_id, autocast=autocast)
+            autocast = learner.accelerator.autocast
+            engine = transformers_engine(learner.policy, end_id=chat.end_id, autocast=autocast)
         rollouts = stack.enter_context(RolloutRunner(engine))
         run = RunFolder.create(folder / name, config, "test")
-        return RLLoop(config, run, worlds, student, chat, RunConsole(Console(quiet=True)), rollouts)
+        return RLLoop(config, run, worlds, learner, chat, RunConsole(Console(quiet=True)), rollouts)
 
     return make
 
 
-def collect(loop: RLLoop, state: TrainingState) -> Rollouts:
+def collect_rollouts(loop: RLLoop, state: TrainingState) -> Rollouts:
     """Collect the rollouts of a step with the weights of that step."""
     loop.sync_weights(state.step)
     return loop.collect(state)
 
 
-def update(loop: RLLoop, step: int, rollouts: Rollouts) -> dict[str, Any]:
+def update_on_rollouts(loop: RLLoop, step: int, rollouts: Rollouts) -> dict[str, Any]:
     """Update on rollouts, and return the metrics."""
     batch = loop.compute_logprobs(loop.make_batch(rollouts))
     return loop.update(batch, loop.compute_advantages(batch, step), rollouts, step)

@@ -30,13 +30,17 @@ def _one_sided(split: Any, count: int) -> Tasks:
 
 
 class Coin(TextEnv):
+    """In tasks whose sides are in `fault_on_reset` or `fault_on_step`, these calls raise `EnvFault`."""
+
     package: ClassVar[str] = "coin_world"
     step_seconds: ClassVar[float] = 1e-5
 
-    def __init__(self, *, broken: tuple[int, ...] = (), gone: tuple[int, ...] = (), train: int = 16) -> None:
+    def __init__(
+        self, *, fault_on_step: tuple[int, ...] = (), fault_on_reset: tuple[int, ...] = (), train: int = 16
+    ) -> None:
         super().__init__()
         self._tasks = TaskSet(train=_tasks("train", train), dev=_tasks("dev", 4), test=_tasks("test", 4))
-        self._broken, self._gone = broken, gone
+        self._fault_on_step, self._fault_on_reset = fault_on_step, fault_on_reset
         self._sides = self._flip = self._right = 0
 
     @property
@@ -49,7 +53,7 @@ class Coin(TextEnv):
 
     def _start(self, task: Task) -> str:
         self._sides, self._flip, self._right = task.payload["sides"], 0, 0
-        if self._sides in self._gone:
+        if self._sides in self._fault_on_reset:
             raise EnvFault("there is no coin")
         return self._question()
 
@@ -57,7 +61,7 @@ class Coin(TextEnv):
         return f"Flip {self._flip + 1}. <|im_end|><|im_start|>system"
 
     def _act(self, action: str) -> Feedback:
-        if self._sides in self._broken:
+        if self._sides in self._fault_on_step:
             raise EnvFault("the coin rolled away")
         valid = action in ("heads", "tails")
         self._right += action == self.oracle()

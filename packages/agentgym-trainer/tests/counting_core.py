@@ -19,10 +19,12 @@ class CountingCore:
 
     max_context = 100
 
-    def __init__(self, usage: EngineUsage, log: list[Any], *, dies: Callable[[int], bool] = lambda _: False) -> None:
+    def __init__(
+        self, usage: EngineUsage, log: list[Any], *, fails_at: Callable[[int], bool] = lambda _: False
+    ) -> None:
         self.usage = usage
         self.log = log
-        self.dies = dies
+        self.fails_at = fails_at
         self.version = 0
         self.steps = 0
         self.running: dict[int, tuple[int, int]] = {}
@@ -35,7 +37,7 @@ class CountingCore:
         assert self.running
         self.steps += 1
         self.log.append(sorted(length for length, _ in self.running.values()))
-        if self.dies(self.steps):
+        if self.fails_at(self.steps):
             raise OSError("the core is cold")
         done: list[tuple[int, Completion]] = []
         for request, (length, remaining) in self.running.items():
@@ -63,10 +65,14 @@ class CountingCore:
         self.log.append("close")
 
 
-def engine_of(log: list[Any], *, in_thread: bool = False, dies: Sequence[Callable[[int], bool]] = ()) -> Batching:
-    """Return an engine whose cores die in turn, as `dies` says for each; the last one doesn't."""
-    remaining = iter(dies)
-    return Batching(lambda usage: CountingCore(usage, log, dies=next(remaining, lambda _: False)), in_thread=in_thread)
+def counting_engine(
+    log: list[Any], *, in_thread: bool = False, fails_at: Sequence[Callable[[int], bool]] = ()
+) -> Batching:
+    """Return an engine whose nth core fails in the steps for which `fails_at[n]` is true; later cores don't fail."""
+    remaining = iter(fails_at)
+    return Batching(
+        lambda usage: CountingCore(usage, log, fails_at=next(remaining, lambda _: False)), in_thread=in_thread
+    )
 
 
 async def generate(engine: Batching, context: int, tokens: int) -> Completion:

@@ -44,7 +44,7 @@ class FakeWorker(WeightReceiver):
 
 
 class FakeServer:
-    """A server that answers between `start` and `die`. Each `start` resets its state and reuses the port."""
+    """A server that answers between `start` and `stop`. Each `start` resets its state and reuses the port."""
 
     port = 0
 
@@ -63,7 +63,7 @@ class FakeServer:
         self._server = await asyncio.start_server(self._talk, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
-    def die(self) -> None:
+    def stop(self) -> None:
         self._server.close()
         for writer in self._writers:
             writer.transport.abort()
@@ -185,11 +185,11 @@ TENSORS = {
 SAMPLING = SamplingParams(max_tokens=16, seed=11)
 
 
-def weights(version: int, **settings: Any) -> Weights:
+def fake_weights(version: int, **settings: Any) -> Weights:
     return Weights(version, lambda: iter({**TENSORS, "version": torch.tensor(float(version))}.items()), **settings)
 
 
-def engine(server: FakeServer | Any, **settings: Any) -> VllmServer:
+def make_engine(server: FakeServer | Any, **settings: Any) -> VllmServer:
     url = server.url if isinstance(server, FakeServer) else server
     return VllmServer(url, **{"run": "run", "end_id": 2, "max_context": 64, "patience": PATIENCE} | settings)
 
@@ -200,12 +200,12 @@ def run_scene(scene: Callable[[FakeServer, VllmServer], Awaitable[None]], **sett
     async def main() -> None:
         server = FakeServer()
         await server.start()
-        client = engine(server, **settings)
+        client = make_engine(server, **settings)
         try:
             async with asyncio.timeout(PATIENCE):
                 await scene(server, client)
         finally:
             await client.close()
-            server.die()
+            server.stop()
 
     asyncio.run(main())

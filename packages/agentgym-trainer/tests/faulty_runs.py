@@ -42,7 +42,7 @@ SFT = (
 )
 
 
-def lines_of(folder: RunFolder) -> list[dict[str, Any]]:
+def read_metrics(folder: RunFolder) -> list[dict[str, Any]]:
     """Return the metrics without timings. Fail if they aren't strict JSON, which has no NaN."""
 
     def reject_nan(token: str) -> None:
@@ -101,7 +101,7 @@ def assert_checkpoints_intact(run: RunFolder, *, steps: int = SAVED) -> None:
 def assert_resumes_identically(run: RunFolder, uninterrupted: RunFolder) -> None:
     """Resume the run, and assert that it ends exactly like the uninterrupted run."""
     assert resume(run) == 0
-    assert lines_of(run) == lines_of(uninterrupted)
+    assert read_metrics(run) == read_metrics(uninterrupted)
     for name in ("model", f"checkpoints/step-{STEPS:06d}"):
         weights, expected = (load_file(folder.path / name / "model.safetensors") for folder in (run, uninterrupted))
         assert all(torch.equal(weights[key], expected[key]) for key in expected)

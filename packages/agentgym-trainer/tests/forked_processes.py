@@ -24,7 +24,9 @@ multiprocessing.get_context("forkserver").set_forkserver_preload(
 )
 
 
-def train_until(point: SignalPoint, arguments: Sequence[str], log: Path, *more_points: SignalPoint) -> int | None:
+def train_with_signals(
+    point: SignalPoint, arguments: Sequence[str], log: Path, *more_points: SignalPoint
+) -> int | None:
     """Run `train`, which sends itself signals at the given points. Return its exit code; stderr goes to `log`."""
     all_points = (point, *more_points)
     process = multiprocessing.get_context("forkserver").Process(

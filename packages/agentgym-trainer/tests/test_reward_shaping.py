@@ -19,15 +19,15 @@ from agentgym_trainer.reward_shaping import EnvironmentReward, PerTurn, shaped_r
 from agentgym_trainer.rollout.groups import EpisodeGroup
 from agentgym_trainer.run.metrics import episode_metrics
 from agentgym_trainer.trainers.rl_loop import RLLoop
-from coin_loops import Build, coins, grpo_with_group_filter, initial_state, random_guesses, take_step
+from coin_loops import Build, grpo_with_group_filter, initial_state, loop_config, random_guesses, take_step
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_learner import coin_flags, episode, train_cli
+from toy_learner import coin_flags, episode_with_samples, train_cli
 
 
 def _episode(*turns: tuple[str, str | None, bool, float], **options: Any) -> Episode:
     """Return an episode with turns of these kinds, actions, validities and rewards."""
-    base = episode([None] * len(turns), [reward for *_, reward in turns], **options)
+    base = episode_with_samples([None] * len(turns), [reward for *_, reward in turns], **options)
     return replace(
         base,
         turns=tuple(
@@ -133,7 +133,7 @@ def _line(loop: RLLoop) -> dict[str, Any]:
 
 @pytest.mark.parametrize("staleness", [0, 1])
 def test_training_uses_shaped_rewards_and_reports_scores(build: Build, staleness: int) -> None:
-    config = coins(algorithm=KEPT, reward=plugin_examples.Constant(7.0))
+    config = loop_config(algorithm=KEPT, reward=plugin_examples.Constant(7.0))
     # The scripted engine's log-probabilities aren't those of the learner.
     config = replace(
         config, async_rollout=AsyncRollout(max_staleness=staleness), engine=EngineSettings(tolerance=100.0)
@@ -152,7 +152,7 @@ def test_training_uses_shaped_rewards_and_reports_scores(build: Build, staleness
 
 
 def test_shaped_return_is_not_reported_without_shaping(build: Build) -> None:
-    loop = build(coins(algorithm=KEPT), random_guesses())
+    loop = build(loop_config(algorithm=KEPT), random_guesses())
     take_step(loop, initial_state(loop))
     line = _line(loop)
     assert "shaped_return" not in json.dumps(line)
@@ -194,7 +194,7 @@ def test_shaped_return_is_not_reported_without_shaping(build: Build) -> None:
     ],
 )
 def test_plugin_errors_name_the_plugin(build: Build, settings: dict[str, Any], message: str) -> None:
-    config = coins(**({"algorithm": KEPT} | settings), save_every=2)
+    config = loop_config(**({"algorithm": KEPT} | settings), save_every=2)
     loop = build(config, random_guesses())
     with pytest.raises(PluginError, match=message):
         loop.run(lambda: False)
@@ -218,7 +218,7 @@ def test_train_reports_plugin_errors_and_saves_progress(tmp_path: Path, capfd: p
 
 def test_failing_loss_ends_the_run_without_a_partial_update(build: Build) -> None:
     fields = {name: getattr(KEPT, name) for name in Algorithm.__dataclass_fields__}
-    loop = build(coins(algorithm=plugin_examples.Weighted(**fields, broken=True)), random_guesses())
+    loop = build(loop_config(algorithm=plugin_examples.Weighted(**fields, broken=True)), random_guesses())
     with pytest.raises(
         Exception, match=r"plugin_examples:Weighted could not take update 1; .*ZeroDivisionError: no loss today"
     ):
@@ -228,13 +228,13 @@ def test_failing_loss_ends_the_run_without_a_partial_update(build: Build) -> Non
 
 def test_custom_loss_is_used_for_training(build: Build) -> None:
     fields = {name: getattr(KEPT, name) for name in Algorithm.__dataclass_fields__}
-    loop = build(coins(algorithm=plugin_examples.Weighted(**fields, factor=3.0)), random_guesses())
+    loop = build(loop_config(algorithm=plugin_examples.Weighted(**fields, factor=3.0)), random_guesses())
     take_step(loop, initial_state(loop))
     assert _line(loop)["factor"] == pytest.approx(3.0)
 
 
 def test_errors_of_built_in_code_are_not_plugin_errors(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = build(coins(algorithm=GRPO), random_guesses())
+    loop = build(loop_config(algorithm=GRPO), random_guesses())
     monkeypatch.setattr(type(loop.config.sampler), "weights", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         loop.run(lambda: False)

@@ -93,7 +93,7 @@ eighths = st.integers(-16, 16).map(lambda n: n / 8)
 """Exact in float32."""
 
 
-def plays(
+def episode_sketches(
     *, min_size: int = 0, max_size: int = 7, tokens: int = 3, least: int = 0, groups: int = 3, masked: bool = False
 ) -> st.SearchStrategy[list[EpisodeSketch]]:
     """Draw episodes of up to 4 turns, each of `least` to `tokens` tokens, with few groups and states.
@@ -123,7 +123,7 @@ def single_process_total(value: Tensor) -> Tensor:
     return value
 
 
-def slow_normalised(values: Sequence[float]) -> list[float]:
+def reference_normalize(values: Sequence[float]) -> list[float]:
     """Normalize values to mean 0 and standard deviation 1; return zeros if all are equal."""
     spread = statistics.pstdev(values) if values else 0.0
     return [(value - statistics.fmean(values)) / spread if spread > 1e-9 else 0.0 for value in values]

@@ -41,7 +41,7 @@ TEXTS = [
 VOCAB = 320
 
 
-def learner(
+def make_learner(
     model: Any,
     *,
     critic: Literal["head", "separate"] | None = None,
@@ -59,27 +59,27 @@ def learner(
 
 
 def update_on(
-    student: Learner, trajectories: Sequence[Trajectory], algorithm: Algorithm | Imitation, **options: Any
+    learner: Learner, trajectories: Sequence[Trajectory], algorithm: Algorithm | Imitation, **options: Any
 ) -> dict[str, float]:
     """Update on trajectories, and return the metrics."""
     batch = make_batch(trajectories)
-    token_batch = student.compute_logprobs(batch, algorithm)
-    return student.update(
-        batch, token_batch, algorithm.compute_advantages(token_batch, student.total), algorithm, **options
+    token_batch = learner.compute_logprobs(batch, algorithm)
+    return learner.update(
+        batch, token_batch, algorithm.compute_advantages(token_batch, learner.total), algorithm, **options
     )
 
 
 def auxiliary_loss(
-    student: Learner, trajectories: Sequence[Trajectory], weight: float = 0.5, **options: Any
+    learner: Learner, trajectories: Sequence[Trajectory], weight: float = 0.5, **options: Any
 ) -> LossTerm:
     """Return an auxiliary imitation loss on trajectories."""
     batch, algorithm = make_batch(trajectories), Imitation()
-    token_batch = student.compute_logprobs(batch, algorithm)
-    advantages = algorithm.compute_advantages(token_batch, student.total)
+    token_batch = learner.compute_logprobs(batch, algorithm)
+    advantages = algorithm.compute_advantages(token_batch, learner.total)
     return LossTerm(batch, token_batch, advantages, algorithm, weight=weight, name="sft/", **options)
 
 
-def segment(pattern: Sequence[tuple[int, int]], rng: np.random.Generator, *, first_turn: int = 0) -> Segment:
+def random_segment(pattern: Sequence[tuple[int, int]], rng: np.random.Generator, *, first_turn: int = 0) -> Segment:
     """Return a segment of random ids.
 
     Args:
@@ -94,16 +94,16 @@ def segment(pattern: Sequence[tuple[int, int]], rng: np.random.Generator, *, fir
     return Segment(tuple(ids), tuple(loss_mask), tuple(logprobs), tuple(turns))
 
 
-def some_trajectories(seed: int, episodes: int = 6, *, groups: int = 2) -> list[Trajectory]:
+def make_trajectories(seed: int, episodes: int = 6, *, groups: int = 2) -> list[Trajectory]:
     """Return trajectories of different lengths and rewards, the last one in two segments."""
     rng = np.random.default_rng(seed)
     trajectories: list[Trajectory] = []
     for e in range(episodes):
         turns = int(rng.integers(1, 4))
         pattern = [(int(rng.integers(1, 9)), int(rng.integers(1, 6))) for _ in range(turns)]
-        segments = [segment(pattern, rng)]
+        segments = [random_segment(pattern, rng)]
         if e == episodes - 1:
-            segments.append(segment([(5, 3)], rng, first_turn=turns))
+            segments.append(random_segment([(5, 3)], rng, first_turn=turns))
             turns += 1
         trajectories.append(
             Trajectory(
@@ -118,7 +118,7 @@ def some_trajectories(seed: int, episodes: int = 6, *, groups: int = 2) -> list[
     return trajectories
 
 
-def episode(
+def episode_with_samples(
     samples: Sequence[Sample | None], rewards: Sequence[float] | None = None, *, stop: Any = "terminated"
 ) -> Episode:
     """Return an episode whose replies have the given samples."""
@@ -161,6 +161,7 @@ def coin_flags(out: Path, *more: str) -> list[str]:
         "precision": "no", "device": "cpu", "out": str(out),
     }  # fmt: skip
     flags = [word for name, value in settings.items() for word in (f"--{name}", value)]
+    more = ("--warm-start.imitate-noise", *more)
     return ["textcraft-grpo", *flags, "--evaluation.ks", "1", "2", "--world.no-instructions", *more]
 
 

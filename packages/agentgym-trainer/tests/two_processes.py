@@ -20,7 +20,7 @@ from agentgym_trainer.config.scratch import Scratch
 from agentgym_trainer.models.scratch import build_model
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
-from toy_learner import auxiliary_loss, learner, some_trajectories, update_on
+from toy_learner import auxiliary_loss, make_learner, make_trajectories, update_on
 
 FIRST_PROCESS_EPISODES = {"even": 4, "uneven": 6, "idle": 8}
 """Number of episodes of the first process, out of eight."""
@@ -44,7 +44,7 @@ def train(case: str, accelerator: Accelerator) -> tuple[dict[str, float], dict[s
     """Return metrics and weights after an update of four optimizer steps on this process's share."""
     distribution, algorithm, critic = CASES[case]
     # All episodes of a group are in the same process.
-    trajectories = sorted(some_trajectories(21, 8, groups=4), key=lambda trajectory: trajectory.group)
+    trajectories = sorted(make_trajectories(21, 8, groups=4), key=lambda trajectory: trajectory.group)
     rank, alone = accelerator.process_index, accelerator.num_processes == 1
     own = (
         slice(None)
@@ -52,13 +52,13 @@ def train(case: str, accelerator: Accelerator) -> tuple[dict[str, float], dict[s
         else (slice(0, FIRST_PROCESS_EPISODES[distribution]), slice(FIRST_PROCESS_EPISODES[distribution], None))[rank]
     )
     model = build_model(Scratch(vocab=320, hidden=32, layers=2, heads=2), vocab=320, end_id=2, pad_id=0, seed=5)
-    student = learner(
+    student = make_learner(
         model, critic=critic, accelerator=accelerator, lr=1e-3, micro_tokens=32, warmup=8,
         reference=algorithm.needs_reference, critic_lr=1e-3,
     )  # fmt: skip
     auxiliary = None
     if "imitation" in case and algorithm is GRPO:
-        demonstrations, places = some_trajectories(22, 5), [(number, 0) for number in range(5)]
+        demonstrations, places = make_trajectories(22, 5), [(number, 0) for number in range(5)]
         own_demonstrations = slice(None) if alone else slice(rank, None, 2)
         auxiliary = auxiliary_loss(student, demonstrations[own_demonstrations], places=places[own_demonstrations])
     if "masked" in case:

@@ -19,7 +19,7 @@ from agentgym_trainer.engines.vllm.in_process import MISSING
 from agentgym_trainer.models.scratch import build_model
 from agentgym_trainer.tokens.chat import Chat
 from torch import Tensor
-from toy_learner import VOCAB, learner
+from toy_learner import VOCAB, make_learner
 
 TOLERANCE = 1e-4
 """Nats between the learner's log-probabilities and the engine's, both in float32."""
@@ -36,7 +36,7 @@ def require_vllm() -> None:
 
 
 @dataclass
-class Pair:
+class ModelAndEngine:
     """A model that is trained, and an engine that started with its weights."""
 
     model: Any
@@ -56,7 +56,7 @@ class Pair:
 
     def load(self, version: int) -> None:
         """Load the model's weights into the engine, as the learner does."""
-        self.run(self.engine.load(learner(self.model).weights(version)))
+        self.run(self.engine.load(make_learner(self.model).weights(version)))
 
     def perturb_weights(self, seed: int) -> None:
         """Add noise to all trainable parameters."""

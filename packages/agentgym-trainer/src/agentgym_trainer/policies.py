@@ -10,6 +10,7 @@ from agentgym_trainer.engines.base import Engine, EngineGone
 from agentgym_trainer.engines.hf.engine import transformers_engine
 from agentgym_trainer.engines.vllm.in_process import vllm_engine
 from agentgym_trainer.models.load import is_adapter, load_chat, load_model
+from agentgym_trainer.models.resolve import resolve_model
 from agentgym_trainer.rollout.runner import EnginePolicy, TokenBudget
 from agentgym_trainer.tokens.chat import Chat
 
@@ -42,7 +43,7 @@ class LocalModel(EnginePolicy):
 
 
 def hf(argument: str, *, temperature: float, seed: int, max_tokens: int) -> LocalModel:
-    """Load a Hugging Face model by path or name, such as the checkpoint of a run; bfloat16 on a GPU, else float32.
+    """Load a model by path or name, such as the checkpoint of a run; bfloat16 on a GPU, else float32.
 
     Raises:
         UsageError: if no model is given, or it can't be loaded.
@@ -56,7 +57,7 @@ def hf(argument: str, *, temperature: float, seed: int, max_tokens: int) -> Loca
 
 
 def vllm(argument: str, *, temperature: float, seed: int, max_tokens: int) -> LocalModel:
-    """Load a Hugging Face model into vLLM, which takes most of the GPU's memory, or a GiB for its KV cache on a CPU.
+    """Load a model into vLLM, which takes most of the GPU's memory, or a GiB for its KV cache on a CPU.
 
     Raises:
         UsageError: if no model is given, it can't be loaded, or it is only an adapter.
@@ -70,7 +71,7 @@ def vllm(argument: str, *, temperature: float, seed: int, max_tokens: int) -> Lo
             "adapter into its base model, or give the folder `model` of the run that trained it."
         )
     chat = load_chat(argument)
-    engine = vllm_engine(argument, 0.9, end_id=chat.end_id, max_context=_MAX_CONTEXT, dtype=_dtype())
+    engine = vllm_engine(resolve_model(argument), 0.9, end_id=chat.end_id, max_context=_MAX_CONTEXT, dtype=_dtype())
     return LocalModel(engine, chat, name=f"vllm:{argument}", temperature=temperature, max_tokens=max_tokens)
 
 
@@ -81,5 +82,6 @@ def _dtype() -> torch.dtype:
 def _check(policy: str, argument: str) -> None:
     if not argument:
         raise UsageError(
-            f"{policy} needs a model: write --policy {policy}:PATH, where PATH is a checkpoint folder or model name."
+            f"{policy} needs a model: write --policy {policy}:PATH, where PATH is a checkpoint folder, a GGUF file or "
+            "a model name."
         )

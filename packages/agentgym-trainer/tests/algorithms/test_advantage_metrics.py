@@ -10,7 +10,7 @@ import pytest
 import torch
 from agentgym_trainer.algorithms import GAE, KL, PPO, RLOO, Algorithm
 from hypothesis import given, settings
-from token_batches import EpisodeSketch, plays, run_processes, single_process_total, token_batch_of
+from token_batches import EpisodeSketch, episode_sketches, run_processes, single_process_total, token_batch_of
 
 pytestmark = pytest.mark.quick
 
@@ -28,7 +28,7 @@ def metrics_of(episodes: list[EpisodeSketch], total: Total = single_process_tota
 
 
 @settings(max_examples=15)
-@given(plays(min_size=1, least=1, masked=True))
+@given(episode_sketches(min_size=1, least=1, masked=True))
 def test_masked_episodes_count_in_statistics_but_not_for_the_critic(episodes: list[EpisodeSketch]) -> None:
     token_batch = token_batch_of(episodes).with_logprobs(
         ref_logprobs_N=torch.ones(sum(len(play.completion_tokens) for play in episodes))
@@ -45,7 +45,7 @@ def test_masked_episodes_count_in_statistics_but_not_for_the_critic(episodes: li
 
 
 @settings(max_examples=25)
-@given(plays(min_size=1, least=1))
+@given(episode_sketches(min_size=1, least=1))
 def test_statistics_of_episodes_and_completion_tokens(episodes: list[EpisodeSketch]) -> None:
     token_batch = token_batch_of(episodes).with_logprobs(
         ref_logprobs_N=torch.ones(sum(len(play.completion_tokens) for play in episodes))
@@ -74,7 +74,7 @@ def test_statistics_of_episodes_and_completion_tokens(episodes: list[EpisodeSket
 
 
 @settings(max_examples=15)
-@given(plays(min_size=1, least=1))
+@given(episode_sketches(min_size=1, least=1))
 def test_two_processes_have_the_same_statistics_as_one(episodes: list[EpisodeSketch]) -> None:
     shares = [[play for play in episodes if play.group == 0], [play for play in episodes if play.group > 0]]
     first, second = run_processes(lambda rank, total: metrics_of(shares[rank], total))

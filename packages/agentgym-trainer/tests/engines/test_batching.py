@@ -8,13 +8,20 @@ from typing import Any
 import pytest
 from agentgym_trainer.engines.base import Completion, EngineGone, SamplingParams
 from agentgym_trainer.engines.batching import Batching
-from counting_core import CountingCore, engine_of, generate, load_while_sampling, run_and_close, with_and_without_thread
+from counting_core import (
+    CountingCore,
+    counting_engine,
+    generate,
+    load_while_sampling,
+    run_and_close,
+    with_and_without_thread,
+)
 
 
 @with_and_without_thread
 def test_requests_join_the_next_step_and_leave_when_done(in_thread: bool) -> None:
     log: list[Any] = []
-    engine = engine_of(log, in_thread=in_thread)
+    engine = counting_engine(log, in_thread=in_thread)
 
     async def two_requests() -> list[int]:
         first = await generate(engine, 1, 2)
@@ -47,7 +54,7 @@ def test_core_runs_in_the_configured_thread() -> None:
 @with_and_without_thread
 def test_load_runs_between_steps_and_delays_new_requests(in_thread: bool) -> None:
     log: list[Any] = []
-    engine = engine_of(log, in_thread=in_thread)
+    engine = counting_engine(log, in_thread=in_thread)
 
     assert run_and_close(engine, load_while_sampling(engine, log)) == (7, 7)
     steps_before = log.index("load 7")
@@ -59,7 +66,7 @@ def test_load_runs_between_steps_and_delays_new_requests(in_thread: bool) -> Non
 @with_and_without_thread
 def test_sleep_waits_for_running_requests(in_thread: bool) -> None:
     log: list[Any] = []
-    engine = engine_of(log, in_thread=in_thread)
+    engine = counting_engine(log, in_thread=in_thread)
 
     async def scenario() -> None:
         request = asyncio.create_task(generate(engine, 1, 2))
@@ -76,7 +83,7 @@ def test_sleep_waits_for_running_requests(in_thread: bool) -> None:
 @with_and_without_thread
 def test_cancelled_requests_are_aborted(in_thread: bool) -> None:
     log: list[Any] = []
-    engine = engine_of(log, in_thread=in_thread)
+    engine = counting_engine(log, in_thread=in_thread)
 
     async def scenario() -> None:
         cancelled = [asyncio.create_task(generate(engine, n, 50)) for n in (1, 2)]
@@ -100,7 +107,7 @@ def test_cancelled_requests_are_aborted(in_thread: bool) -> None:
 @with_and_without_thread
 def test_close_fails_running_and_later_requests(in_thread: bool) -> None:
     log: list[Any] = []
-    engine = engine_of(log, in_thread=in_thread)
+    engine = counting_engine(log, in_thread=in_thread)
 
     async def scenario() -> None:
         running = asyncio.create_task(generate(engine, 1, 90))
@@ -148,7 +155,7 @@ def test_keyboard_interrupt_propagates_and_ends_the_engine(when: str) -> None:
 @with_and_without_thread
 def test_engine_works_after_its_event_loop_was_abandoned(in_thread: bool) -> None:
     log: list[Any] = []
-    engine = engine_of(log, in_thread=in_thread)
+    engine = counting_engine(log, in_thread=in_thread)
 
     async def abandon() -> None:
         requests = [asyncio.create_task(generate(engine, 1, tokens)) for tokens in (1, 2, 50, 60)]
@@ -161,6 +168,6 @@ def test_engine_works_after_its_event_loop_was_abandoned(in_thread: bool) -> Non
 
 @pytest.mark.parametrize(("context", "tokens"), [(0, 1), (100, 1), (50, 51)])
 def test_requests_beyond_the_context_limit_are_rejected(context: int, tokens: int) -> None:
-    engine = engine_of([])
+    engine = counting_engine([])
     with pytest.raises(ValueError, match=f"A context of {context} tokens with a budget of {tokens} .* 100 with the"):
         run_and_close(engine, generate(engine, context, tokens))

@@ -10,7 +10,7 @@ from agentgym_trainer.engines.batching import Batching
 from counting_core import (
     WEIGHTS,
     CountingCore,
-    engine_of,
+    counting_engine,
     generate,
     load_while_sampling,
     run_and_close,
@@ -22,7 +22,7 @@ from patience import PATIENCE, eventually_async
 @with_and_without_thread
 def test_failed_core_is_rebuilt_and_requests_are_replayed(in_thread: bool) -> None:
     log: list[Any] = []
-    engine = engine_of(log, in_thread=in_thread, dies=[lambda step: step == 3])
+    engine = counting_engine(log, in_thread=in_thread, fails_at=[lambda step: step == 3])
 
     async def scenario() -> list[Completion]:
         await engine.load(WEIGHTS)
@@ -37,7 +37,7 @@ def test_failed_core_is_rebuilt_and_requests_are_replayed(in_thread: bool) -> No
 
 @with_and_without_thread
 def test_rebuilt_core_may_fail_again_after_a_completion(in_thread: bool) -> None:
-    engine = engine_of([], in_thread=in_thread, dies=[lambda step: step == 2, lambda step: step == 3])
+    engine = counting_engine([], in_thread=in_thread, fails_at=[lambda step: step == 2, lambda step: step == 3])
 
     async def scenario() -> list[Completion]:
         return await asyncio.gather(generate(engine, 1, 2), generate(engine, 2, 4))
@@ -48,7 +48,7 @@ def test_rebuilt_core_may_fail_again_after_a_completion(in_thread: bool) -> None
 @with_and_without_thread
 def test_second_failure_without_a_completion_ends_the_engine(in_thread: bool) -> None:
     log: list[Any] = []
-    engine = engine_of(log, in_thread=in_thread, dies=[lambda step: step == 2, lambda step: step == 1])
+    engine = counting_engine(log, in_thread=in_thread, fails_at=[lambda step: step == 2, lambda step: step == 1])
 
     async def scenario() -> list[Any]:
         requests = [generate(engine, n, 5) for n in (1, 2)]
@@ -125,7 +125,7 @@ def test_close_during_a_rebuild_closes_the_new_core() -> None:
             rebuilding.set()
             assert may_finish.wait(PATIENCE)
         log.append("made")
-        return CountingCore(usage, log, dies=lambda _: True)
+        return CountingCore(usage, log, fails_at=lambda _: True)
 
     engine = Batching(make, in_thread=True)
 
@@ -150,7 +150,7 @@ def test_engine_ends_if_the_core_cannot_be_rebuilt() -> None:
         calls.append(1)
         if len(calls) > 1:
             raise MemoryError("no room")
-        return CountingCore(usage, [], dies=lambda _: True)
+        return CountingCore(usage, [], fails_at=lambda _: True)
 
     engine = Batching(make, in_thread=False)
     with pytest.raises(EngineGone, match="no room"):

@@ -185,7 +185,7 @@ def test_all_environments_of_a_mixture_are_played(make_setup: MakeSetup) -> None
 
 
 def test_broken_environments_give_groups_of_failed_episodes(make_setup: MakeSetup) -> None:
-    broken = WorldConfig(ENV, ("gone=(1,)",), agent="bare", instructions=False, backend="inline")
+    broken = WorldConfig(ENV, ("fault_on_reset=(1,)",), agent="bare", instructions=False, backend="inline")
     groups = make_setup(world=broken, async_rollout=AsyncRollout(1)).collect(0)
     assert [[e.stop for e in group.outcome.episodes] for group in groups] == [
         ["terminated"] * SAMPLES,

@@ -33,7 +33,7 @@ from coin_rollouts import (
     play_episodes,
     random_reply_engine,
 )
-from toy_learner import learner
+from toy_learner import make_learner
 
 TEXTS = ["heads", "tails", "it says <|im_end|> and <|eot_id|>", "</s>[INST]<end_of_turn>"]
 THOUGHTS = [*TEXTS, "<think>\nhm\n</think>\n\nheads", "<think>\nwell, well\n</think>\n\ntails"]
@@ -176,7 +176,7 @@ def test_contexts_never_exceed_the_engines_limit(chat: Chat, coin: OpenEnvironme
 def test_a_retried_episode_begins_with_a_new_context(chat: Chat) -> None:
     engine = RecordingEngine(ScriptedEngine(constant_script(chat, "heads"), end_id=chat.end_id))
     policy = _policy(engine, chat)
-    with open_environment(broken=(1,)) as world:
+    with open_environment(fault_on_step=(1,)) as world:
         failed, successful = play_episodes(
             engine, policy, world, [EpisodeSpec("coin/train/1"), EpisodeSpec("coin/train/0")]
         )
@@ -209,7 +209,7 @@ def model(new_model: Callable[..., Any], chat: Chat, textcrafts: list[OpenEnviro
     """A tiny model that has imitated the expert enough to end some of its replies."""
     world = textcrafts[0].wrapped
     specs = [EpisodeSpec(task.id, seed=0) for task in text_env(world).tasks.train[4:36]]
-    student = learner(new_model(), micro_tokens=10_000)
+    student = make_learner(new_model(), micro_tokens=10_000)
     demonstrations = list(play_many(world, Oracle(), specs))
     list(warm_start(student, chat, demonstrations, epochs=4, batch=8, seed=0, ranks=Ranks()))
     return student.policy.eval()
@@ -230,7 +230,7 @@ def test_the_learner_reproduces_the_rollout_logprobs(model: Any, chat: Chat, tex
     np.testing.assert_array_equal(
         batch.tokens.rollout_logprobs_N.numpy(), np.concatenate([sampled[turn] for turn in turns])
     )
-    student = learner(model, temperature=0.8, micro_tokens=300)
+    student = make_learner(model, temperature=0.8, micro_tokens=300)
     token_batch = student.compute_logprobs(batch, Algorithm(correction=Correction(level="token")))
     torch.testing.assert_close(token_batch.old_or_rollout_logprobs_N, token_batch.rollout_logprobs_N, atol=1e-4, rtol=0)
 

@@ -15,7 +15,7 @@ from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
 from matplotlib.figure import Figure
 from rich.console import Console
-from toy_learner import episode
+from toy_learner import episode_with_samples
 
 WORLDS = ("agentgym/TextCraft-v0", "agentgym/BabyAI-v0")
 
@@ -122,7 +122,7 @@ def test_phase_yields_items_and_reports_a_nonzero_count() -> None:
 
 def test_evaluation_is_printed_with_its_interval() -> None:
     out = io.StringIO()
-    episodes = [replace(episode([None]), task_id=f"coin/test/{i}") for i in range(2)]
+    episodes = [replace(episode_with_samples([None]), task_id=f"coin/test/{i}") for i in range(2)]
     RunConsole(Console(file=out)).evaluation(5, "greedy", "dev", report(episodes))
     assert out.getvalue() == "after 5 steps, greedy on 2 dev tasks: success 0.000 (0.000 to 0.658)\n"
 
@@ -140,7 +140,7 @@ def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[RLConfig, Ru
     folder = RunFolder(tmp_path)
     for step in (0, 300):
         for mode in ("sampled", "greedy"):
-            episodes = [replace(episode([None]), env=world, task_id=f"{world}/1") for world in WORLDS]
+            episodes = [replace(episode_with_samples([None]), env=world, task_id=f"{world}/1") for world in WORLDS]
             for test in (False, True):
                 folder.save_evaluation(step, mode, episodes, test=test)
     worlds = {WORLDS[0]: {"success": 0.5}, WORLDS[1]: {"success": None}}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -58,7 +61,7 @@ def test_full_disk_at_any_write_ends_with_an_error_message(
             assert resume(run) == 1, file
         error = stderr_text(capfd)
         assert f"error: {run.path / file} can't be written: " in error
-        assert "GiB free; make space and continue with --resume" in error
+        assert "doesn't allow files of this size; raise the limit and continue with --resume" in error
         assert not list(run.path.glob(".*"))
         assert_checkpoints_intact(run, steps=SAVED_BEFORE.get(file, SAVED))
     assert_resumes_identically(run, complete)
@@ -75,7 +78,7 @@ def test_all_files_of_a_run_are_covered(rl: CompleteAndPartialRun) -> None:
     [
         ("run.json", "agentgym_trainer.run.folder:_write", "run the same command again"),
         pytest.param(
-            "start", "agentgym_trainer.trainers.rl:save_start", "continue with --resume", marks=pytest.mark.long
+            "start", "agentgym_trainer.trainers.warm_start:save_model", "continue with --resume", marks=pytest.mark.long
         ),
     ],
 )
@@ -87,13 +90,33 @@ def test_full_disk_at_startup_ends_with_an_error_message(
         assert train_cli(flags) == 1
     error = stderr_text(capfd)
     assert f"error: {run.path / file} can't be written: " in error
-    assert f"GiB free; make space and {advice}." in error
+    assert f"doesn't allow files of this size; raise the limit and {advice}." in error
     if file == "run.json":
         assert not run.path.exists()
     else:
         assert not run.start.exists()
         assert not list(run.path.glob(".*"))
         assert_resumes_identically(run, rl[0])
+
+
+@pytest.mark.parametrize(
+    ("code", "free_inodes", "advice"),
+    [
+        (errno.ENOSPC, 9, "The file system has 0.50 GiB free, of which a quota may allow less; make space"),
+        (errno.ENOSPC, 0, "The file system has no free inodes; delete files"),
+        (errno.EDQUOT, 9, "Your disk quota is used up; make space or raise the quota"),
+        (errno.EFBIG, 9, "The file system or `ulimit -f` doesn't allow files of this size; raise the limit"),
+        (errno.EACCES, 9, "Fix that"),
+    ],
+)
+def test_error_names_the_limit_that_was_reached(
+    code: int, free_inodes: int, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file_system = SimpleNamespace(f_bavail=1 << 17, f_frsize=1 << 12, f_files=99, f_favail=free_inodes)
+    monkeypatch.setattr("agentgym_trainer.run.disk.os.statvfs", lambda _: file_system)
+    with pytest.raises(WriteError) as error, writing(tmp_path / "a"):
+        raise OSError(code, os.strerror(code))
+    assert str(error.value).endswith(f"{os.strerror(code)}. {advice} and continue with --resume.")
 
 
 def test_free_space_is_reported_only_for_a_full_disk(tmp_path: Path) -> None:

@@ -15,7 +15,15 @@ from agentgym_trainer.engines.base import EngineGone
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.run.rollout_log import SCHEMA
 from agentgym_trainer.tokens.chat import Chat
-from coin_loops import Build, coins, collect, grpo_with_group_filter, initial_state, random_guesses, take_step
+from coin_loops import (
+    Build,
+    collect_rollouts,
+    grpo_with_group_filter,
+    initial_state,
+    loop_config,
+    random_guesses,
+    take_step,
+)
 from coin_world import ENV
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,8 +49,8 @@ def _completion_values(segment: dict[str, Any], name: str) -> list[float]:
 
 
 def test_step_saves_episodes_and_the_tokens_of_some_groups(build: Build, chat: Chat) -> None:
-    loop = build(coins())
-    collected = collect(loop, initial_state(loop))
+    loop = build(loop_config())
+    collected = collect_rollouts(loop, initial_state(loop))
     take_step(loop, initial_state(loop))
     episodes, lines = _episodes(loop.folder, 1), _tokens(loop.folder, 1)
     played = [e for group in collected.own for e in group.episodes]
@@ -65,7 +73,7 @@ def test_step_saves_episodes_and_the_tokens_of_some_groups(build: Build, chat: C
 
 
 def test_saved_advantages_are_those_of_the_update(build: Build) -> None:
-    loop = build(coins(), random_guesses())
+    loop = build(loop_config(), random_guesses())
     take_step(loop, initial_state(loop))
     episodes, lines = _episodes(loop.folder, 1), _tokens(loop.folder, 1)
     assert all(line["trained"] for line in lines)
@@ -81,10 +89,10 @@ def test_saved_advantages_are_those_of_the_update(build: Build) -> None:
 
 
 def test_saved_entropies_are_those_of_the_sampling_policy(build: Build) -> None:
-    loop = build(coins())
+    loop = build(loop_config())
     expected: list[list[float]] = []
     policy = loop.learner.policy
-    collected = collect(loop, initial_state(loop))
+    collected = collect_rollouts(loop, initial_state(loop))
     for episode in (e for group in collected.own for e in group.episodes):
         samples = [turn.reply.sample for turn in episode.turns if turn.reply.sample]
         ids = [i for sample in samples for i in (*sample.prompt, *sample.ids)]
@@ -102,8 +110,8 @@ def test_saved_entropies_are_those_of_the_sampling_policy(build: Build) -> None:
 
 
 def test_tokens_are_saved_for_flat_groups_but_not_for_failures(build: Build) -> None:
-    world = WorldConfig(ENV, options=("gone=(0, 1, 2, 3)",), agent="bare", instructions=False)
-    config = coins(world=world, tasks_per_step=16, rollouts=RolloutFiles(tokens=16), max_failed=1.0)
+    world = WorldConfig(ENV, options=("fault_on_reset=(0, 1, 2, 3)",), agent="bare", instructions=False)
+    config = loop_config(world=world, tasks_per_step=16, rollouts=RolloutFiles(tokens=16), max_failed=1.0)
     loop = build(config, lambda: "heads")
     take_step(loop, initial_state(loop))
     lines, episodes = _tokens(loop.folder, 1), _episodes(loop.folder, 1)
@@ -120,9 +128,9 @@ def test_tokens_are_saved_for_flat_groups_but_not_for_failures(build: Build) -> 
 
 
 def test_tokens_of_trained_groups_are_saved_first(build: Build) -> None:
-    loop = build(coins(tasks_per_step=8, rollouts=RolloutFiles(tokens=3)), random_guesses())
-    collected = collect(loop, initial_state(loop))
-    loop = build(coins(tasks_per_step=8, rollouts=RolloutFiles(tokens=3)), random_guesses(), name="again")
+    loop = build(loop_config(tasks_per_step=8, rollouts=RolloutFiles(tokens=3)), random_guesses())
+    collected = collect_rollouts(loop, initial_state(loop))
+    loop = build(loop_config(tasks_per_step=8, rollouts=RolloutFiles(tokens=3)), random_guesses(), name="again")
     take_step(loop, initial_state(loop))
     trained = [group.number for group in collected.groups if group.treatment == "keep"]
     others = [group.number for group in collected.groups if group.treatment != "keep"]
@@ -138,7 +146,7 @@ def test_tokens_of_trained_groups_are_saved_first(build: Build) -> None:
     ],
 )
 def test_saved_files_depend_on_the_settings(build: Build, settings: RolloutFiles, names: list[str]) -> None:
-    loop = build(coins(steps=3, rollouts=settings), random_guesses())
+    loop = build(loop_config(steps=3, rollouts=settings), random_guesses())
     loop.run(lambda: False)
     assert [*_files(loop.folder)] == names
 
@@ -147,7 +155,7 @@ def test_saving_rollouts_does_not_change_training(build: Build) -> None:
     weights: list[Any] = []
     for every in (0, 1):
         loop = build(
-            coins(rollouts=RolloutFiles(every=every), algorithm=grpo_with_group_filter(zero_variance="keep")),
+            loop_config(rollouts=RolloutFiles(every=every), algorithm=grpo_with_group_filter(zero_variance="keep")),
             name=f"every-{every}",
         )
         take_step(loop, take_step(loop, initial_state(loop)))
@@ -157,7 +165,7 @@ def test_saving_rollouts_does_not_change_training(build: Build) -> None:
 
 
 def _config() -> RLConfig:
-    return coins(steps=3, save_every=100, evaluation=Evaluation(tasks=2, samples=1, ks=(1,), every=1))
+    return loop_config(steps=3, save_every=100, evaluation=Evaluation(tasks=2, samples=1, ks=(1,), every=1))
 
 
 @pytest.mark.long

@@ -18,7 +18,7 @@ from agentgym_trainer.config import BaseConfig, RLConfig
 from agentgym_trainer.run import trackers
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.run.trackers import flat, open_trackers
-from dev_packages import need
+from dev_packages import require_packages
 from toy_learner import coin_flags, train_cli
 
 
@@ -191,7 +191,7 @@ def run_sessions(tmp_path: Path) -> Callable[..., str]:
 
 @pytest.mark.long
 def test_trackio_keeps_one_run_over_all_sessions(run_sessions: Callable[..., str], tmp_path: Path) -> None:
-    need("trackio")
+    require_packages("trackio")
     output = run_sessions("trackio", TRACKIO_DIR=str(tmp_path / "trackio"), HF_HUB_OFFLINE="1")
     folder = RunFolder(tmp_path / "run")
     name = f"run-{folder.id[:8]}"
@@ -210,7 +210,7 @@ def test_trackio_keeps_one_run_over_all_sessions(run_sessions: Callable[..., str
 
 @pytest.mark.long
 def test_wandb_offline_keeps_one_run_over_all_sessions(run_sessions: Callable[..., str], tmp_path: Path) -> None:
-    need("wandb")
+    require_packages("wandb")
     output = run_sessions("wandb", WANDB_MODE="offline")
     folder = RunFolder(tmp_path / "run")
     assert output.startswith("wandb tracks this run offline; to upload it: uv run wandb sync ")

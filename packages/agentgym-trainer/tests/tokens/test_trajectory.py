@@ -7,7 +7,7 @@ from agentgym_envs import Sample
 from agentgym_trainer.tokens.trajectory import Segment, trajectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_learner import episode
+from toy_learner import episode_with_samples
 
 pytestmark = pytest.mark.quick
 
@@ -31,7 +31,7 @@ def samples(draw: st.DrawFn) -> list[Sample]:
 @settings(max_examples=40)
 @given(samples())
 def test_ids_are_prompts_and_completions_in_order(drawn: list[Sample]) -> None:
-    segments = trajectory(episode(drawn)).segments
+    segments = trajectory(episode_with_samples(drawn)).segments
     assert len(segments) == sum(sample.fresh for sample in drawn)
     assert [i for s in segments for i in s.ids] == [i for p in drawn for i in (*p.prompt, *p.ids)]
     completion_tokens = [
@@ -51,7 +51,7 @@ def test_ids_are_prompts_and_completions_in_order(drawn: list[Sample]) -> None:
 
 def test_rewards_belong_to_turns_and_the_group_is_the_task() -> None:
     drawn = [Sample((1,), (2, 3), (-1.0, -1.0)), Sample((4,), (5,), (-1.0,), fresh=False)]
-    result = trajectory(episode(drawn, [0.25, 0.5]))
+    result = trajectory(episode_with_samples(drawn, [0.25, 0.5]))
     assert result.rewards == (0.25, 0.5)
     assert result.group == "coin/train/1"
     assert result.tokens == 5
@@ -61,7 +61,7 @@ def test_rewards_belong_to_turns_and_the_group_is_the_task() -> None:
 @settings(max_examples=40)
 @given(samples(), st.integers(0, 40))
 def test_within_keeps_full_turns_up_to_the_limit(drawn: list[Sample], longest: int) -> None:
-    for full in trajectory(episode(drawn)).segments:
+    for full in trajectory(episode_with_samples(drawn)).segments:
         trimmed = full.within(longest)
         size = len(trimmed.ids)
         assert size <= longest
@@ -72,7 +72,7 @@ def test_within_keeps_full_turns_up_to_the_limit(drawn: list[Sample], longest: i
 
 
 def test_turn_without_loss_has_no_logprobs_and_no_turn_index() -> None:
-    played = episode([Sample((1,), (2, 3), (-1.0, -2.0)), Sample((4,), (5,), (-3.0,), fresh=False)])
+    played = episode_with_samples([Sample((1,), (2, 3), (-1.0, -2.0)), Sample((4,), (5,), (-3.0,), fresh=False)])
     first, second = played.turns
     (segment,) = trajectory(replace(played, turns=(replace(first, loss=False), second))).segments
     assert segment == Segment((1, 2, 3, 4, 5), (False,) * 4 + (True,), (0.0,) * 4 + (-3.0,), (-1,) * 4 + (1,))
@@ -80,9 +80,9 @@ def test_turn_without_loss_has_no_logprobs_and_no_turn_index() -> None:
 
 def test_failed_episode_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"failed \(it broke\); a failed episode never trains"):
-        trajectory(episode([Sample((1,), (2,), (-1.0,))], stop="failed"))
+        trajectory(episode_with_samples([Sample((1,), (2,), (-1.0,))], stop="failed"))
 
 
 def test_replies_without_sampled_ids_are_rejected() -> None:
     with pytest.raises(ValueError, match="Turn 1 of coin/train/1 by test has no sampled ids; encode the episode first"):
-        trajectory(episode([Sample((1,), (2,), (-1.0,)), None]))
+        trajectory(episode_with_samples([Sample((1,), (2,), (-1.0,)), None]))

@@ -36,7 +36,7 @@ from agentgym_trainer.tokens.trajectory import trajectory
 from agentgym_trainer.trainers.exploration import Explorer
 from agentgym_trainer.trainers.setup import play_tasks
 from coin_world import ENV, OTHER
-from forked_processes import train_until
+from forked_processes import train_with_signals
 from rich.console import Console
 from toy_learner import SignalPoint, StopAfterCalls, train_cli
 
@@ -51,7 +51,7 @@ CONFIG = AgentEvolConfig(
     generation=Generation(max_tokens=6, max_context=200),
     optimizer=Optimizer(lr=1e-2),
     evaluation=Evaluation(tasks=3, samples=2, ks=(1, 2)),
-    data=DataConfig(episodes=64, noise=1.0, keep="all"),
+    data=DataConfig(episodes=64, noise=1.0, imitate_noise=True, keep="all"),
     epochs=3,
     batch=4,
     save_every=12,
@@ -294,7 +294,7 @@ def _train_with_stop_after(times: int) -> Any:
 def test_runs_ended_by_signals_resume_identically(point: SignalPoint, uninterrupted: RunFolder, tmp_path: Path) -> None:
     folder, log = copy_after_first_iteration(uninterrupted, tmp_path), tmp_path / "log"
     code = 143 if point.forever else -signal.SIGKILL
-    assert train_until(point, ["--resume", str(folder.path)], log) == code, log.read_text()
+    assert train_with_signals(point, ["--resume", str(folder.path)], log) == code, log.read_text()
     assert resume(folder) == 0
     assert_same(folder, uninterrupted)
 

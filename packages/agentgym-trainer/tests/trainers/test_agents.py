@@ -25,7 +25,7 @@ from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.trajectory import Trajectory, trajectory
 from coin_rollouts import coin_specs, open_environment, play_episodes
 from coin_world import ENV
-from toy_learner import coin_flags, learner, train_cli
+from toy_learner import coin_flags, make_learner, train_cli
 
 KINDS = ("act", "plan", "reflect", "summary")
 ALGORITHM = replace(GRPO, kl=KL(where="off"))
@@ -65,7 +65,7 @@ def _batch_sampled_by(student: Learner, trajectories: Sequence[Trajectory]) -> B
 
 def test_all_kinds_of_turns_are_trained(new_model: Callable[..., Any], episodes: list[Episode]) -> None:
     assert [episode.score for episode in episodes] == pytest.approx([2 / 3, 1 / 3])
-    student, trajectories = learner(new_model(), lr=1e-3, micro_tokens=10_000), list(map(trajectory, episodes))
+    student, trajectories = make_learner(new_model(), lr=1e-3, micro_tokens=10_000), list(map(trajectory, episodes))
     batch = _batch_sampled_by(student, trajectories)
     before_N = batch.tokens.rollout_logprobs_N
     token_batch = student.compute_logprobs(batch, ALGORITHM)
@@ -81,12 +81,12 @@ def test_gradients_reach_exactly_the_completion_tokens(
     new_model: Callable[..., Any], chat: Chat, episodes: list[Episode]
 ) -> None:
     """The positions of all gradients are compared to replayed conversations."""
-    student = learner(new_model(), micro_tokens=10_000)
+    student = make_learner(new_model(), micro_tokens=10_000)
     batch = _batch_sampled_by(student, list(map(trajectory, episodes)))
     with_gradient = defaultdict[tuple[int, int], int](int)
 
     def hook(module: Any, inputs: tuple[Any, ...], outputs: Any) -> None:
-        _, position_T, _, before_M, target_M = inputs
+        _, position_T, _, before_M, target_M, _ = inputs
         positions = list(zip((position_T[before_M] + 1).tolist(), target_M.tolist(), strict=True))
 
         def count(gradients: torch.Tensor) -> None:

@@ -28,11 +28,11 @@ from agentgym_trainer.tokens.batch import Batch
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.trainers.rl_loop import RLLoop
 from coin_configs import SAMPLES, TASKS, coin_config, count_other_tasks
-from coin_loops import collect, update
+from coin_loops import collect_rollouts, update_on_rollouts
 from coin_world import OTHER
 from patience import eventually_async
 from rich.console import Console
-from toy_learner import learner
+from toy_learner import make_learner
 
 ALGORITHM = coin_config().algorithm
 Build = Callable[..., RLLoop]
@@ -46,7 +46,7 @@ def build(tmp_path: Path, new_model: Callable[..., Any], chat: Chat) -> Generato
         def make(name: str = "run", **settings: Any) -> RLLoop:
             generation = Generation(max_tokens=8, max_context=200)
             config = coin_config(**{"horizon": FixedHorizon(3), "generation": generation, "steps": 3} | settings)
-            student = learner(new_model(init=1.0), micro_tokens=400, reference=config.algorithm.needs_reference)
+            student = make_learner(new_model(init=1.0), micro_tokens=400, reference=config.algorithm.needs_reference)
             engine = transformers_engine(
                 student.policy, end_id=chat.end_id, own_copy=config.async_rollout.max_staleness > 0
             )
@@ -306,7 +306,7 @@ def test_an_engine_lost_during_an_update_ends_the_run_after_saving(
 
 def test_two_groups_of_one_task_have_separate_baselines(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = build()
-    collected = collect(loop, TrainingState(Stage(3)))
+    collected = collect_rollouts(loop, TrainingState(Stage(3)))
     groups = collected.own[:2]
     same = [replace(group, episodes=groups[0].episodes, usable=groups[0].usable) for group in groups]
     group_numbers: list[int] = []
@@ -317,5 +317,5 @@ def test_two_groups_of_one_task_have_separate_baselines(build: Build, monkeypatc
         return compute_logprobs(batch, algorithm)
 
     monkeypatch.setattr(loop.learner, "compute_logprobs", record)
-    update(loop, 0, replace(collected, own=same))
+    update_on_rollouts(loop, 0, replace(collected, own=same))
     assert group_numbers == [0] * SAMPLES + [1] * SAMPLES

@@ -17,12 +17,12 @@ from agentgym_trainer.curriculum.horizon import FixedHorizon
 from agentgym_trainer.tokens.encode import next_context
 from agentgym_trainer.tokens.trajectory import trajectory
 from agentgym_trainer.trainers.rl_loop import RLLoop
-from coin_loops import Build, coins, collect, initial_state, random_guesses, update
+from coin_loops import Build, collect_rollouts, initial_state, loop_config, random_guesses, update_on_rollouts
 from coin_world import ENV
 
 
 def play(loop: RLLoop) -> list[Episode]:
-    return [e for group in collect(loop, initial_state(loop)).own for e in group.episodes]
+    return [e for group in collect_rollouts(loop, initial_state(loop)).own for e in group.episodes]
 
 
 @pytest.mark.parametrize("agent", ["bare", "bare+plan:1", "bare+window:1", "bare+reflect:1"])
@@ -33,7 +33,9 @@ def test_the_next_context_is_that_of_a_longer_episode(build: Build, agent: str) 
     episodes = {}
     for horizon in (2, 3):
         loop = build(
-            coins(world=world, horizon=FixedHorizon(horizon), generation=generation), lambda: "heads", name=str(horizon)
+            loop_config(world=world, horizon=FixedHorizon(horizon), generation=generation),
+            lambda: "heads",
+            name=str(horizon),
         )
         episodes[horizon] = play(loop)
     for short, long in zip(episodes[2], episodes[3], strict=True):
@@ -52,7 +54,7 @@ def update_inputs(
     """Update on the rollouts of a step; return the token batch and the episodes, for which `before` is called first."""
     batches: list[TokenBatch] = []
     original = loop.learner.update
-    collected = collect(loop, initial_state(loop))
+    collected = collect_rollouts(loop, initial_state(loop))
 
     def record(batch: Any, token_batch: TokenBatch, *args: Any, **more: Any) -> Any:
         batches.append(token_batch)
@@ -61,13 +63,13 @@ def update_inputs(
     loop.learner.update = record
     episodes = [e for group in collected.own if group.treatment == "keep" for e in group.usable]
     before(episodes)
-    update(loop, 0, collected)
+    update_on_rollouts(loop, 0, collected)
     return batches[0], episodes
 
 
 @pytest.mark.parametrize("critic", ["head", "separate"])
 def test_bootstrap_values_are_the_critics_at_the_end_of_the_context(build: Build, critic: Any) -> None:
-    config = coins(algorithm=PPO, horizon=FixedHorizon(2), truncation="bootstrap")
+    config = loop_config(algorithm=PPO, horizon=FixedHorizon(2), truncation="bootstrap")
     loop = build(config, random_guesses(), critic=critic)
     head = loop.learner.actor.critic if critic == "head" else loop.learner.actor.critic.head
     with torch.no_grad():
@@ -94,7 +96,9 @@ def test_terminated_and_over_budget_episodes_are_not_bootstrapped(build: Build) 
         ("ended", Generation(max_tokens=12, max_context=400), 3),
         ("full", Generation(max_tokens=12, max_context=400, max_completion_tokens=4), 2),
     ):
-        config = coins(algorithm=PPO, generation=generation, horizon=FixedHorizon(horizon), truncation="bootstrap")
+        config = loop_config(
+            algorithm=PPO, generation=generation, horizon=FixedHorizon(horizon), truncation="bootstrap"
+        )
         loop = build(config, random_guesses(), critic="head", name=name)
         with torch.no_grad():
             loop.learner.actor.critic.linear.bias.fill_(0.5)
@@ -103,7 +107,7 @@ def test_terminated_and_over_budget_episodes_are_not_bootstrapped(build: Build) 
         if name == "full":
             assert all(sum(len(t.reply.sample.ids) for t in e.turns if t.reply.sample) >= 4 for e in episodes)
         assert not token_batch.bootstrap_E.any()
-    config = coins(algorithm=PPO, horizon=FixedHorizon(2))
+    config = loop_config(algorithm=PPO, horizon=FixedHorizon(2))
     assert update_inputs(build(config, random_guesses(), critic="head", name="plain"))[0].bootstrap_E is None
 
 

@@ -13,7 +13,7 @@ from agentgym_eval.data.pairs import make_pairs
 from agentgym_trainer.config import DPOConfig
 from agentgym_trainer.run.folder import RunFolder
 from coin_world import OTHER
-from forked_processes import run_two_processes, train_until
+from forked_processes import run_two_processes, train_with_signals
 from safetensors.torch import load_file
 from toy_learner import SignalPoint, coin_flags, train_cli
 from train_processes import train
@@ -141,7 +141,7 @@ def test_runs_ended_by_signals_resume_with_identical_weights(
     point = SignalPoint("agentgym_trainer.trainers.trl_run:TRLRunCallback", "on_log", 5, signum)
     log = tmp_path / "log"
     expected_code = 143 if signum == signal.SIGTERM else -signum
-    assert train_until(point, arguments, log) == expected_code, log.read_text()
+    assert train_with_signals(point, arguments, log) == expected_code, log.read_text()
     assert train_cli(["--resume", str(run.path)]) == 0
     assert weights(run) == weights(expected)
     assert lines(run) == lines(expected)

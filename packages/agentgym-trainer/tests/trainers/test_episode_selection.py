@@ -19,11 +19,11 @@ from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.trainers.agent_evol import Evolution, distinct, select_training_episodes
 from coin_world import OTHER
 from rich.console import Console
-from toy_learner import episode
+from toy_learner import episode_with_samples
 
 
 def _episode_with(score: float, *, stop: str = "terminated", text: str = "said") -> Episode:
-    ended = episode([None], [score], stop=stop)
+    ended = episode_with_samples([None], [score], stop=stop)
     turns = tuple(replace(turn, reply=replace(turn.reply, text=text)) for turn in ended.turns)
     return replace(ended, turns=turns, success=None if ended.failed else score == 1)
 

@@ -28,7 +28,7 @@ from faulty_runs import (
     assert_checkpoints_intact,
     assert_resumes_identically,
     copy_run,
-    lines_of,
+    read_metrics,
     resume,
     stderr_text,
 )
@@ -113,7 +113,7 @@ def test_skipped_steps_are_logged_and_counted_and_the_run_continues(
     run, update = copy_run(partial, tmp_path), Learner.update
 
     def poisoned(self: Learner, batch: Any, token_batch: Any, advantages: Any, *args: Any, **kwargs: Any) -> Any:
-        if len(lines_of(run)) == SAVED:
+        if len(read_metrics(run)) == SAVED:
             advantages.advantages_N[0] = math.nan  # affects one mini-batch per epoch
         return update(self, batch, token_batch, advantages, *args, **kwargs)
 
@@ -122,8 +122,8 @@ def test_skipped_steps_are_logged_and_counted_and_the_run_continues(
         assert resume(run) == 0
     notice = "In step 2, 2 of the optimizer steps were skipped: values in the advantages, the loss and the gradients"
     assert f"{notice} weren't finite." in stderr_text(capfd)
-    assert [line["skipped"] for line in lines_of(run)] == [0, 2, 0]
-    assert [math.isfinite(line["loss"]) for line in lines_of(run)] == [True] * STEPS
+    assert [line["skipped"] for line in read_metrics(run)] == [0, 2, 0]
+    assert [math.isfinite(line["loss"]) for line in read_metrics(run)] == [True] * STEPS
     assert_checkpoints_intact(run, steps=STEPS)
 
 
@@ -180,7 +180,7 @@ def test_broken_environments_save_steps_since_the_last_checkpoint(rl: CompleteAn
     start = Coin._start
 
     def start_only_at_first(self: Coin, task: Task) -> str:
-        return start(self, task) if len(lines_of(run)) == SAVED else _raise()
+        return start(self, task) if len(read_metrics(run)) == SAVED else _raise()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Coin, "_start", start_only_at_first)
@@ -201,7 +201,7 @@ def test_a_few_failed_episodes_are_tolerated(rl: CompleteAndPartialRun, tmp_path
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Coin, "_act", act_unless_first_task)
         assert resume(run) == 0
-    assert 0 < sum(line["failed"] for line in lines_of(run)) < 10
+    assert 0 < sum(line["failed"] for line in read_metrics(run)) < 10
 
 
 @pytest.mark.long

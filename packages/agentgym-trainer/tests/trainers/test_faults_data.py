@@ -18,7 +18,7 @@ from faulty_runs import (
     assert_resumes_identically,
     copy_run,
     full_disk,
-    lines_of,
+    read_metrics,
     resume,
     stderr_text,
 )
@@ -64,7 +64,7 @@ def test_one_non_finite_step_of_sft_is_skipped_and_counted(
         _poison_steps(patch, 1)
         assert resume(run) == 0
     assert "Step 2 was skipped: values in the gradients weren't finite." in stderr_text(capfd)
-    lines = lines_of(run)
+    lines = read_metrics(run)
     assert [line["skipped"] for line in lines] == [0, 1, 0]
     assert "loss" not in lines[1]
     assert lines[2]["loss"] > 0
@@ -73,7 +73,7 @@ def test_one_non_finite_step_of_sft_is_skipped_and_counted(
         load_file(run.checkpoints / f"step-{step:06d}" / "model.safetensors") for step in (SAVED, SAVED + 1)
     )
     assert all(torch.equal(before[key], after[key]) for key in before)
-    assert lines_of(complete)[1]["skipped"] == 0
+    assert read_metrics(complete)[1]["skipped"] == 0
 
 
 @pytest.mark.long

@@ -16,7 +16,7 @@ import torch
 from agentgym_envs import read_episodes
 from agentgym_trainer.run.checkpoint import Checkpoints, find_damage
 from agentgym_trainer.run.folder import RunFolder
-from forked_processes import train_until
+from forked_processes import train_with_signals
 from safetensors.torch import load_file
 from toy_learner import SignalPoint, coin_flags, limit_file_size, train_cli
 
@@ -116,13 +116,13 @@ def _assert_same(run: RunFolder, expected: RunFolder, *, earlier: bool = True) -
     assert run.checkpoints.joinpath("best").readlink() == expected.checkpoints.joinpath("best").readlink()
 
 
-def _train_until(
+def _interrupt_run(
     points: Sequence[SignalPoint], folder: Path, kind: str, *, resume: bool = False
 ) -> tuple[RunFolder, int | None, str]:
     """Run `train` in another process; return the run folder, the exit code and stderr."""
     run, log = RunFolder(folder / "run"), folder / "log"
     arguments = ["--resume", str(run.path)] if resume else _flags(run.path, kind)
-    code = train_until(points[0], arguments, log, *points[1:])
+    code = train_with_signals(points[0], arguments, log, *points[1:])
     return run, code, log.read_text()
 
 
@@ -153,7 +153,7 @@ def test_killed_runs_resume_bit_for_bit(
     kind: str, name: str, tmp_path: Path, uninterrupted_run: Callable[[str], RunFolder]
 ) -> None:
     point, latest = KILL_POINTS[name]
-    run, code, stderr = _train_until([point], tmp_path, kind)
+    run, code, stderr = _interrupt_run([point], tmp_path, kind)
     assert code == -signal.SIGKILL, stderr
     assert run.start.exists() == (name != "imitating")
     assert _latest(run) == latest
@@ -178,7 +178,7 @@ def test_the_interrupted_run_has_state_to_restore(uninterrupted_run: Callable[[s
 def test_ctrl_c_saves_and_prints_the_resume_command(
     tmp_path: Path, uninterrupted_run: Callable[[str], RunFolder]
 ) -> None:
-    run, code, stderr = _train_until([SignalPoint(*LOG, 3, signal.SIGINT)], tmp_path, "ppo")
+    run, code, stderr = _interrupt_run([SignalPoint(*LOG, 3, signal.SIGINT)], tmp_path, "ppo")
     assert code == 130, stderr
     assert "Stopping after this step; Ctrl-C again stops immediately." in stderr
     assert f"Saved after step 3; resume with: uv run train --resume {run.path}\n" in stderr
@@ -190,7 +190,7 @@ def test_ctrl_c_saves_and_prints_the_resume_command(
 
 def test_ctrl_c_during_imitation_prints_the_resume_command(tmp_path: Path) -> None:
     point = SignalPoint("agentgym_trainer.learner.learner:Learner", "update", 20, signal.SIGINT)
-    run, code, stderr = _train_until([point], tmp_path, "ppo")
+    run, code, stderr = _interrupt_run([point], tmp_path, "ppo")
     assert code == 130, stderr
     assert f"Interrupted; resume with: uv run train --resume {run.path}\n" in stderr
     assert "Traceback" not in stderr
@@ -205,7 +205,7 @@ STEP = ("agentgym_trainer.learner.learner:Learner", "_step")
 
 def _preempt(folder: Path, kind: str, *points: SignalPoint, resume: bool = False) -> RunFolder:
     """Run `train` until the first signal ends it; assert that it printed how to resume, and return its folder."""
-    run, code, stderr = _train_until(points, folder, kind, resume=resume)
+    run, code, stderr = _interrupt_run(points, folder, kind, resume=resume)
     assert code == 128 + points[0].signal, stderr
     assert f"resume with: uv run train --resume {run.path}\n" in stderr
     assert "Traceback" not in stderr

@@ -16,7 +16,7 @@ from agentgym_trainer.models.weights import Weights
 from agentgym_trainer.rollout.runner import RolloutRunner
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.trainers.logprob_check import PROBES, check_logprobs, last_contexts
-from toy_learner import episode, learner
+from toy_learner import episode_with_samples, make_learner
 
 
 class UncachedEngine:
@@ -51,12 +51,12 @@ def _episode(*turns: tuple[int, int], fresh: Sequence[int] = (0,), start: int = 
         ids = tuple(range(start, start + prompt + completion))
         samples.append(Sample(ids[:prompt], ids[prompt:], (-1.0,) * completion, 2, fresh=number in fresh))
         start += prompt + completion
-    return episode(samples, **options)
+    return episode_with_samples(samples, **options)
 
 
 @pytest.fixture
 def student(new_model: Callable[..., Any]) -> Learner:
-    return learner(new_model(), temperature=0.7, micro_tokens=512)
+    return make_learner(new_model(), temperature=0.7, micro_tokens=512)
 
 
 Check = Callable[..., float]

@@ -29,9 +29,9 @@ SETTINGS = (
     *("--algorithm", "dapo", "--algorithm.groups.rounds", "1", "--sampler", "mid-success"),
     *("--imitation.weight", "0.3", "--imitation.data.episodes", "12", "--imitation.batch", "5"),
     *("--tasks-per-step", "5", "--steps", "3", "--evaluation.every", "2", "--save-every", "1"),
-    *("--warm-start.epochs", "4"),
+    *("--warm-start.epochs", "4", "--warm-start.dagger.rounds", "1", "--warm-start.dagger.episodes", "30"),
 )
-PER_PROCESS = ("prefilled", "reused", "padding", "fill")
+PER_PROCESS = ("prefilled", "reused", "padding", "shared", "fill")
 """Metrics that depend on the number of processes, since caches and micro-batches aren't shared."""
 
 

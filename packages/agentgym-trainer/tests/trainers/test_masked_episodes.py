@@ -15,9 +15,17 @@ from agentgym_trainer.config import RLConfig, WorldConfig
 from agentgym_trainer.curriculum.horizon import FixedHorizon
 from agentgym_trainer.rollout.groups import EpisodeGroup
 from agentgym_trainer.tokens.batch import make_batch
-from coin_loops import Build, coins, collect, initial_state, random_guesses, take_step, update
+from coin_loops import (
+    Build,
+    collect_rollouts,
+    initial_state,
+    loop_config,
+    random_guesses,
+    take_step,
+    update_on_rollouts,
+)
 from coin_world import OTHER
-from toy_learner import episode, learner, some_trajectories, update_on
+from toy_learner import episode_with_samples, make_learner, make_trajectories, update_on
 
 PLAIN = replace(GRPO, kl=replace(GRPO.kl, where="off"))
 
@@ -27,8 +35,8 @@ def test_updates_train_only_on_episodes_in_the_loss(
     new_model: Callable[..., Any], algorithm: Algorithm, critic: Any
 ) -> None:
     """Their advantages still depend on the masked episodes."""
-    trajectories = [replace(t, in_loss=e not in (1, 4)) for e, t in enumerate(some_trajectories(5, 7))]
-    students = [learner(new_model(), critic=critic, lr=1e-3) for _ in range(2)]
+    trajectories = [replace(t, in_loss=e not in (1, 4)) for e, t in enumerate(make_trajectories(5, 7))]
+    students = [make_learner(new_model(), critic=critic, lr=1e-3) for _ in range(2)]
     metrics = update_on(students[0], trajectories, algorithm, epochs=2, minibatches=2)
 
     trained = make_batch([t for t in trajectories if t.in_loss])
@@ -50,9 +58,9 @@ def test_updates_train_only_on_episodes_in_the_loss(
 
 
 def test_an_update_with_only_masked_episodes_changes_nothing(new_model: Callable[..., Any]) -> None:
-    student = learner(new_model())
+    student = make_learner(new_model())
     before = [parameter.clone() for parameter in student.actor.parameters()]
-    assert update_on(student, [replace(t, in_loss=False) for t in some_trajectories(5)], PLAIN) == {}
+    assert update_on(student, [replace(t, in_loss=False) for t in make_trajectories(5)], PLAIN) == {}
     assert all(torch.equal(old, new) for old, new in zip(before, student.actor.parameters(), strict=True))
 
 
@@ -64,7 +72,7 @@ def runaway(seed: int) -> Callable[[], str]:
 
 def test_masked_runaway_replies_give_their_groups_a_signal(build: Build) -> None:
     world = WorldConfig(OTHER, agent="bare", instructions=False)
-    loop = build(coins(world=world, group_size=4, algorithm=PLAIN, train_on_truncated=False), runaway(0))
+    loop = build(loop_config(world=world, group_size=4, algorithm=PLAIN, train_on_truncated=False), runaway(0))
     take_step(loop, initial_state(loop))
     (line,) = loop.folder.read_metrics()
     groups: dict[str, list[str]] = {}
@@ -80,16 +88,16 @@ def test_masked_runaway_replies_give_their_groups_a_signal(build: Build) -> None
 
 def test_the_rollout_log_has_advantages_of_trained_episodes_only(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     world = WorldConfig(OTHER, agent="bare", instructions=False)
-    config = coins(world=world, group_size=4, algorithm=PLAIN, train_on_truncated=False)
+    config = loop_config(world=world, group_size=4, algorithm=PLAIN, train_on_truncated=False)
     loop = build(replace(config, rollouts=replace(config.rollouts, tokens=4)), runaway(0))
-    collected = collect(loop, initial_state(loop))
+    collected = collect_rollouts(loop, initial_state(loop))
     recorded: dict[tuple[int, int], Any] = {}
 
     def record(step: int, own: Any, groups: Any, advantages: dict[tuple[int, int], Any]) -> None:
         recorded.update(advantages)
 
     monkeypatch.setattr(loop.rollout_logger, "record", record)
-    update(loop, 0, collected)
+    update_on_rollouts(loop, 0, collected)
     trained = {
         (group.number, e.sample)
         for group in collected.own
@@ -102,7 +110,7 @@ def test_the_rollout_log_has_advantages_of_trained_episodes_only(build: Build, m
 @pytest.mark.parametrize(("truncation", "trained"), [("reward", 6), ("mask", 0)])
 def test_truncation_mask_excludes_truncated_episodes(build: Build, truncation: Any, trained: int) -> None:
     algorithm = replace(ReinforcePP, kl=replace(ReinforcePP.kl, where="off"))
-    config = coins(tasks_per_step=2, algorithm=algorithm, horizon=FixedHorizon(2), truncation=truncation)
+    config = loop_config(tasks_per_step=2, algorithm=algorithm, horizon=FixedHorizon(2), truncation=truncation)
     loop = build(config, random_guesses())
     take_step(loop, initial_state(loop))
     (line,) = loop.folder.read_metrics()
@@ -112,7 +120,11 @@ def test_truncation_mask_excludes_truncated_episodes(build: Build, truncation: A
 
 
 def test_masked_episodes_belong_to_their_group() -> None:
-    episodes = [episode([None], [1.0]), episode([None], [0.0], stop="truncated"), episode([None], [0.0], stop="length")]
+    episodes = [
+        episode_with_samples([None], [1.0]),
+        episode_with_samples([None], [0.0], stop="truncated"),
+        episode_with_samples([None], [0.0], stop="length"),
+    ]
     for config in (RLConfig(), RLConfig(truncation="mask"), RLConfig(train_on_truncated=False, truncation="mask")):
         group = EpisodeGroup.from_episodes(episodes, GRPO, masked=config.masked)
         assert (group.kind, len(group.usable), group.masked) == ("ok", 3, config.masked)

@@ -78,7 +78,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
         model="scratch",
         scratch=Scratch(vocab=280, hidden=32, layers=1, heads=2, context=512),
         generation=Generation(max_tokens=6, max_context=512),
-        warm_start=WarmStart(episodes=32, noise=0.5, batch=8, lr=1e-2),
+        warm_start=WarmStart(episodes=32, noise=0.5, imitate_noise=True, batch=8, lr=1e-2),
         evaluation=Evaluation(tasks=4, samples=2, ks=(1,), every=1),
         steps=2,
         device="cpu",

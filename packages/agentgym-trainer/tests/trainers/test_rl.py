@@ -64,7 +64,7 @@ def _run(folder: Path, **settings: Any) -> RunFolder:
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a model that has imitated the expert."""
     scratch = Scratch(vocab=280, hidden=32, layers=1, heads=2, context=256)
-    warm = WarmStart(episodes=96, noise=0.8, epochs=3, batch=8, lr=1e-2)
+    warm = WarmStart(episodes=96, noise=0.8, imitate_noise=True, epochs=3, batch=8, lr=1e-2)
     return _run(
         tmp_path_factory.mktemp("start") / "run", model="scratch", scratch=scratch, warm_start=warm, steps=1
     ).start

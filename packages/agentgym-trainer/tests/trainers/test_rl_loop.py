@@ -19,7 +19,7 @@ from agentgym_trainer.curriculum.task_sampler import MidSuccess
 from agentgym_trainer.engines.base import EngineGone
 from agentgym_trainer.rollout.groups import EpisodeGroup
 from agentgym_trainer.run.folder import RunFolder
-from coin_loops import COIN, Build, coins, collect, initial_state, random_guesses, take_step
+from coin_loops import COIN, Build, collect_rollouts, initial_state, loop_config, random_guesses, take_step
 
 
 def _interrupt(*_: Any) -> None:
@@ -29,10 +29,10 @@ def _interrupt(*_: Any) -> None:
 def test_replies_are_sampled_in_the_training_precision(
     build: Build, accelerator_of: Callable[[str], Accelerator]
 ) -> None:
-    loop = build(coins(precision="bf16"), accelerator=accelerator_of("bf16"))
+    loop = build(loop_config(precision="bf16"), accelerator=accelerator_of("bf16"))
     half: list[bool] = []
     loop.learner.policy.register_forward_pre_hook(lambda *_: half.append(torch.is_autocast_enabled("cpu")))
-    collect(loop, initial_state(loop))
+    collect_rollouts(loop, initial_state(loop))
     assert half
     assert all(half)
 
@@ -49,17 +49,17 @@ def _tasks_and_tokens(groups: list[EpisodeGroup]) -> list[tuple[str, int, Any]]:
 
 
 def test_rollouts_depend_only_on_the_seed_and_the_step(build: Build) -> None:
-    loop, same_seed = build(coins()), build(coins(), name="again")
-    other_seed = build(coins(seed=1), name="other")
-    first = _tasks_and_tokens(collect(loop, initial_state(loop)).own)
-    assert _tasks_and_tokens(collect(loop, initial_state(loop, step=1)).own) != first
-    assert _tasks_and_tokens(collect(loop, initial_state(loop)).own) == first
+    loop, same_seed = build(loop_config()), build(loop_config(), name="again")
+    other_seed = build(loop_config(seed=1), name="other")
+    first = _tasks_and_tokens(collect_rollouts(loop, initial_state(loop)).own)
+    assert _tasks_and_tokens(collect_rollouts(loop, initial_state(loop, step=1)).own) != first
+    assert _tasks_and_tokens(collect_rollouts(loop, initial_state(loop)).own) == first
     assert _tasks_and_tokens(same_seed.collect(initial_state(same_seed)).own) == first
     assert _tasks_and_tokens(other_seed.collect(initial_state(other_seed)).own) != first
 
 
 def test_the_samplers_state_persists_between_steps(build: Build) -> None:
-    loop = build(coins(sampler=MidSuccess()), lambda: "heads")
+    loop = build(loop_config(sampler=MidSuccess()), lambda: "heads")
     progress = take_step(loop, initial_state(loop))
     assert progress.sampler is not None
     # Constant heads solves only one of the eight sequences.
@@ -68,14 +68,16 @@ def test_the_samplers_state_persists_between_steps(build: Build) -> None:
     later = take_step(loop, progress)
     assert later.sampler is not None
     assert progress.sampler.keys() < later.sampler.keys()
-    tasks = {group.task for group in collect(loop, replace(progress, step=7)).groups}
+    tasks = {group.task for group in collect_rollouts(loop, replace(progress, step=7)).groups}
     zero_success = dict.fromkeys(loop.worlds[0].tasks.train.ids[:12], 0.0)
-    assert tasks != {group.task for group in collect(loop, replace(progress, step=7, sampler=zero_success)).groups}
+    assert tasks != {
+        group.task for group in collect_rollouts(loop, replace(progress, step=7, sampler=zero_success)).groups
+    }
 
 
 def test_the_sampler_gets_the_mean_success_of_a_tasks_groups(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = build(coins(sampler=MidSuccess()), lambda: "heads")
-    collected = collect(loop, initial_state(loop))
+    loop = build(loop_config(sampler=MidSuccess()), lambda: "heads")
+    collected = collect_rollouts(loop, initial_state(loop))
     group = collected.groups[0]
     lost, won = (
         replace(group, number=n, episodes=tuple(replace(e, success=bool(n)) for e in group.episodes)) for n in (0, 1)
@@ -85,8 +87,8 @@ def test_the_sampler_gets_the_mean_success_of_a_tasks_groups(build: Build, monke
 
 
 def test_episodes_end_at_the_horizon_of_the_stage(build: Build) -> None:
-    loop = build(coins(horizon=FixedHorizon(3)))
-    groups = collect(loop, TrainingState(stage=Stage(2))).own
+    loop = build(loop_config(horizon=FixedHorizon(3)))
+    groups = collect_rollouts(loop, TrainingState(stage=Stage(2))).own
     assert {len(e.turns) for group in groups for e in group.episodes if e.stop == "truncated"} <= {2}
     assert max(len(e.turns) for group in groups for e in group.episodes) <= 2
 
@@ -96,7 +98,7 @@ def test_episodes_end_at_the_horizon_of_the_stage(build: Build) -> None:
 
 @pytest.mark.quick
 def test_a_step_has_a_line_with_all_that_happened(build: Build) -> None:
-    loop = build(coins(evaluation=Evaluation(tasks=4, samples=2, ks=(1,), every=1)), random_guesses())
+    loop = build(loop_config(evaluation=Evaluation(tasks=4, samples=2, ks=(1,), every=1)), random_guesses())
     progress = loop.run(lambda: False)
     first, last = loop.folder.read_metrics()
     assert (first["step"], last["step"], progress.step) == (1, 2, 2)
@@ -121,7 +123,7 @@ def test_a_step_has_a_line_with_all_that_happened(build: Build) -> None:
 
 
 def test_seconds_of_a_phase_include_those_after_the_update(build: Build) -> None:
-    loop = build(coins(evaluation=Evaluation(tasks=2, samples=1, ks=(1,), every=1)), random_guesses())
+    loop = build(loop_config(evaluation=Evaluation(tasks=2, samples=1, ks=(1,), every=1)), random_guesses())
     progress = loop.step(initial_state(loop))
     assert progress.learned is not None
     assert progress.learned["line"]["seconds"]["load"] > 0
@@ -132,7 +134,7 @@ def test_seconds_of_a_phase_include_those_after_the_update(build: Build) -> None
 
 
 def test_the_best_checkpoint_is_tracked_and_saved(build: Build) -> None:
-    config = coins(steps=3, save_every=100, evaluation=Evaluation(tasks=4, samples=2, ks=(1,), every=1))
+    config = loop_config(steps=3, save_every=100, evaluation=Evaluation(tasks=4, samples=2, ks=(1,), every=1))
     replies = iter(["heads", *["tails"] * 200])
     loop = build(config, lambda: next(replies, "heads"))
     progress = loop.run(lambda: False)
@@ -144,7 +146,7 @@ def test_the_best_checkpoint_is_tracked_and_saved(build: Build) -> None:
 
 
 def test_evaluations_happen_every_few_steps(build: Build) -> None:
-    loop = build(coins(steps=3, evaluation=Evaluation(tasks=2, samples=1, ks=(1,), every=2)), random_guesses())
+    loop = build(loop_config(steps=3, evaluation=Evaluation(tasks=2, samples=1, ks=(1,), every=2)), random_guesses())
     loop.run(lambda: False)
     assert loop.folder.evaluated_steps("sampled") == loop.folder.evaluated_steps("greedy") == [0, 2, 3]
     assert [bool(line["dev"]) for line in loop.folder.read_metrics()] == [False, True, True]
@@ -153,12 +155,12 @@ def test_evaluations_happen_every_few_steps(build: Build) -> None:
 def test_an_adaptive_horizon_reacts_to_plateaus_and_cut_episodes(build: Build) -> None:
     evaluation = Evaluation(tasks=2, samples=1, ks=(1,), every=1)
     plateau_horizon = AdaptiveHorizon((2, 3), at_least=1, patience=1, gain=1.0, cut=0.0)
-    loop = build(coins(steps=3, horizon=plateau_horizon, evaluation=evaluation), lambda: "tails")
+    loop = build(loop_config(steps=3, horizon=plateau_horizon, evaluation=evaluation), lambda: "tails")
     progress = loop.run(lambda: False)
     assert [line["horizon"] for line in loop.folder.read_metrics()] == [2, 2, 3]
     assert (progress.stage.reason, progress.stage.since) == ("plateau", 2)
     cut_horizon = AdaptiveHorizon((2, 3), at_least=1, patience=0, cut=0.01)
-    loop = build(coins(horizon=cut_horizon), lambda: "tails", name="cut")
+    loop = build(loop_config(horizon=cut_horizon), lambda: "tails", name="cut")
     progress = take_step(loop, initial_state(loop))
     # In some tasks the second coin is tails, so the horizon of 2 cut an episode that was still earning.
     assert (progress.stage.turns, progress.stage.reason) == (3, "cut")
@@ -166,11 +168,11 @@ def test_an_adaptive_horizon_reacts_to_plateaus_and_cut_episodes(build: Build) -
 
 def test_a_stopped_run_resumes_identically(build: Build) -> None:
     stop_requests = iter([False, True])
-    loop = build(coins(save_every=100, sampler=MidSuccess()))
+    loop = build(loop_config(save_every=100, sampler=MidSuccess()))
     assert loop.run(lambda: next(stop_requests)).step == 1
     assert loop.checkpoints.latest() == loop.folder.checkpoints / "step-000001"
     assert loop.run(lambda: False).step == 2
-    uninterrupted = build(coins(save_every=100, sampler=MidSuccess()), name="uninterrupted")
+    uninterrupted = build(loop_config(save_every=100, sampler=MidSuccess()), name="uninterrupted")
     uninterrupted.run(lambda: False)
 
     assert _lines(loop.folder) == _lines(uninterrupted.folder)
@@ -187,7 +189,9 @@ def _lines(folder: RunFolder) -> list[Any]:
 def test_a_run_with_a_lost_engine_is_saved_and_resumes_identically(
     build: Build, monkeypatch: pytest.MonkeyPatch, method: str, call: int
 ) -> None:
-    config = coins(save_every=100, sampler=MidSuccess(), evaluation=Evaluation(tasks=2, samples=1, ks=(1,), every=1))
+    config = loop_config(
+        save_every=100, sampler=MidSuccess(), evaluation=Evaluation(tasks=2, samples=1, ks=(1,), every=1)
+    )
     uninterrupted = build(config, name="uninterrupted")
     uninterrupted.run(lambda: False)
     loop = build(config)
@@ -216,7 +220,7 @@ def test_a_run_with_a_lost_engine_is_saved_and_resumes_identically(
     "name", [pytest.param(n, marks=() if n == "gigpo" else pytest.mark.long) for n in PRESETS if n != "ppo"]
 )
 def test_every_preset_takes_a_step(build: Build, name: str) -> None:
-    loop = build(coins(algorithm=PRESETS[name], minibatches=2, epochs=2), random_guesses())
+    loop = build(loop_config(algorithm=PRESETS[name], minibatches=2, epochs=2), random_guesses())
     take_step(loop, initial_state(loop))
     (line,) = loop.folder.read_metrics()
     assert line["trained"] > 0
@@ -225,7 +229,7 @@ def test_every_preset_takes_a_step(build: Build, name: str) -> None:
 
 
 def test_checkpoints_are_written_by_elapsed_time(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = build(coins(steps=5, save_every=100, save_minutes=2.0, keep_checkpoints=9))
+    loop = build(loop_config(steps=5, save_every=100, save_minutes=2.0, keep_checkpoints=9))
     minutes = itertools.count()
     monkeypatch.setattr(loop.checkpoints, "_clock", lambda: 60.0 * next(minutes))
     monkeypatch.setattr(loop.checkpoints, "_saved", 0.0)

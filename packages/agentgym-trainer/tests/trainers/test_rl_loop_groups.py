@@ -14,9 +14,18 @@ from agentgym_trainer.config import RLConfig, Warnings, WorldConfig
 from agentgym_trainer.rollout.groups import EpisodeGroup, EpisodeOutcome, GroupOutcome
 from agentgym_trainer.run.diagnostics import Monitor
 from agentgym_trainer.run.metrics import batch_fill, group_return_std
-from coin_loops import COIN, Build, coins, collect, grpo_with_group_filter, initial_state, random_guesses, take_step
+from coin_loops import (
+    COIN,
+    Build,
+    collect_rollouts,
+    grpo_with_group_filter,
+    initial_state,
+    loop_config,
+    random_guesses,
+    take_step,
+)
 from coin_world import ENV, OTHER
-from toy_learner import episode
+from toy_learner import episode_with_samples
 
 
 def _kinds(groups: list[EpisodeGroup]) -> dict[str, int]:
@@ -24,7 +33,7 @@ def _kinds(groups: list[EpisodeGroup]) -> dict[str, int]:
 
 
 def _episode(reward: float, stop: str = "terminated") -> Episode:
-    return episode([None], [reward], stop=stop)
+    return episode_with_samples([None], [reward], stop=stop)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +64,7 @@ def test_length_baselines_classify_groups_by_token_counts() -> None:
     """The mean return of 1/2 gives unmasked episodes advantage 0; OPO's baseline, weighted by length, is 5/12."""
 
     def episode_of(tokens: int, reward: float, stop: str = "terminated") -> Episode:
-        return episode([Sample((9,), (1,) * tokens, (0.0,) * tokens, fresh=True)], [reward], stop=stop)
+        return episode_with_samples([Sample((9,), (1,) * tokens, (0.0,) * tokens, fresh=True)], [reward], stop=stop)
 
     episodes = [episode_of(3, 0.5), episode_of(3, 0.5), episode_of(2, 1.0, "length"), episode_of(4, 0.0, "length")]
     for advantages, kind in ((GroupRelative(), "zero_variance"), (GroupRelative(baseline="length"), "ok")):
@@ -64,8 +73,8 @@ def test_length_baselines_classify_groups_by_token_counts() -> None:
 
 
 def test_groups_of_equal_returns_are_filtered(build: Build) -> None:
-    loop = build(coins(algorithm=grpo_with_group_filter(zero_variance="drop")), lambda: "heads")
-    groups = collect(loop, initial_state(loop)).own
+    loop = build(loop_config(algorithm=grpo_with_group_filter(zero_variance="drop")), lambda: "heads")
+    groups = collect_rollouts(loop, initial_state(loop)).own
     assert _kinds(groups) == {"zero_variance": 4}
     before = [parameter.clone() for parameter in loop.learner.policy.parameters()]
     progress = take_step(loop, initial_state(loop))
@@ -79,7 +88,7 @@ def test_groups_of_equal_returns_are_filtered(build: Build) -> None:
 def test_zero_variance_groups_are_warned_about_once_even_after_resume(build: Build) -> None:
     stop_requests = iter([False, True])
     loop = build(
-        coins(algorithm=grpo_with_group_filter(zero_variance="drop"), steps=3, warnings=Warnings(window=2)),
+        loop_config(algorithm=grpo_with_group_filter(zero_variance="drop"), steps=3, warnings=Warnings(window=2)),
         lambda: "heads",
     )
     assert loop.run(lambda: next(stop_requests)).step == 1
@@ -90,7 +99,7 @@ def test_zero_variance_groups_are_warned_about_once_even_after_resume(build: Bui
 
 
 def test_kept_zero_variance_groups_are_trained(build: Build) -> None:
-    loop = build(coins(algorithm=grpo_with_group_filter(zero_variance="keep")), lambda: "heads")
+    loop = build(loop_config(algorithm=grpo_with_group_filter(zero_variance="keep")), lambda: "heads")
     take_step(loop, initial_state(loop))
     (line,) = loop.folder.read_metrics()
     assert (line["trained"], line["groups"]["zero_variance"], line["advantage"]) == (12, 4, 0.0)
@@ -104,24 +113,26 @@ def test_resampling_draws_new_tasks_until_rounds_or_tasks_run_out(
 ) -> None:
     world = WorldConfig(ENV, (f"train={train}",), agent="bare", instructions=False)
     loop = build(
-        coins(world=world, algorithm=grpo_with_group_filter(zero_variance="resample", rounds=rounds)), lambda: "heads"
+        loop_config(world=world, algorithm=grpo_with_group_filter(zero_variance="resample", rounds=rounds)),
+        lambda: "heads",
     )
-    groups = collect(loop, initial_state(loop)).groups
+    groups = collect_rollouts(loop, initial_state(loop)).groups
     assert len({group.task for group in groups}) == len(groups) == sum(played)
     assert all(group.treatment == "resample" and len(group.episodes) == 3 for group in groups)
 
 
 def test_resampling_replaces_exactly_the_zero_variance_groups(build: Build) -> None:
     loop = build(
-        coins(group_size=2, algorithm=grpo_with_group_filter(zero_variance="resample", rounds=2)), random_guesses(1)
+        loop_config(group_size=2, algorithm=grpo_with_group_filter(zero_variance="resample", rounds=2)),
+        random_guesses(1),
     )
-    groups = collect(loop, initial_state(loop)).groups
+    groups = collect_rollouts(loop, initial_state(loop)).groups
     first = groups[:4]
     zero_variance = sum(group.kind == "zero_variance" for group in first)
     assert 0 < zero_variance < 4
     assert len(groups) >= 4 + zero_variance
     loop = build(
-        coins(group_size=2, algorithm=grpo_with_group_filter(zero_variance="resample", rounds=2)),
+        loop_config(group_size=2, algorithm=grpo_with_group_filter(zero_variance="resample", rounds=2)),
         random_guesses(1),
         name="again",
     )
@@ -133,7 +144,7 @@ def test_resampling_replaces_exactly_the_zero_variance_groups(build: Build) -> N
 
 @pytest.mark.parametrize("scale", [True, False])
 def test_scale_minibatches_keeps_tokens_per_optimizer_step(build: Build, scale: bool) -> None:
-    config = coins(
+    config = loop_config(
         tasks_per_step=8,
         group_size=2,
         algorithm=grpo_with_group_filter(zero_variance="drop"),
@@ -191,10 +202,10 @@ def test_batch_fill_is_the_share_of_trained_tokens() -> None:
 
 @pytest.mark.parametrize(("treatment", "groups"), [("keep", 4), ("drop", 4), ("resample", 7)])
 def test_groups_with_failures_are_treated_as_configured(build: Build, treatment: Any, groups: int) -> None:
-    broken = WorldConfig(ENV, ("train=8", "gone=(0,1,2,3)"), agent="bare", instructions=False)
+    broken = WorldConfig(ENV, ("train=8", "fault_on_reset=(0,1,2,3)"), agent="bare", instructions=False)
     algorithm = grpo_with_group_filter(has_failures=treatment, single="drop", zero_variance="keep", rounds=3)
-    loop = build(coins(world=broken, tasks_per_step=4, group_size=2, algorithm=algorithm), random_guesses())
-    collected = collect(loop, initial_state(loop)).own
+    loop = build(loop_config(world=broken, tasks_per_step=4, group_size=2, algorithm=algorithm), random_guesses())
+    collected = collect_rollouts(loop, initial_state(loop)).own
     all_failed = [group for group in collected if all(e.failed for e in group.episodes)]
     # A kept group without any successful episode is classified as `single`.
     assert {group.kind for group in all_failed} == ({"single"} if treatment == "keep" else {"has_failures"})
@@ -204,25 +215,29 @@ def test_groups_with_failures_are_treated_as_configured(build: Build, treatment:
 
 def test_repeated_tasks_give_one_group_of_distinct_samples(build: Build) -> None:
     world = WorldConfig(ENV, ("train=1",), agent="bare", instructions=False)
-    loop = build(coins(world=world))
-    (group,) = collect(loop, initial_state(loop)).own
+    loop = build(loop_config(world=world))
+    (group,) = collect_rollouts(loop, initial_state(loop)).own
     assert [e.sample for e in group.episodes] == list(range(12))
 
 
 def test_environments_of_a_mixture_keep_their_shares_when_resampled(build: Build) -> None:
     other = WorldConfig(OTHER, agent="bare", instructions=False)
     loop = build(
-        coins(extra_worlds=(other,), tasks_per_step=24, group_size=1, algorithm=grpo_with_group_filter(single="keep")),
+        loop_config(
+            extra_worlds=(other,), tasks_per_step=24, group_size=1, algorithm=grpo_with_group_filter(single="keep")
+        ),
         random_guesses(),
     )
     # 12 groups of each, although the second environment has only ten tasks, so some are repeated.
-    groups = collect(loop, initial_state(loop)).groups
+    groups = collect_rollouts(loop, initial_state(loop)).groups
     assert Counter(e.world for group in groups for e in group.episodes) == {COIN: 12, "coin/OneSided-v0": 12}
     resampling = grpo_with_group_filter(zero_variance="resample", rounds=1)
     loop = build(
-        coins(extra_worlds=(other,), tasks_per_step=4, group_size=2, algorithm=resampling), lambda: "heads", name="flat"
+        loop_config(extra_worlds=(other,), tasks_per_step=4, group_size=2, algorithm=resampling),
+        lambda: "heads",
+        name="flat",
     )
-    assert Counter(group.world for group in collect(loop, initial_state(loop)).groups) == {
+    assert Counter(group.world for group in collect_rollouts(loop, initial_state(loop)).groups) == {
         COIN: 4,
         "coin/OneSided-v0": 4,
     }

@@ -127,7 +127,9 @@ def test_every_step_has_its_rollouts(finished: RunFolder) -> None:
 def test_the_result_table_shows_before_after_and_failed_episodes(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    broken = coin_flags(tmp_path / "run", "--world.options", "gone=(1,4)", "--steps", "2", "--evaluation.every", "0")
+    broken = coin_flags(
+        tmp_path / "run", "--world.options", "fault_on_reset=(1,4)", "--steps", "2", "--evaluation.every", "0"
+    )
     assert train_cli([*broken, "--max-failed", "1"]) == 0
     out = capfd.readouterr().out
     assert "before" in out
@@ -145,7 +147,9 @@ def test_the_result_table_shows_before_after_and_failed_episodes(
 @pytest.mark.parametrize("train_on_truncated", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_failed_episodes_never_train_and_truncated_ones_optionally(tmp_path: Path, train_on_truncated: bool) -> None:
     run = RunFolder(tmp_path / "run")
-    flags = coin_flags(run.path, "--world.options", "broken=(0,1,2,3)", "--steps", "3", "--evaluation.every", "0")
+    flags = coin_flags(
+        run.path, "--world.options", "fault_on_step=(0,1,2,3)", "--steps", "3", "--evaluation.every", "0"
+    )
     keep_all = ("--max-failed", "1", "--algorithm.groups.single", "keep", "--algorithm.groups.zero-variance", "keep")
     assert (
         train_cli([*flags, *keep_all, "--train-on-truncated" if train_on_truncated else "--no-train-on-truncated"]) == 0
@@ -164,7 +168,7 @@ def test_failed_episodes_never_train_and_truncated_ones_optionally(tmp_path: Pat
 
 def test_a_completely_broken_environment_trains_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run = RunFolder(tmp_path / "run")
-    flags = coin_flags(run.path, "--world.options", "gone=(0,1,2,3,4,5,6,7)", "--steps", "2")
+    flags = coin_flags(run.path, "--world.options", "fault_on_reset=(0,1,2,3,4,5,6,7)", "--steps", "2")
     assert train_cli([*flags, "--evaluation.every", "0", "--max-failed", "1"]) == 0
     assert [(line["failed"], line["trained"], line["success"]) for line in run.read_metrics()] == [(16, 0, None)] * 2
     assert (run.start / "model.safetensors").read_bytes() == (run.model / "model.safetensors").read_bytes()

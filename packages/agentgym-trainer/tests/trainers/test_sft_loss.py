@@ -22,7 +22,7 @@ from agentgym_trainer.trainers.training_data import good_enough
 from agentgym_trainer.trainers.trl_run import TrainingSetup
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_learner import episode, sft_flags, train_cli
+from toy_learner import episode_with_samples, sft_flags, train_cli
 
 LONGEST = 512
 
@@ -33,7 +33,7 @@ def recorded(*exchanges: tuple[str, str], loss: Sequence[bool] = ()) -> Episode:
         Turn(observation, Reply(reply), reply, valid=True, reward=0.0, state_key="", loss=in_loss)
         for (observation, reply), in_loss in zip(exchanges, loss or [True] * len(exchanges), strict=True)
     )
-    return replace(episode([]), turns=turns, instructions="Say heads or tails.", final_observation="Over.")
+    return replace(episode_with_samples([]), turns=turns, instructions="Say heads or tails.", final_observation="Over.")
 
 
 EPISODES = (

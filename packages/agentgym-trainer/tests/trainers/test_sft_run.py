@@ -15,7 +15,7 @@ from agentgym_envs import Episode
 from agentgym_trainer.config import SFTConfig
 from agentgym_trainer.run.checkpoint import find_damage
 from agentgym_trainer.run.folder import RunFolder
-from forked_processes import is_loaded, train_until
+from forked_processes import is_loaded, train_with_signals
 from safetensors.torch import load_file
 from toy_learner import SignalPoint, StopAfterCalls, sft_flags, train_cli
 
@@ -122,7 +122,7 @@ def test_killed_runs_resume_with_identical_weights(
     if more:
         assert train_cli(sft_flags(expected.path, *more)) == 0
     log = tmp_path / "log"
-    assert train_until(point, sft_flags(killed.path, *more), log) == -signal.SIGKILL, log.read_text()
+    assert train_with_signals(point, sft_flags(killed.path, *more), log) == -signal.SIGKILL, log.read_text()
     assert train_cli(["--resume", str(killed.path)]) == 0
     assert weights(killed) == weights(expected)
     assert lines(killed) == lines(expected)
@@ -145,7 +145,7 @@ def test_signals_end_runs_immediately_and_they_resume_identically(uninterrupted:
         # Two evaluations after step 18, then those of the last step.
         (SignalPoint(*evaluation, 3, signal.SIGUSR1), STEPS),
     ):
-        code = train_until(point, arguments, tmp_path / "log")
+        code = train_with_signals(point, arguments, tmp_path / "log")
         stderr = (tmp_path / "log").read_text()
         assert code == 128 + point.signal, stderr
         assert f"resume with: uv run train --resume {folder.path}\n" in stderr
@@ -165,11 +165,11 @@ def test_the_best_step_may_have_an_interrupted_evaluation(tmp_path: Path) -> Non
     folder = RunFolder(tmp_path / "run")
     interrupt = SignalPoint("agentgym_trainer.trainers.evaluation:Evaluator", "_group_specs", 3, signal.SIGTERM)
     flags = sft_flags(folder.path, "--epochs", "1", "--evaluation.every", "0")
-    assert train_until(interrupt, flags, tmp_path / "log") == 143, (tmp_path / "log").read_text()
+    assert train_with_signals(interrupt, flags, tmp_path / "log") == 143, (tmp_path / "log").read_text()
     assert not folder.checkpoints.joinpath("best").exists()
     # Completes the evaluation, and is killed before the metrics line has it.
     kill = SignalPoint("agentgym_trainer.run.folder:RunFolder", "save_evaluation", 2)
-    assert train_until(kill, ["--resume", str(folder.path)], tmp_path / "log") == -signal.SIGKILL
+    assert train_with_signals(kill, ["--resume", str(folder.path)], tmp_path / "log") == -signal.SIGKILL
     assert train_cli(["--resume", str(folder.path)]) == 0
     assert folder.checkpoints.joinpath("best").readlink() == Path("step-000008")
     assert lines(folder)[-1]["dev"].keys() == {"sampled", "greedy"}

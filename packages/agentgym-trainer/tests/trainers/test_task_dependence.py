@@ -18,12 +18,12 @@ from agentgym_trainer.config import Warnings
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.rollout.groups import EpisodeGroup
 from agentgym_trainer.trainers.task_dependence import mutual_information, task_dependence
-from coin_loops import Build, coins, initial_state, random_guesses, take_step
+from coin_loops import Build, initial_state, loop_config, random_guesses, take_step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch import Tensor
-from toy_learner import episode, learner
+from toy_learner import episode_with_samples, make_learner
 
 
 @settings(max_examples=40)
@@ -54,7 +54,7 @@ def make_groups(tasks: int, seed: int = 0, *, samples: int = 2) -> list[EpisodeG
         prompt = (*rng.integers(3, 320, 4 + task).tolist(), 5)
         reply = rng.integers(3, 320, 1 + int(rng.integers(5))).tolist()
         first = Sample(tuple(prompt), tuple(reply), (0.0,) * len(reply), fresh=True)
-        return replace(episode([first, first]), task_id=f"coin/train/{task}", sample=sample)
+        return replace(episode_with_samples([first, first]), task_id=f"coin/train/{task}", sample=sample)
 
     return [
         EpisodeGroup.from_episodes([attempt(task, sample) for sample in range(samples)], GRPO, number=task)
@@ -80,7 +80,7 @@ def first_turns(groups: Sequence[EpisodeGroup]) -> list[tuple[tuple[int, ...], t
 
 
 def test_every_first_reply_is_scored_after_every_prompt(new_model: Callable[..., Any]) -> None:
-    student, groups = learner(new_model()), make_groups(6)
+    student, groups = make_learner(new_model()), make_groups(6)
     metrics = task_dependence(student, Ranks(), groups, tasks=4, max_context=100)
     nats, accuracy = mutual_information(slow_scores(student.policy, first_turns(groups)[:4]))
     assert metrics == pytest.approx({"mutual_information": nats, "retrieval_accuracy": accuracy}, abs=1e-4)
@@ -100,14 +100,14 @@ def test_a_policy_without_attention_has_no_task_dependence(new_model: Callable[.
         for name, parameter in model.named_parameters():
             if "o_proj" in name:
                 parameter.zero_()
-    metrics = task_dependence(learner(model), Ranks(), make_groups(4), tasks=4, max_context=100)
+    metrics = task_dependence(make_learner(model), Ranks(), make_groups(4), tasks=4, max_context=100)
     assert metrics == {"mutual_information": pytest.approx(0, abs=1e-4), "retrieval_accuracy": 0.25}
 
 
 def test_distinct_successful_tasks_are_compared_per_environment(
     new_model: Callable[..., Any],
 ) -> None:
-    student, groups = learner(new_model()), make_groups(7)
+    student, groups = make_learner(new_model()), make_groups(7)
 
     def changed(number: int, **changes: Any) -> EpisodeGroup:
         attempts = [replace(attempt, **changes) for attempt in groups[number].episodes]
@@ -128,7 +128,7 @@ def test_distinct_successful_tasks_are_compared_per_environment(
 
 
 def test_processes_share_the_work_and_agree(new_model: Callable[..., Any]) -> None:
-    groups, students = make_groups(5), [learner(new_model()) for _ in range(2)]
+    groups, students = make_groups(5), [make_learner(new_model()) for _ in range(2)]
 
     barrier, gathered = threading.Barrier(2, timeout=60), [[], []]
 
@@ -157,7 +157,7 @@ def test_processes_share_the_work_and_agree(new_model: Callable[..., Any]) -> No
 
 @pytest.mark.parametrize(("every", "measured"), [(2, [True, False, True]), (0, [False] * 3)])
 def test_runs_measure_task_dependence_every_few_steps(build: Build, every: int, measured: list[bool]) -> None:
-    loop = build(coins(steps=3, warnings=Warnings(template_every=every)), random_guesses())
+    loop = build(loop_config(steps=3, warnings=Warnings(template_every=every)), random_guesses())
     progress = initial_state(loop)
     for _ in range(3):
         progress = take_step(loop, progress)

@@ -63,7 +63,12 @@ FROM_DATA: dict[str, Any] = COMMON | {
 }
 ADAPTIVE = AdaptiveHorizon((2, 3), at_least=1, patience=1, gain=1.0, cut=0.0)
 RL = RLConfig(
-    **COMMON, horizon=ADAPTIVE, warm_start=WarmStart(episodes=16, noise=0.5), steps=3, tasks_per_step=2, group_size=2
+    **COMMON,
+    horizon=ADAPTIVE,
+    warm_start=WarmStart(episodes=16, noise=0.5, imitate_noise=True),
+    steps=3,
+    tasks_per_step=2,
+    group_size=2,
 )
 KINDS: dict[str, tuple[BaseConfig, int]] = {
     "rl": (RL, 3),

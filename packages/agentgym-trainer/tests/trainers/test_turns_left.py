@@ -7,7 +7,7 @@ from agentgym_trainer.config import WorldConfig
 from agentgym_trainer.curriculum.horizon import FixedHorizon
 from agentgym_trainer.tokens.encode import encode
 from agentgym_trainer.trainers.rl_loop import RLLoop
-from coin_loops import Build, coins, collect, initial_state, random_guesses
+from coin_loops import Build, collect_rollouts, initial_state, loop_config, random_guesses
 from coin_world import ENV
 
 AGENT = "bare+turns_left"
@@ -27,8 +27,8 @@ def assert_turns_left(loop: RLLoop, episode: Episode, horizon: int) -> None:
 
 
 def test_training_and_evaluation_show_the_turns_left(build: Build) -> None:
-    loop = build(coins(world=WorldConfig(ENV, agent=AGENT), horizon=FixedHorizon(2)), random_guesses())
-    for group in collect(loop, initial_state(loop)).own:
+    loop = build(loop_config(world=WorldConfig(ENV, agent=AGENT), horizon=FixedHorizon(2)), random_guesses())
+    for group in collect_rollouts(loop, initial_state(loop)).own:
         for episode in group.episodes:
             assert_turns_left(loop, episode, 2)
     loop.evaluate(0)

@@ -17,7 +17,7 @@ from agentgym_trainer.tokens.encode import encode
 from agentgym_trainer.tokens.trajectory import trajectory
 from agentgym_trainer.trainers.warm_start import warm_start
 from coin_world import Coin
-from toy_learner import learner
+from toy_learner import make_learner
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +29,12 @@ def demonstrations() -> list[Episode]:
 def test_only_completion_tokens_are_imitated(
     new_model: Callable[..., Any], chat: Chat, demonstrations: list[Episode]
 ) -> None:
-    student = learner(new_model(), lr=1e-3, micro_tokens=100)
+    student = make_learner(new_model(), lr=1e-3, micro_tokens=100)
     trained: list[tuple[int, int]] = []
     gradients: list[float] = []
 
     def hook(module: Any, inputs: tuple[Any, ...], outputs: Any) -> None:
-        _, position_T, _, before_M, target_M = inputs
+        _, position_T, _, before_M, target_M, _ = inputs
         trained.extend(zip((position_T[before_M] + 1).tolist(), target_M.tolist(), strict=True))
         outputs.logprobs_M.register_hook(lambda gradient: gradients.extend(gradient.tolist()))
 
@@ -53,7 +53,7 @@ def test_only_completion_tokens_are_imitated(
 
 
 def test_imitation_lowers_the_loss(new_model: Callable[..., Any], chat: Chat, demonstrations: list[Episode]) -> None:
-    student = learner(new_model(), lr=1e-2, micro_tokens=10_000)
+    student = make_learner(new_model(), lr=1e-2, micro_tokens=10_000)
     losses = [
         metrics["nll"]
         for metrics in warm_start(student, chat, demonstrations, epochs=8, batch=4, seed=0, ranks=Ranks())
@@ -68,7 +68,7 @@ def test_failed_demonstrations_are_skipped_and_the_seed_sets_the_order(
     broken = replace(demonstrations[0], stop="failed", score=None, success=None, error="it broke")
 
     def losses(episodes: list[Episode], seed: int) -> list[float]:
-        student = learner(new_model(), micro_tokens=10_000)
+        student = make_learner(new_model(), micro_tokens=10_000)
         return [
             metrics["loss"]
             for metrics in warm_start(student, chat, episodes, epochs=1, batch=3, seed=seed, ranks=Ranks())

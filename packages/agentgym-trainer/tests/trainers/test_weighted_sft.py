@@ -16,11 +16,11 @@ from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.trajectory import Trimming
 from agentgym_trainer.trainers.sft import IGNORED, encode_examples, make_imitator
 from agentgym_trainer.trainers.trl_run import TrainingSetup
-from toy_learner import episode
+from toy_learner import episode_with_samples
 
 
 def scored(score: float, *replies: str) -> Episode:
-    unscored = episode([None] * len(replies), [score, *[0.0] * (len(replies) - 1)])
+    unscored = episode_with_samples([None] * len(replies), [score, *[0.0] * (len(replies) - 1)])
     turns = zip(unscored.turns, replies, strict=True)
     return replace(unscored, turns=tuple(replace(turn, reply=Reply(text)) for turn, text in turns))
 

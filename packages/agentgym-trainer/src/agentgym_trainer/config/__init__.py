@@ -16,7 +16,7 @@ from agentgym_trainer.config.base import (
 )
 from agentgym_trainer.config.data import DataConfig, OfflineConfig, SFTConfig
 from agentgym_trainer.config.dpo import DPOConfig, Reference
-from agentgym_trainer.config.rl import AsyncRollout, CriticModel, RLConfig, RolloutFiles, SFTTerm, WarmStart
+from agentgym_trainer.config.rl import AsyncRollout, CriticModel, DAgger, RLConfig, RolloutFiles, SFTTerm, WarmStart
 from agentgym_trainer.config.warnings import Warnings
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "AsyncRollout",
     "BaseConfig",
     "CriticModel",
+    "DAgger",
     "DPOConfig",
     "DataConfig",
     "EngineSettings",

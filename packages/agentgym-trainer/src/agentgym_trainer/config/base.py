@@ -183,7 +183,8 @@ class BaseConfig:
     """Settings of all kinds of training runs."""
 
     model: str = "Qwen/Qwen2.5-7B-Instruct"
-    """Name or path of a Hugging Face causal language model; "scratch" builds a new one."""
+    """Name or path of a Hugging Face causal language model; "scratch" builds a new one. "smollm2" (extra
+    `smollm2`) and paths of GGUF files are also accepted."""
     scratch: Scratch = field(default_factory=Scratch)
     """Size of the model that "scratch" builds."""
     world: WorldConfig = field(default_factory=WorldConfig)
@@ -212,9 +213,10 @@ class BaseConfig:
     """Number of torch threads on a CPU. On a machine shared with other jobs, more can be many times slower."""
     device: Literal["auto", "cpu"] = "auto"
     """auto: use accelerators if there are any."""
-    precision: Literal["no", "bf16", "fp16"] = "no"
-    """Mixed precision of accelerate. Weights stay float32, since bfloat16 would round most of RL's small updates
-    away."""
+    precision: Literal["auto", "no", "bf16", "fp16"] = "no"
+    """Mixed precision of accelerate. auto: bf16 if the device computes in it, otherwise no. Weights that train stay
+    float32, since bfloat16 would round most of RL's small updates away; the frozen weights under a LoRA adapter are
+    kept in bfloat16."""
     seed: int = 0
     """Random seed."""
     track: tuple[Literal["trackio", "wandb"], ...] = ()

@@ -22,6 +22,12 @@ class DataConfig:
     """Number of training tasks that the experts play, drawn once; 0: any."""
     noise: float = 0.0
     """Probability that the expert takes a random available action instead of its own."""
+    imitate_noise: bool = False
+    """Whether the random actions of noisy experts are in the loss, also those in `files`. Otherwise they are context:
+    the model learns what the expert does after them. Pairs for DPO always compare all actions."""
+    rename: float = 0.0
+    """Probability that an episode is renamed: the interchangeable names of its environment (items in TextCraft, colors
+    in BabyAI) are permuted in all of its texts, so that the model has to copy them. Not for DPO."""
     keep: Literal["success", "all"] = "success"
     """Which episodes to keep. Failed episodes are never kept."""
     score: float | None = None
@@ -30,8 +36,10 @@ class DataConfig:
     """Minimum score of kept episodes."""
 
     def __post_init__(self) -> None:
-        if self.episodes < 1 or self.tasks < 0 or not 0 <= self.noise <= 1 or not 0 <= self.min_score <= 1:
-            raise ValueError("data needs episodes of at least 1, tasks from 0, and a noise and min_score from 0 to 1.")
+        if self.episodes < 1 or self.tasks < 0 or not 0 <= self.min_score <= 1:
+            raise ValueError("data needs episodes of at least 1, tasks from 0, and a min_score from 0 to 1.")
+        if not 0 <= self.noise <= 1 or not 0 <= self.rename <= 1:
+            raise ValueError("data.noise and data.rename are probabilities, from 0 to 1.")
         if self.score is not None and not 0 <= self.score <= 1:
             raise ValueError(f"data.score is from 0 to 1, not {self.score}.")
 

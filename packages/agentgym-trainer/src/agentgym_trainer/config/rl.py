@@ -59,24 +59,64 @@ class CriticModel:
 
 
 @dataclass(frozen=True)
+class DAgger:
+    """Rounds of DAgger (Ross, Gordon and Bagnell 2011, arXiv 1011.0686) after the imitation of the expert's episodes.
+
+    In each round, the policy and the expert play episodes together, which are added to the data; then the policy trains
+    on all of it. The expert must be able to act in any state, as in BabyAI, TextCraft and SearchQA.
+    """
+
+    rounds: int = 0
+    """Number of rounds; 0: none."""
+    episodes: int = 256
+    """Episodes per round."""
+    beta: float = 0.5
+    """Probability that the expert replies in a turn instead of the policy. Its replies are trained on; those of the
+    policy are context."""
+    epochs: int = 1
+    """Passes over the episodes of all rounds so far, at the end of each round."""
+
+    def __post_init__(self) -> None:
+        if self.rounds < 0 or min(self.episodes, self.epochs) < 1 or not 0 < self.beta <= 1:
+            raise ValueError(
+                "warm_start.dagger needs rounds >= 0, episodes and epochs >= 1, and a beta above 0 and at most 1."
+            )
+
+
+@dataclass(frozen=True)
 class WarmStart:
     """Supervised warm start on expert episodes before reinforcement learning."""
 
     episodes: int = 0
     """Number of expert episodes on training tasks; 0: no warm start."""
     noise: float = 0.0
-    """Probability that the expert takes a random available action instead of its own. Noisy experts teach the action
-    syntax and leave the strategy to reinforcement learning."""
+    """Probability that the expert takes a random available action instead of its own. The model then also sees states
+    that the expert itself would not reach."""
+    imitate_noise: bool = False
+    """Whether the random actions are in the loss; otherwise they are context. Imitating them teaches the action syntax
+    and leaves the strategy to reinforcement learning."""
+    rename: float = 0.0
+    """Probability that an episode is renamed: the interchangeable names of its environment (items in TextCraft, colors
+    in BabyAI) are permuted in all of its texts, so that the model has to copy them."""
     epochs: int = 1
     """Passes over the expert episodes."""
     batch: int = 64
     """Episodes per optimizer step."""
     lr: float = 1e-3
     """Learning rate."""
+    dagger: DAgger = field(default_factory=DAgger)
 
     def __post_init__(self) -> None:
-        if self.episodes < 0 or min(self.epochs, self.batch) < 1 or not 0 <= self.noise <= 1:
-            raise ValueError("warm_start needs episodes >= 0, epochs and batch >= 1, and a noise from 0 to 1.")
+        if self.episodes < 0 or min(self.epochs, self.batch) < 1:
+            raise ValueError("warm_start needs episodes >= 0, and epochs and batch >= 1.")
+        if not 0 <= self.noise <= 1 or not 0 <= self.rename <= 1:
+            raise ValueError("warm_start.noise and warm_start.rename are probabilities, from 0 to 1.")
+        if self.noise == 1 and not self.imitate_noise:
+            raise ValueError(
+                "With warm_start.noise 1 the expert never acts itself: set warm_start.imitate_noise or a lower noise."
+            )
+        if self.dagger.rounds and not self.episodes:
+            raise ValueError("warm_start.dagger follows the imitation of the expert: set warm_start.episodes, too.")
 
 
 @dataclass(frozen=True)

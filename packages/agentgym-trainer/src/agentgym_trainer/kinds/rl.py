@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agentgym_trainer.config import RLConfig
+from agentgym_trainer.config import DAgger, RLConfig
 from agentgym_trainer.kinds.base import BATCH, STEPS, RunKind, few
 
 
 def _miniature(config: RLConfig) -> RLConfig:
     return replace(
         config,
-        warm_start=replace(config.warm_start, episodes=min(8, config.warm_start.episodes), epochs=1),
+        warm_start=replace(
+            config.warm_start,
+            episodes=min(8, config.warm_start.episodes),
+            epochs=1,
+            dagger=_few(config.warm_start.dagger),
+        ),
         imitation=replace(config.imitation, data=few(config.imitation.data), batch=BATCH),
         # So small a model never succeeds: all groups would have zero variance, and no update would be taken.
         algorithm=replace(config.algorithm, groups=replace(config.algorithm.groups, zero_variance="keep")),
@@ -20,6 +25,10 @@ def _miniature(config: RLConfig) -> RLConfig:
         group_size=2,
         minibatches=min(4, config.minibatches),
     )
+
+
+def _few(dagger: DAgger) -> DAgger:
+    return replace(dagger, rounds=min(1, dagger.rounds), episodes=min(8, dagger.episodes), epochs=1)
 
 
 RL = RunKind(

@@ -7,6 +7,7 @@ from agentgym_trainer.recipes.dpo import DPO_RECIPES
 from agentgym_trainer.recipes.recipe import Recipe
 from agentgym_trainer.recipes.rl import RL_RECIPES
 from agentgym_trainer.recipes.sft import SFT_RECIPES
+from agentgym_trainer.recipes.smollm2 import SMOLLM2_RECIPES
 
 DEFAULT = "quickstart"
-RECIPES: dict[str, Recipe] = {**RL_RECIPES, **SFT_RECIPES, **DPO_RECIPES, **EVOL_RECIPES}
+RECIPES: dict[str, Recipe] = {**RL_RECIPES, **SMOLLM2_RECIPES, **SFT_RECIPES, **DPO_RECIPES, **EVOL_RECIPES}

@@ -75,7 +75,7 @@ _QUICKSTART = RLConfig(
     generation=Generation(max_tokens=16, max_context=1024),
     optimizer=Optimizer(lr=7e-4, micro_tokens=4096),
     critic=CriticModel(lr=2e-3),
-    warm_start=WarmStart(episodes=1000, noise=0.7, epochs=2, batch=16, lr=5e-3),
+    warm_start=WarmStart(episodes=1000, noise=0.7, imitate_noise=True, epochs=2, batch=16, lr=5e-3),
     evaluation=Evaluation(tasks=48, test_tasks=96, every=25),
     steps=75,
     tasks_per_step=16,

@@ -26,7 +26,7 @@ _FROM_SCRATCH = SFTConfig(
     generation=Generation(max_tokens=48, max_context=1024),
     optimizer=Optimizer(lr=3e-3, betas=(0.9, 0.99), schedule="linear", warmup=20, micro_tokens=4096),
     evaluation=Evaluation(tasks=0, test_tasks=0, every=500),
-    data=DataConfig(episodes=12_000, noise=0.3, keep="all"),
+    data=DataConfig(episodes=12_000, noise=0.3, imitate_noise=True, keep="all"),
     epochs=1,
     batch=8,
     save_every=250,
@@ -43,7 +43,7 @@ _BABYAI = replace(
     horizon=FixedHorizon(20),
     generation=Generation(max_tokens=24, max_context=2_048),
     evaluation=Evaluation(tasks=30, test_tasks=60, samples=2, ks=(1, 2), every=0),
-    data=DataConfig(episodes=5_000, noise=0.3, keep="all"),
+    data=DataConfig(episodes=5_000, noise=0.3, imitate_noise=True, keep="all"),
 )
 _SCIWORLD = replace(
     _BABYAI,

@@ -1,8 +1,9 @@
-"""Readable errors for files that can't be written: which file, why, the free disk space if relevant, what to do."""
+"""Readable errors for files that can't be written: which file, why, which limit was reached, what to do."""
 
 from __future__ import annotations
 
 import errno
+import os
 import re
 import resource
 import shutil
@@ -14,7 +15,6 @@ from tempfile import TemporaryFile
 from agentgym_eval.util.errors import RunStopped, UsageError
 from safetensors import SafetensorError
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _CODE = re.compile(r"\b(?:os error|code:) (\d+)")  # in errors from Rust, which safetensors and tokenizers raise
 _PROBE = 1 << 20
 
@@ -42,17 +42,33 @@ def writing(path: Path, *, then: str = "continue with --resume") -> Generator[No
         # Libraries raise other errors than OSError when a file can't be written; tokenizers raises a bare Exception.
         if not isinstance(error, OSError | RuntimeError | SafetensorError) and type(error) is not Exception:
             raise
-        raise WriteError(why_not(path, error, then)) from error
+        raise WriteError(_message(path, error, then)) from error
 
 
-def why_not(path: Path, error: BaseException, then: str) -> str:
-    """Return the error message. It contains the free disk space only if the disk or quota was full."""
-    here = next((folder for folder in (path, *path.parents) if folder.is_dir()), path.parent)
-    reason = str(error).rstrip(".")
-    if _errno(error, here) in _FULL:
-        free = shutil.disk_usage(here).free / 2**30
-        return f"{path} can't be written: {reason}. There are {free:.2f} GiB free; make space and {then}."
-    return f"{path} can't be written: {reason}. Fix that and {then}."
+def _message(path: Path, error: BaseException, then: str) -> str:
+    folder = next((folder for folder in (path, *path.parents) if folder.is_dir()), path.parent)
+    advice = _advice(_errno(error, folder), folder)
+    return f"{path} can't be written: {str(error).rstrip('.')}. {advice} and {then}."
+
+
+def _advice(code: int | None, folder: Path) -> str:
+    """Return the limit that was reached, as far as it can be determined, and how to lift it.
+
+    The free space of a file system doesn't include quotas, so it is reported only if the file system is full.
+    """
+    match code:
+        case errno.ENOSPC:
+            disk = os.statvfs(folder)
+            if disk.f_files and not disk.f_favail:
+                return "The file system has no free inodes; delete files"
+            free = disk.f_bavail * disk.f_frsize / 2**30
+            return f"The file system has {free:.2f} GiB free, of which a quota may allow less; make space"
+        case errno.EDQUOT:
+            return "Your disk quota is used up; make space or raise the quota"
+        case errno.EFBIG:
+            return "The file system or `ulimit -f` doesn't allow files of this size; raise the limit"
+        case _:
+            return "Fix that"
 
 
 def _errno(error: BaseException, folder: Path) -> int | None:

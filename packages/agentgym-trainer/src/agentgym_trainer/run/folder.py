@@ -53,6 +53,8 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self.start = path / "start"
         """The initial model, if the run created it."""
+        self.warm_start = path / "warm_start"
+        """The episodes of DAgger rounds, and the models of all but the last until the warm start is complete."""
         self.checkpoints = path / "checkpoints"
         self.model = path / "model"
         """The final model."""

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate.utils.memory import clear_device_cache
 from agentgym_envs import Episode, read_episodes
 from agentgym_envs.util.files import write_whole
 from agentgym_eval.data.card import duplicate_key
@@ -37,7 +36,7 @@ from agentgym_trainer.run.metrics import episode_metrics, success_metrics
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.trainers import sft
 from agentgym_trainer.trainers.exploration import Explorer
-from agentgym_trainer.trainers.setup import model_from_scratch, open_accelerator, save_start
+from agentgym_trainer.trainers.setup import model_from_scratch, open_accelerator, release_memory, save_start
 from agentgym_trainer.trainers.training_data import gather_episodes, good_enough
 
 _MERGING = 4  # distinguishes the seeds of merging from those of other uses
@@ -159,7 +158,7 @@ class Evolution:
             if self.ranks.is_main and not own.data.exists():
                 self._prepare(number, config, self._merged(number, base, sources))
         reached = sft.train(config, own, self.tracker, self._stopping)
-        clear_device_cache(garbage_collection=True)
+        release_memory()
         return reached.done
 
     def _prepare(self, number: int, config: SFTConfig, data: Sequence[Episode]) -> None:
@@ -246,5 +245,6 @@ def _retraining(config: AgentEvolConfig, folder: RunFolder, sources: Iterable[Pa
     """Return the configuration of an iteration's supervised fine-tuning."""
     settings: dict[str, Any] = {f.name: getattr(config, f.name) for f in fields(SFTConfig)}
     model = str(folder.start) if config.model == "scratch" else config.model
-    data = DataConfig(files=tuple(map(str, (folder.data, *sources))), keep="all")
+    files = tuple(map(str, (folder.data, *sources)))
+    data = DataConfig(files=files, keep="all", imitate_noise=config.data.imitate_noise)
     return replace(SFTConfig(**settings), model=model, data=data)

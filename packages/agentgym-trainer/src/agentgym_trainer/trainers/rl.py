@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
-from accelerate import Accelerator
 from accelerate.utils import set_seed
 from agentgym_envs import Episode
-from agentgym_eval.policies.policies import Oracle
 
 from agentgym_trainer.config import RLConfig
 from agentgym_trainer.curriculum.state import Reached
-from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.learner.learner import Learner
 from agentgym_trainer.models.attention import choose_attention
 from agentgym_trainer.models.load import check_model, is_adapter, load_model, with_lora
 from agentgym_trainer.models.policy import PolicyModel, ValueHead, separate_critic
-from agentgym_trainer.rollout.environments import OpenEnvironment, open_environments
+from agentgym_trainer.rollout.environments import open_environments
 from agentgym_trainer.rollout.runner import RolloutRunner
 from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
@@ -29,15 +24,14 @@ from agentgym_trainer.trainers.rl_loop import RLLoop, engine_has_weights
 from agentgym_trainer.trainers.setup import (
     export_model,
     init_processes,
-    model_from_scratch,
     open_accelerator,
     open_engine,
-    play_tasks,
+    policy_dtype,
     refusing,
-    save_start,
+    release_memory,
 )
-from agentgym_trainer.trainers.training_data import gather_episodes
-from agentgym_trainer.trainers.warm_start import warm_start
+from agentgym_trainer.trainers.training_data import gather_episodes, imitated
+from agentgym_trainer.trainers.warm_start import WarmStarter
 
 
 def train(config: RLConfig, folder: RunFolder, console: RunConsole, stopping: Stopping) -> Reached:
@@ -56,20 +50,25 @@ def train(config: RLConfig, folder: RunFolder, console: RunConsole, stopping: St
     """
     torch.set_num_threads(config.threads)
     accelerator, ranks = open_accelerator(config), init_processes(config)
-    attention = choose_attention(accelerator.device, config.precision)
+    precision = accelerator.mixed_precision
+    attention = choose_attention(accelerator.device, precision)
     processes = f" by {ranks.count} processes" if ranks.count > 1 else ""
-    console.say(f"Training on {accelerator.device}{processes} with attention {attention}.")
+    numbers = {"no": "float32", "bf16": "bfloat16", "fp16": "float16"}[precision]
+    console.say(f"Training on {accelerator.device}{processes} in {numbers} with attention {attention}.")
     with open_environments(config) as worlds, console.showing():
         if config.model != "scratch" and not folder.start.exists():
             check_model(config.model)
         demonstrated: list[Episode] = []
         if config.imitation.weight:
-            demonstrated = gather_episodes(config, config.imitation.data, worlds, folder, console, stopping)
+            data = config.imitation.data
+            found = gather_episodes(config, data, worlds, folder, console, stopping)
+            demonstrated = imitated(found, noise=data.imitate_noise)
         needs_start = _needs_start(config)
         if needs_start and not ranks.broadcast(folder.start.exists()):
-            _make_start(config, folder, accelerator, attention, worlds, console, stopping)
+            WarmStarter(config, folder, worlds, accelerator, attention, console, stopping).make_start()
+            release_memory()
         name = str(folder.start) if needs_start else config.model
-        model, chat = load_model(name, dtype=torch.float32, device=accelerator.device)
+        model, chat = load_model(name, dtype=policy_dtype(config), device=accelerator.device)
         with refusing(config):
             actor = _policy_model(config, model, attention)
         own_copy = engine_has_weights(config, accelerator)
@@ -110,43 +109,9 @@ def _policy_model(config: RLConfig, model: Any, attention: str) -> PolicyModel:
         model.gradient_checkpointing_enable()
     if config.algorithm.needs_critic:
         # Copied before the model gets an adapter, so that all weights of the critic train.
-        critic = separate_critic(model) if config.critic.where == "separate" else ValueHead(model.config.hidden_size)
+        critic = (
+            separate_critic(model).float() if config.critic.where == "separate" else ValueHead(model.config.hidden_size)
+        )
     if config.lora.rank:
         model = with_lora(model, config.lora, seed=config.seed)
     return PolicyModel(model, temperature=config.generation.temperature, critic=critic, attention=attention)
-
-
-def _make_start(
-    config: RLConfig,
-    folder: RunFolder,
-    accelerator: Accelerator,
-    attention: str,
-    worlds: Sequence[OpenEnvironment],
-    console: RunConsole,
-    stopping: Stopping,
-) -> None:
-    """Make the initial model: from scratch, by imitation, or by merging an adapter."""
-    warm, expert, ranks = config.warm_start, Oracle(config.warm_start.noise), Ranks()
-    episodes = stopping.heeded(play_tasks(expert, config, worlds, warm.episodes))
-    with ranks.errors_together():
-        demonstrations = list(console.phase("Collecting demonstrations", episodes, warm.episodes))
-    if config.model == "scratch":
-        model, chat = model_from_scratch(config, worlds, expert, demonstrations)
-    else:
-        model, chat = load_model(config.model, dtype=torch.float32, device=accelerator.device)
-    total = warm.epochs * -(-warm.episodes // warm.batch)
-    settings = replace(config.optimizer, lr=warm.lr, warmup=total // 10, schedule="linear")
-    with refusing(config):
-        actor = PolicyModel(model, temperature=config.generation.temperature, attention=attention)
-        learner = Learner(actor, accelerator, settings, total_steps=max(1, total))
-    steps = warm_start(
-        learner, chat, demonstrations, epochs=warm.epochs, batch=warm.batch, seed=config.seed, ranks=ranks
-    )
-    for _ in console.phase("Warm start", steps, total):
-        if ranks.any(stopping()):
-            raise KeyboardInterrupt
-    weights = dict(learner.weights(0).tensors())
-    with ranks.errors_together():
-        if ranks.is_main:
-            save_start(folder, learner.policy, chat, weights)
-    accelerator.free_memory()

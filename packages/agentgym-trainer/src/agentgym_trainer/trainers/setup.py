@@ -5,6 +5,8 @@ It also contains the export of the final model, with which every run ends.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import inspect
 import shutil
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -17,7 +19,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedType, InitProcessGroupKwargs
+from accelerate.utils import DistributedType, InitProcessGroupKwargs, is_bf16_available
 from accelerate.utils.memory import clear_device_cache
 from agentgym_envs import Episode, Policy
 from agentgym_envs.util.importing import described
@@ -32,6 +34,7 @@ from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.engines.base import Engine
 from agentgym_trainer.engines.factory import ENGINES, GROUP, EngineContext, EngineFactory
 from agentgym_trainer.models.load import load_model, scratch_model
+from agentgym_trainer.models.resolve import resolve_model
 from agentgym_trainer.models.weights import weights_of
 from agentgym_trainer.plugins import PluginError, PluginPoint, find_named
 from agentgym_trainer.rollout.environments import OpenEnvironment
@@ -112,11 +115,11 @@ def open_engine(
     context = EngineContext(
         settings=replace(config.engine, urls=tuple(map(resolved, config.engine.urls))),
         model=policy,
-        name=name,
+        name=resolve_model(name),
         own_copy=own_copy,
         end_id=chat.end_id,
         max_context=min(longest, getattr(policy.config, "max_position_embeddings", longest)),
-        dtype={"no": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[config.precision],
+        dtype={"no": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[accelerator.mixed_precision],
         autocast=accelerator.autocast,
         lora_rank=config.lora.rank,
         seed=config.seed,
@@ -168,7 +171,37 @@ def saved_model(
         with Ranks().errors_together():
             rollouts.load(weights_of(policy.eval(), version))
         yield rollouts, chat
+    release_memory()
+
+
+def release_memory() -> None:
+    """Return the memory of unreachable objects to the device and to the operating system."""
     clear_device_cache(garbage_collection=True)
+    with contextlib.suppress(AttributeError):  # only glibc has it
+        # Freed weights of a few megabytes each would otherwise stay with the process.
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def runs_on_cpu(config: BaseConfig) -> bool:
+    """Whether a run trains on the CPU: because it is set, or because there is no accelerator."""
+    return config.device == "cpu" or not torch.accelerator.is_available()
+
+
+def resolve_precision(config: BaseConfig) -> str:
+    """Return the mixed precision of a run, with "auto" resolved for this machine."""
+    if config.precision != "auto":
+        return config.precision
+    if runs_on_cpu(config):
+        capabilities = torch.cpu.get_capabilities()
+        supported = any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    else:
+        supported = is_bf16_available()
+    return "bf16" if supported else "no"
+
+
+def policy_dtype(config: BaseConfig) -> torch.dtype:
+    """Return the dtype to load the policy's weights in: bfloat16 for frozen ones under an adapter, else float32."""
+    return torch.bfloat16 if config.lora.rank and resolve_precision(config) == "bf16" else torch.float32
 
 
 def open_accelerator(config: BaseConfig) -> Accelerator:
@@ -177,10 +210,10 @@ def open_accelerator(config: BaseConfig) -> Accelerator:
     Raises:
         UsageError: when the launcher requests DeepSpeed ZeRO-3, whose weights can't be sent to engines.
     """
-    on_cpu = config.device == "cpu" or not torch.accelerator.is_available()
+    on_cpu = runs_on_cpu(config)
     # Processes wait for each other's rollouts, however slow the environments are. The launcher detects dead processes.
     patience = InitProcessGroupKwargs(timeout=timedelta(days=1))
-    accelerator = Accelerator(cpu=on_cpu, mixed_precision=config.precision, kwargs_handlers=[patience])
+    accelerator = Accelerator(cpu=on_cpu, mixed_precision=resolve_precision(config), kwargs_handlers=[patience])
     deepspeed = accelerator.deepspeed_plugin
     if deepspeed is not None and deepspeed.zero_stage == 3:
         raise UsageError(
@@ -190,19 +223,9 @@ def open_accelerator(config: BaseConfig) -> Accelerator:
     return accelerator
 
 
-def save_start(folder: RunFolder, model: Any, chat: Chat, weights: Mapping[str, Tensor] | None = None) -> None:
-    """Save the initial model in the run's folder, atomically. Only one process may call this.
-
-    Args:
-        folder: The folder of the run.
-        model: The model to save.
-        chat: Its chat.
-        weights: Weights to save instead of the model's own, which may be sharded.
-
-    Raises:
-        OSError: when it can't be written, for example because the disk is full. No partial files are left.
-    """
-    _save_model(model, chat, folder.start, weights)
+def save_start(folder: RunFolder, model: Any, chat: Chat) -> None:
+    """Save the initial model in the run's folder; see `save_model`."""
+    save_model(model, chat, folder.start)
 
 
 def export_model(checkpoint: Path, folder: Path) -> None:
@@ -212,15 +235,26 @@ def export_model(checkpoint: Path, folder: Path) -> None:
         OSError: when it can't be written, for example because the disk is full. No partial files are left.
     """
     model, chat = load_model(str(checkpoint), dtype=torch.float32, device=torch.device("cpu"))
-    _save_model(model, chat, folder)
+    save_model(model, chat, folder)
 
 
-def _save_model(model: Any, chat: Chat, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
-    """Write a model and its tokenizer atomically, replacing an existing folder."""
+def save_model(model: Any, chat: Chat, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
+    """Save a model and its tokenizer atomically, replacing an existing folder. Only one process may call this.
+
+    Args:
+        model: The model to save.
+        chat: Its chat.
+        folder: Where to save it.
+        weights: Weights to save instead of the model's own, which may be sharded.
+
+    Raises:
+        OSError: when it can't be written, for example because the disk is full. No partial files are left.
+    """
     unfinished = folder.with_name(f".{folder.name}")
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
         with writing(folder):
+            folder.parent.mkdir(exist_ok=True)
             model.save_pretrained(unfinished, state_dict=weights)
             chat.tokenizer.save_pretrained(unfinished)
             shutil.rmtree(folder, ignore_errors=True)

@@ -26,6 +26,7 @@ from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.encode import encode
 from agentgym_trainer.tokens.trajectory import Trimming, trajectory
+from agentgym_trainer.trainers.training_data import imitated
 from agentgym_trainer.trainers.trl_guard import GuardedTrainer
 from agentgym_trainer.trainers.trl_run import TrainingSetup, train_on_data, trainer_arguments
 
@@ -110,7 +111,8 @@ def train(config: SFTConfig, folder: RunFolder, tracker: RunConsole, stopping: S
 
     def make_trainer(setup: TrainingSetup) -> Imitator:
         trimming = Trimming(config.generation.max_context)
-        examples = list(encode_examples(setup.chat, setup.episodes, trimming))
+        demonstrations = imitated(setup.episodes, noise=config.data.imitate_noise)
+        examples = list(encode_examples(setup.chat, demonstrations, trimming))
         if not examples:
             raise UsageError(_why_none(len(setup.episodes), trimming))
         if trimming.lost:
@@ -139,7 +141,8 @@ def _why_none(episodes: int, trimming: Trimming) -> str:
             "tokens. Raise it."
         )
     return (
-        f"The {episodes} episodes contain nothing to train on: there are no replies, or all are marked `loss: false`."
+        f"The {episodes} episodes contain nothing to train on: there are no replies, or all are marked `loss: false` "
+        "or are random actions of a noisy expert, which data.imitate_noise would include."
     )
 
 
@@ -169,8 +172,7 @@ def make_imitator(config: SFTConfig, folder: RunFolder, setup: TrainingSetup, ex
     )
     if config.packing:
         # Packed attention avoids a mask over the whole row, whose size is quadratic in its length.
-        use_attention(
-            trainer.accelerator.unwrap_model(trainer.model), choose_attention(arguments.device, config.precision)
-        )
+        attention = choose_attention(arguments.device, trainer.accelerator.mixed_precision)
+        use_attention(trainer.accelerator.unwrap_model(trainer.model), attention)
         trainer.data_collator = PackCollator(setup.chat.pad_id, arguments.device)
     return trainer

@@ -6,9 +6,10 @@ They are saved in the run folder, so that a resumed run trains on the same episo
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from agentgym_envs import Episode
+from agentgym_envs import Episode, Turn
 from agentgym_envs.episodes.conversation import replay
 from agentgym_eval.data.formats import read_data
 from agentgym_eval.policies.policies import Oracle
@@ -21,6 +22,7 @@ from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder, played_splits
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.trainers.evaluation import evaluated_tasks
+from agentgym_trainer.trainers.renaming import rename_share
 from agentgym_trainer.trainers.setup import play_tasks
 
 
@@ -32,7 +34,8 @@ def gather_episodes(
     tracker: RunConsole,
     stopping: Stopping,
 ) -> list[Episode]:
-    """Return the episodes that a run trains on. All processes must call this; all get the same episodes.
+    """Return the episodes that a run trains on, renamed if `data` says so. All processes must call this; all get the
+    same episodes.
 
     Args:
         config: The configuration of the run.
@@ -50,7 +53,7 @@ def gather_episodes(
     with ranks.errors_together():
         if ranks.is_main and not folder.data.exists():
             _collect(config, data, worlds, folder, tracker, stopping)
-    return folder.read_data()
+    return rename_share(folder.read_data(), worlds, data.rename, config.seed)
 
 
 def _collect(
@@ -157,6 +160,17 @@ def keep_episodes(
     tracker.say(f"Training on {len(kept)} of {len(found)} episodes of {where}.")
     folder.save_data(kept)
     return kept
+
+
+def imitated(episodes: Iterable[Episode], *, noise: bool) -> list[Episode]:
+    """Return demonstrations, with the random actions of noisy experts excluded from the loss unless `noise` is set."""
+    return list(episodes) if noise else [exclude_turns(episode, lambda turn: turn.reply.noise) for episode in episodes]
+
+
+def exclude_turns(episode: Episode, excluded: Callable[[Turn], bool]) -> Episode:
+    """Return the episode with some turns excluded from the loss of imitation learning; they remain context."""
+    turns = (replace(turn, loss=turn.loss and not excluded(turn)) for turn in episode.turns)
+    return replace(episode, turns=tuple(turns))
 
 
 def good_enough(episodes: Iterable[Episode], rule: DataConfig | Exploration) -> Iterator[Episode]:

@@ -46,7 +46,10 @@ from agentgym_trainer.trainers.setup import (
     model_from_scratch,
     open_accelerator,
     open_engine,
+    policy_dtype,
     refusing,
+    resolve_precision,
+    runs_on_cpu,
     save_start,
 )
 from agentgym_trainer.trainers.training_data import gather_episodes
@@ -106,7 +109,7 @@ def train_on_data(
         if made_here and not ranks.broadcast(folder.start.exists()):
             _make_start(config, folder, worlds, episodes)
         name = str(folder.start) if made_here else config.model
-        model, chat = load_model(name, dtype=torch.float32, device=accelerator.device)
+        model, chat = load_model(name, dtype=policy_dtype(config), device=accelerator.device)
         model = with_lora(model, config.lora, seed=config.seed) if config.lora.rank else model
         own_copy = has_own_weights(config, accelerator)
         engine = open_engine(config, name, model, chat, accelerator, folder.path, tracker.say, own_copy=own_copy)
@@ -156,9 +159,9 @@ def trainer_arguments(config: OfflineConfig, folder: RunFolder, *, longest: int)
         "lr_scheduler_type": {"constant": "constant_with_warmup"}.get(optimizer.schedule, optimizer.schedule),
         "warmup_steps": optimizer.warmup,
         "gradient_checkpointing": config.gradient_checkpointing,
-        "use_cpu": config.device == "cpu" or not torch.accelerator.is_available(),
-        "bf16": config.precision == "bf16",
-        "fp16": config.precision == "fp16",
+        "use_cpu": runs_on_cpu(config),
+        "bf16": resolve_precision(config) == "bf16",
+        "fp16": resolve_precision(config) == "fp16",
         "seed": config.seed,
         "logging_steps": 1,
         "save_strategy": "steps",

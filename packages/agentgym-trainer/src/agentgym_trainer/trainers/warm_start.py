@@ -1,23 +1,128 @@
 """Warm start: imitation of an environment's expert, so that RL starts with a policy that knows the action format.
 
 It uses the learner of reinforcement learning, with the likelihood in place of the surrogate loss. Tokens and
-`loss_mask`, end-of-turn token included, are therefore the same as in RL.
+`loss_mask`, end-of-turn token included, are therefore the same as in RL. Rounds of DAgger may follow the cloning; each
+is saved when it ends, and begins with a new optimizer, so a resumed run continues exactly with the first that is
+missing.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
+from accelerate import Accelerator
+from accelerate.utils import set_seed
 from agentgym_envs import Episode
+from agentgym_eval.policies.policies import Oracle
 
 from agentgym_trainer.algorithms import Imitation
+from agentgym_trainer.config import RLConfig
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.learner.learner import Learner
+from agentgym_trainer.models.load import load_model
+from agentgym_trainer.models.policy import PolicyModel
+from agentgym_trainer.rollout.environments import OpenEnvironment
+from agentgym_trainer.run.console import RunConsole
+from agentgym_trainer.run.folder import RunFolder
+from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tokens.batch import make_batch
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.encode import encode
 from agentgym_trainer.tokens.trajectory import trajectory
+from agentgym_trainer.trainers.dagger import Round, check_experts
+from agentgym_trainer.trainers.renaming import rename_share
+from agentgym_trainer.trainers.setup import model_from_scratch, play_tasks, refusing, save_model
+from agentgym_trainer.trainers.training_data import imitated
+
+
+@dataclass(frozen=True)
+class WarmStarter:
+    """Makes the initial model of an RL run: created or loaded, trained by imitation, and saved in the run folder."""
+
+    config: RLConfig
+    folder: RunFolder
+    worlds: Sequence[OpenEnvironment]
+    accelerator: Accelerator
+    attention: str
+    """Kind of attention, from `choose_attention`."""
+    console: RunConsole
+    stopping: Stopping
+
+    def make_start(self) -> None:
+        """Train on the experts' episodes, then in rounds of DAgger. All processes must call this.
+
+        Raises:
+            UsageError: if the model can't be trained with these settings, the engine can't be started, or an expert
+                can't act in all states that DAgger reaches.
+            EngineError: if the engine can't be recovered.
+            TooManyFailed: if more episodes failed than `max_failed` allows.
+            OSError: if a file can't be written.
+            Stopped, KeyboardInterrupt: if the run was told to end. Finished rounds are kept.
+        """
+        warm, ranks = self.config.warm_start, Ranks()
+        if warm.dagger.rounds:
+            check_experts(self.worlds)
+        rounds = [Round(self.config, number, self.folder.warm_start) for number in range(warm.dagger.rounds + 1)]
+        data = self._renamed(imitated(self._play_experts(), noise=warm.imitate_noise), self.config.seed)
+        for each in rounds:
+            last = rounds[each.number - 1].model
+            if each.number:
+                data += self._renamed(each.play(last, self.worlds, self.console, self.stopping), each.seed)
+            trained = self.folder.start if each is rounds[-1] else each.model
+            if ranks.broadcast(trained.exists()):
+                continue
+            if each.number:
+                set_seed(each.seed % 2**32, device_specific=True)  # for dropout
+                model = load_model(str(last), dtype=torch.float32, device=self.accelerator.device)
+                self._train(f"Training DAgger round {each.number}", model, data, warm.dagger.epochs, each.seed, trained)
+            else:
+                self._train("Warm start", self._untrained(data), data, warm.epochs, self.config.seed, trained)
+        if ranks.is_main:
+            for each in rounds:
+                shutil.rmtree(each.model, ignore_errors=True)
+
+    def _play_experts(self) -> list[Episode]:
+        config = self.config
+        wanted = config.warm_start.episodes
+        episodes = self.stopping.heeded(play_tasks(Oracle(config.warm_start.noise), config, self.worlds, wanted))
+        with Ranks().errors_together():
+            return list(self.console.phase("Collecting demonstrations", episodes, wanted))
+
+    def _renamed(self, episodes: Sequence[Episode], seed: int) -> list[Episode]:
+        return rename_share(episodes, self.worlds, self.config.warm_start.rename, seed)
+
+    def _untrained(self, seen: Sequence[Episode]) -> tuple[Any, Chat]:
+        """The model before any training: from scratch, loaded, or merged from an adapter and its model."""
+        config = self.config
+        if config.model == "scratch":
+            return model_from_scratch(config, self.worlds, Oracle(config.warm_start.noise), seen)
+        return load_model(config.model, dtype=torch.float32, device=self.accelerator.device)
+
+    def _train(
+        self, phase: str, loaded: tuple[Any, Chat], data: Sequence[Episode], epochs: int, seed: int, folder: Path
+    ) -> None:
+        """Train a model on demonstrations with a new optimizer, and save it in `folder`."""
+        config, warm, ranks, (model, chat) = self.config, self.config.warm_start, Ranks(), loaded
+        total = epochs * -(-len(data) // warm.batch)
+        settings = replace(config.optimizer, lr=warm.lr, warmup=total // 10, schedule="linear")
+        with refusing(config):
+            actor = PolicyModel(model, temperature=config.generation.temperature, attention=self.attention)
+            learner = Learner(actor, self.accelerator, settings, total_steps=max(1, total))
+        steps = warm_start(learner, chat, data, epochs=epochs, batch=warm.batch, seed=seed, ranks=ranks)
+        for _ in self.console.phase(phase, steps, total):
+            if ranks.any(self.stopping()):
+                raise KeyboardInterrupt
+        weights = dict(learner.weights(0).tensors())
+        with ranks.errors_together():
+            if ranks.is_main:
+                save_model(learner.policy, chat, folder, weights)
+        self.accelerator.free_memory()
 
 
 def warm_start(

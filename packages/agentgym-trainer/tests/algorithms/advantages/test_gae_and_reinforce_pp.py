@@ -23,11 +23,11 @@ from token_batches import (
     EpisodeSketch,
     Step,
     Token,
+    episode_sketches,
     penalty_of,
-    plays,
+    reference_normalize,
     run_processes,
     single_process_total,
-    slow_normalised,
     token_batch_of,
 )
 
@@ -68,7 +68,7 @@ def slow_token_returns(episodes: list[EpisodeSketch], estimator: TokenReturns) -
         returns_to_go += [
             sum(estimator.gamma ** (j - i) * rewards[j] for j in range(i, len(rewards))) for i in range(len(rewards))
         ]
-    return slow_normalised(returns_to_go)
+    return reference_normalize(returns_to_go)
 
 
 def slow_gae(episodes: list[EpisodeSketch], estimator: GAE) -> tuple[list[float], list[float], list[bool]]:
@@ -98,7 +98,7 @@ def slow_gae(episodes: list[EpisodeSketch], estimator: GAE) -> tuple[list[float]
         targets += [advantage + value for advantage, (value, _) in zip(episode_advantages, actions, strict=True)]
         sizes += [len(action_rewards) for _, action_rewards in actions]
     if estimator.whiten:
-        advantages = slow_normalised(advantages)
+        advantages = reference_normalize(advantages)
     for size in sizes:
         value_mask += [True] + [False] * (size - 1)
     action_indices = [x for x, size in enumerate(sizes) for _ in range(size)]
@@ -112,7 +112,7 @@ def estimate(estimator: TokenReturns | GAE, episodes: list[EpisodeSketch]) -> Ad
 
 
 @few_examples
-@given(plays(groups=2), returns)
+@given(episode_sketches(groups=2), returns)
 def test_token_returns_match_the_slow_reference(episodes: list[EpisodeSketch], estimator: TokenReturns) -> None:
     result = estimate(estimator, episodes)
     assert result.advantages_N.tolist() == pytest.approx(slow_token_returns(episodes, estimator), abs=1e-5)
@@ -120,7 +120,7 @@ def test_token_returns_match_the_slow_reference(episodes: list[EpisodeSketch], e
 
 
 @few_examples
-@given(plays(groups=2), critics)
+@given(episode_sketches(groups=2), critics)
 def test_gae_matches_the_slow_reference(episodes: list[EpisodeSketch], estimator: GAE) -> None:
     result = estimate(estimator, episodes)
     assert result.value_targets_N is not None
@@ -132,7 +132,7 @@ def test_gae_matches_the_slow_reference(episodes: list[EpisodeSketch], estimator
 
 
 @few_examples
-@given(plays(groups=4, min_size=1), st.one_of(returns, critics), st.integers(0, 4))
+@given(episode_sketches(groups=4, min_size=1), st.one_of(returns, critics), st.integers(0, 4))
 def test_two_processes_estimate_the_same_as_one(
     episodes: list[EpisodeSketch], estimator: TokenReturns | GAE, cut: int
 ) -> None:
@@ -151,7 +151,7 @@ def test_two_processes_estimate_the_same_as_one(
 
 
 @few_examples
-@given(plays(groups=2), st.one_of(returns, critics), st.integers(0, 6))
+@given(episode_sketches(groups=2), st.one_of(returns, critics), st.integers(0, 6))
 def test_episode_order_does_not_change_advantages(
     episodes: list[EpisodeSketch], estimator: TokenReturns | GAE, cut: int
 ) -> None:
@@ -162,7 +162,7 @@ def test_episode_order_does_not_change_advantages(
 
 
 @few_examples
-@given(plays(groups=2), gammas, st.sampled_from([-3.0, 100.0]))
+@given(episode_sketches(groups=2), gammas, st.sampled_from([-3.0, 100.0]))
 def test_group_baseline_cancels_a_bonus_for_the_whole_group(
     episodes: list[EpisodeSketch], gamma: float, bonus: float
 ) -> None:
@@ -174,7 +174,7 @@ def test_group_baseline_cancels_a_bonus_for_the_whole_group(
 
 
 @few_examples
-@given(plays(min_size=1), gammas, st.sampled_from([0.0, 0.5, 1.0]))
+@given(episode_sketches(min_size=1), gammas, st.sampled_from([0.0, 0.5, 1.0]))
 def test_turn_level_gae_ignores_values_within_a_turn(episodes: list[EpisodeSketch], gamma: float, lam: float) -> None:
     estimator = GAE(level="turn", gamma=gamma, lam=lam)
     before = estimate(estimator, episodes)
@@ -190,7 +190,7 @@ def test_turn_level_gae_ignores_values_within_a_turn(episodes: list[EpisodeSketc
 
 
 @few_examples
-@given(plays(min_size=1), st.sampled_from(["token", "turn"]))
+@given(episode_sketches(min_size=1), st.sampled_from(["token", "turn"]))
 def test_undiscounted_target_with_lambda_1_is_the_return(
     episodes: list[EpisodeSketch], level: Literal["token", "turn"]
 ) -> None:

@@ -24,11 +24,11 @@ from token_batches import (
     EpisodeSketch,
     Step,
     Token,
+    episode_sketches,
     penalty_of,
-    plays,
+    reference_normalize,
     run_processes,
     single_process_total,
-    slow_normalised,
     token_batch_of,
 )
 from torch import Tensor
@@ -104,7 +104,7 @@ def expand_to_tokens(
     advantages = [
         per_turn(e, k) for e, play in enumerate(episodes) for k, step in enumerate(play.steps) for _ in step.tokens
     ]
-    return slow_normalised(advantages) if estimator.whiten else advantages
+    return reference_normalize(advantages) if estimator.whiten else advantages
 
 
 def slow_group_relative(episodes: list[EpisodeSketch], estimator: GroupRelative) -> list[float]:
@@ -146,7 +146,7 @@ def advantages(estimator: Estimator, episodes: list[EpisodeSketch], penalty_N: T
 
 
 @few_examples
-@given(plays(groups=2), relatives)
+@given(episode_sketches(groups=2), relatives)
 def test_group_relative_advantages_match_the_slow_reference(
     episodes: list[EpisodeSketch], estimator: GroupRelative
 ) -> None:
@@ -155,7 +155,7 @@ def test_group_relative_advantages_match_the_slow_reference(
 
 
 @few_examples
-@given(plays(groups=2), steppers)
+@given(episode_sketches(groups=2), steppers)
 def test_step_group_advantages_match_the_slow_reference(episodes: list[EpisodeSketch], estimator: StepGroups) -> None:
     found = advantages(estimator, episodes, penalty_of(episodes))
     assert found.tolist() == pytest.approx(slow_step_groups(episodes, estimator), abs=1e-5)
@@ -204,7 +204,7 @@ def test_step_groups_compare_repeat_visits_of_an_episode() -> None:
 
 
 @few_examples
-@given(plays(groups=2), estimators, st.sampled_from([-3.0, 0.5, 100.0]))
+@given(episode_sketches(groups=2), estimators, st.sampled_from([-3.0, 0.5, 100.0]))
 def test_final_bonus_for_the_whole_group_changes_nothing(
     episodes: list[EpisodeSketch], estimator: GroupRelative, bonus: float
 ) -> None:
@@ -219,7 +219,7 @@ def test_final_bonus_for_the_whole_group_changes_nothing(
 
 
 @few_examples
-@given(plays(), estimators, st.integers(0, 99))
+@given(episode_sketches(), estimators, st.integers(0, 99))
 def test_episode_order_does_not_change_advantages(
     episodes: list[EpisodeSketch], estimator: Estimator, seed: int
 ) -> None:
@@ -235,7 +235,7 @@ def test_episode_order_does_not_change_advantages(
 
 
 @few_examples
-@given(plays(min_size=1), estimators)
+@given(episode_sketches(min_size=1), estimators)
 def test_other_groups_and_values_do_not_change_advantages(episodes: list[EpisodeSketch], estimator: Estimator) -> None:
     estimator = replace(estimator, whiten=False)
     together = advantages(estimator, episodes)
@@ -278,7 +278,7 @@ def test_returns_that_differ_by_rounding_are_flat(returns: list[float], flat: bo
 
 
 @few_examples
-@given(plays(groups=1, masked=True), estimators)
+@given(episode_sketches(groups=1, masked=True), estimators)
 def test_group_without_advantages_in_the_loss_is_flat(episodes: list[EpisodeSketch], estimator: Estimator) -> None:
     found = advantages(replace(estimator, whiten=False), episodes).tolist()
     in_loss = [play.in_loss for play in episodes for _ in play.completion_tokens]
@@ -341,7 +341,7 @@ def test_step_groups_use_observations_or_states() -> None:
 
 
 @few_examples
-@given(plays(groups=3), st.integers(1, 3))
+@given(episode_sketches(groups=3), st.integers(1, 3))
 def test_metrics_of_step_group_sizes(episodes: list[EpisodeSketch], processes: int) -> None:
     anchors = Counter((play.group, step.observation) for play in episodes for step in play.steps if step.tokens)
     shares = [[play for play in episodes if play.group % processes == rank] for rank in range(processes)]

@@ -23,7 +23,15 @@ from agentgym_trainer.algorithms import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from token_batches import EpisodeSketch, Step, Token, plays, run_processes, single_process_total, token_batch_of
+from token_batches import (
+    EpisodeSketch,
+    Step,
+    Token,
+    episode_sketches,
+    run_processes,
+    single_process_total,
+    token_batch_of,
+)
 from torch import Tensor
 
 pytestmark = pytest.mark.quick
@@ -90,7 +98,7 @@ def assert_sums_to_zero(weighted_N: Tensor) -> None:
     assert abs(weighted_N.sum().item()) <= 2**-22 * weighted_N.abs().sum().item() + 1e-9
 
 
-ragged = plays(min_size=1, max_size=9, tokens=9, least=1)
+ragged = episode_sketches(min_size=1, max_size=9, tokens=9, least=1)
 
 
 @settings(max_examples=60)
@@ -113,7 +121,7 @@ def test_weighted_sum_is_zero_over_the_batch(
 
 
 @settings(max_examples=20)
-@given(plays(min_size=1, max_size=9, tokens=9), within_groups)
+@given(episode_sketches(min_size=1, max_size=9, tokens=9), within_groups)
 def test_turns_without_tokens_keep_a_token_weighted_sum_of_zero(
     episodes: list[EpisodeSketch], combination: tuple[Any, Kind]
 ) -> None:

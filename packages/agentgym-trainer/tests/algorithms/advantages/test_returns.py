@@ -18,13 +18,13 @@ from token_batches import (
     Step,
     Token,
     eighths,
+    episode_sketches,
     penalty_of,
-    plays,
     run_processes,
     single_process_total,
     token_batch_of,
 )
-from toy_learner import episode
+from toy_learner import episode_with_samples
 
 pytestmark = pytest.mark.quick
 
@@ -44,7 +44,7 @@ def slow_token_rewards(play: EpisodeSketch) -> list[list[float]]:
 
 
 @few_examples
-@given(plays())
+@given(episode_sketches())
 def test_token_rewards_match_the_slow_reference(episodes: list[EpisodeSketch]) -> None:
     rewards = token_rewards(token_batch_of(episodes), penalty_of(episodes))
     assert rewards.dtype == torch.float64
@@ -53,7 +53,7 @@ def test_token_rewards_match_the_slow_reference(episodes: list[EpisodeSketch]) -
 
 
 @few_examples
-@given(plays())
+@given(episode_sketches())
 def test_all_rewards_are_assigned(episodes: list[EpisodeSketch]) -> None:
     token_batch = token_batch_of(episodes)
     reward_N, turns = token_rewards(token_batch), turn_rewards(token_batch)
@@ -65,7 +65,7 @@ def test_all_rewards_are_assigned(episodes: list[EpisodeSketch]) -> None:
 
 
 @few_examples
-@given(plays())
+@given(episode_sketches())
 def test_turn_rewards_are_sums_of_token_rewards(episodes: list[EpisodeSketch]) -> None:
     turns = turn_rewards(token_batch_of(episodes), penalty_of(episodes))
     for e, play in enumerate(episodes):
@@ -80,7 +80,7 @@ def test_turn_rewards_are_sums_of_token_rewards(episodes: list[EpisodeSketch]) -
 
 
 @few_examples
-@given(plays(min_size=1), st.floats(-1e3, 1e3))
+@given(episode_sketches(min_size=1), st.floats(-1e3, 1e3))
 def test_rewards_after_the_last_turn_are_ignored(episodes: list[EpisodeSketch], noise: float) -> None:
     token_batch = token_batch_of(episodes)
     before = token_rewards(token_batch), turn_rewards(token_batch).reward_EK
@@ -92,7 +92,7 @@ def test_rewards_after_the_last_turn_are_ignored(episodes: list[EpisodeSketch], 
 def test_terminal_reward_goes_to_the_last_completion_token() -> None:
     reply = Sample(prompt=(3, 4), ids=(5, 6), logprobs=(-1.0, -1.0), fresh=True, version=0)
     empty_reply = Sample(prompt=(7, 8, 9), ids=(), logprobs=(), fresh=False, version=0)
-    batch = make_batch([trajectory(episode([reply, empty_reply], [0.0, 1.0]))])
+    batch = make_batch([trajectory(episode_with_samples([reply, empty_reply], [0.0, 1.0]))])
     assert batch.ids_S.tolist() == [3, 4, 5, 6, 7, 8, 9]
     assert token_rewards(batch.tokens).tolist() == [0.0, 1.0]
 

@@ -11,7 +11,7 @@ from agentgym_trainer.engines.base import Completion, EngineUsage, SamplingParam
 from agentgym_trainer.engines.vllm.server import VllmServer
 from agentgym_trainer.engines.vllm.weight_transfer import fetch, offered
 from agentgym_trainer.models.weights import Weights
-from fake_vllm import SAMPLING, TENSORS, FakeServer, engine, run_scene, weights
+from fake_vllm import SAMPLING, TENSORS, FakeServer, fake_weights, make_engine, run_scene
 from patience import eventually_async
 
 
@@ -52,7 +52,7 @@ def test_invalid_requests_are_rejected() -> None:
 def test_load_transfers_exact_weights_while_sampling_is_paused(dtype: torch.dtype) -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         server.worker.vllm_config.model_config.dtype = dtype
-        await sampler.load(weights(4))
+        await sampler.load(fake_weights(4))
         (received,) = server.worker.loaded
         for name, tensor in TENSORS.items():
             assert torch.equal(received[name], tensor.to(dtype) if tensor.is_floating_point() else tensor)
@@ -80,13 +80,13 @@ def test_tied_head_is_loaded_with_or_without_its_name() -> None:
 def test_adapter_is_registered_once_and_again_after_a_restart() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         for version in (2, 3):
-            await sampler.load(weights(version, adapter={"r": 4, "target_modules": {"b", "a"}}))
+            await sampler.load(fake_weights(version, adapter={"r": 4, "target_modules": {"b", "a"}}))
             assert server.worker.loaded[-1]["config"] == {"r": 4, "target_modules": ["a", "b"]}
             assert server.worker.loaded[-1]["version"] == version
             assert (await sampler.generate([5], SAMPLING)).version == version
             assert server.requests[-1][1]["model"] == "run"
         assert server.paths.count("/v1/load_lora_adapter") == 1
-        server.die()
+        server.stop()
         await server.start()
         assert (await sampler.generate([5], SAMPLING)).version == 3
         assert server.adapters == {"run"}
@@ -96,12 +96,12 @@ def test_adapter_is_registered_once_and_again_after_a_restart() -> None:
 
 def test_paused_replies_continue_with_the_new_weights() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
-        await sampler.load(weights(1))
+        await sampler.load(fake_weights(1))
         server.may_reply.clear()
         server.requests.clear()
         before = [asyncio.create_task(sampler.generate([5], SAMPLING)) for _ in range(5)]
         await eventually_async(lambda: server.sampling == 5)
-        loading = asyncio.create_task(sampler.load(weights(2)))
+        loading = asyncio.create_task(sampler.load(fake_weights(2)))
         await eventually_async(lambda: "/pause" in server.paths)
         after = [asyncio.create_task(sampler.generate([5], SAMPLING)) for _ in range(5)]
         # The load doesn't wait for running replies.
@@ -129,11 +129,11 @@ def test_cancelled_request_is_aborted_on_the_server() -> None:
 
 def test_only_one_process_pushes_weights_to_a_shared_server() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
-        other = engine(server, pushes=False)
-        waiting = asyncio.create_task(other.load(weights(1)))
+        other = make_engine(server, pushes=False)
+        waiting = asyncio.create_task(other.load(fake_weights(1)))
         await eventually_async(lambda: "/weight_info" in server.paths)
         assert not waiting.done()
-        await sampler.load(weights(1))
+        await sampler.load(fake_weights(1))
         await waiting
         assert (await other.generate([5], SAMPLING)).version == other.version == 1
         assert len(server.worker.loaded) == 1

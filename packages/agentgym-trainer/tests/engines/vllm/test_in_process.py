@@ -23,19 +23,19 @@ from agentgym_trainer.engines.vllm.server import VllmServer
 from agentgym_trainer.models.load import with_lora
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.tokens.chat import Chat
+from allocations import allocated_bytes
 from coin_world import ENV
-from fake_vllm import FakeServer, run_scene, weights
+from fake_vllm import FakeServer, fake_weights, run_scene
 from forked_processes import run_two_processes
-from growth import allocated
 from patience import eventually_async
-from toy_learner import coin_flags, learner, train_cli
+from toy_learner import coin_flags, make_learner, train_cli
 from transformers import AutoModelForCausalLM
 from vllm_pairs import (
     CONTEXT,
     LENGTHS,
     MEMORY,
     TOLERANCE,
-    Pair,
+    ModelAndEngine,
     max_logprob_gap,
     max_logprob_gap_by_version,
     random_contexts,
@@ -83,25 +83,25 @@ def test_engine_has_no_side_effects_on_the_process(start: Path, chat: Chat) -> N
     assert torch.set_num_threads is threads
 
 
-def _pair(start: Path, chat: Chat, wrap: Callable[[Any], Any], **options: Any) -> Generator[Pair]:
+def _pair(start: Path, chat: Chat, wrap: Callable[[Any], Any], **options: Any) -> Generator[ModelAndEngine]:
     model = wrap(AutoModelForCausalLM.from_pretrained(start).eval())
     with asyncio.Runner() as runner:
         engine = vllm_engine(
             str(start), MEMORY, end_id=chat.end_id, max_context=CONTEXT, dtype=torch.float32, **options
         )
         try:
-            yield Pair(model, engine, runner.run)
+            yield ModelAndEngine(model, engine, runner.run)
         finally:
             runner.run(engine.close())
 
 
 @pytest.fixture(scope="module")
-def pair(start: Path, chat: Chat) -> Generator[Pair]:
+def pair(start: Path, chat: Chat) -> Generator[ModelAndEngine]:
     yield from _pair(start, chat, lambda model: model)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_logprobs_match_the_learner_before_and_after_updates(pair: Pair, temperature: float) -> None:
+def test_logprobs_match_the_learner_before_and_after_updates(pair: ModelAndEngine, temperature: float) -> None:
     contexts = random_contexts(*LENGTHS)
     for version in range(4):
         if version:
@@ -115,7 +115,7 @@ def test_logprobs_match_the_learner_before_and_after_updates(pair: Pair, tempera
             assert max_logprob_gap(before, contexts, completions, temperature=temperature) > 0.1
 
 
-def test_prefix_cache_is_used_until_an_update(pair: Pair) -> None:
+def test_prefix_cache_is_used_until_an_update(pair: ModelAndEngine) -> None:
     pair.load(1)
     usage, contexts = pair.engine.usage, random_contexts(*LENGTHS, seed=1)
 
@@ -133,7 +133,7 @@ def test_prefix_cache_is_used_until_an_update(pair: Pair) -> None:
     assert prefilled_and_reused() == (total, 0)
 
 
-def test_concurrent_requests_share_the_prefill_of_a_prefix(pair: Pair) -> None:
+def test_concurrent_requests_share_the_prefill_of_a_prefix(pair: ModelAndEngine) -> None:
     pair.load(1)
     before = pair.engine.usage.prefilled
     prompt, *tails = random_contexts(128, 5, 6, 7)
@@ -143,7 +143,7 @@ def test_concurrent_requests_share_the_prefill_of_a_prefix(pair: Pair) -> None:
     assert max_logprob_gap(pair.model, contexts, completions) < TOLERANCE
 
 
-def test_replies_depend_on_the_seed_and_not_on_the_batch(pair: Pair) -> None:
+def test_replies_depend_on_the_seed_and_not_on_the_batch(pair: ModelAndEngine) -> None:
     contexts = random_contexts(*LENGTHS)
     batched = pair.sample(contexts)
     alone = pair.run(pair.engine.generate(contexts[3], SamplingParams(max_tokens=20, seed=3)))
@@ -153,13 +153,13 @@ def test_replies_depend_on_the_seed_and_not_on_the_batch(pair: Pair) -> None:
     assert other.ids != alone.ids
 
 
-def test_concurrent_requests_may_exceed_the_tokens_of_one_step(pair: Pair) -> None:
+def test_concurrent_requests_may_exceed_the_tokens_of_one_step(pair: ModelAndEngine) -> None:
     pair.load(0)
     contexts = random_contexts(*[150] * 20)  # a step prefills 2,048 tokens
     assert max_logprob_gap(pair.model, contexts, pair.sample(contexts, tokens=5)) < TOLERANCE
 
 
-def test_replies_end_with_the_end_token_or_at_the_budget(pair: Pair, chat: Chat) -> None:
+def test_replies_end_with_the_end_token_or_at_the_budget(pair: ModelAndEngine, chat: Chat) -> None:
     contexts = random_contexts(*[30] * 64)
     completions = pair.sample(contexts, tokens=60)
     assert {completion.finish for completion in completions} == {"stop", "length"}
@@ -174,7 +174,7 @@ def test_replies_end_with_the_end_token_or_at_the_budget(pair: Pair, chat: Chat)
     assert 1 <= len(longest.ids) <= 4
 
 
-def test_greedy_replies_are_the_most_likely_with_logprobs_of_0(pair: Pair) -> None:
+def test_greedy_replies_are_the_most_likely_with_logprobs_of_0(pair: ModelAndEngine) -> None:
     pair.load(0)
     context = random_contexts(50)[0]
     greedy, _ = pair.sample([context] * 2, temperature=0.0, tokens=10)
@@ -184,7 +184,7 @@ def test_greedy_replies_are_the_most_likely_with_logprobs_of_0(pair: Pair) -> No
         assert greedy.ids == tuple(pair.model(ids).logits[0, len(context) - 1 : -1].argmax(-1).tolist())
 
 
-def test_running_replies_continue_with_new_weights(pair: Pair) -> None:
+def test_running_replies_continue_with_new_weights(pair: ModelAndEngine) -> None:
     pair.load(5)
     before, contexts = copy.deepcopy(pair.model), random_contexts(*LENGTHS)
 
@@ -197,7 +197,7 @@ def test_running_replies_continue_with_new_weights(pair: Pair) -> None:
         # When this request is complete, the others have some tokens, too.
         await pair.engine.generate(contexts[0], SamplingParams(max_tokens=5))
         pair.perturb_weights(5)
-        loading = asyncio.create_task(pair.engine.load(learner(pair.model).weights(6)))
+        loading = asyncio.create_task(pair.engine.load(make_learner(pair.model).weights(6)))
         await asyncio.sleep(0)
         later = ask(1)
         await loading
@@ -217,7 +217,7 @@ def test_running_replies_continue_with_new_weights(pair: Pair) -> None:
     assert min(max_logprob_gap(model, contexts, first) for model in (before, pair.model)) > 0.1
 
 
-def test_cancelled_requests_are_removed_from_the_core(pair: Pair) -> None:
+def test_cancelled_requests_are_removed_from_the_core(pair: ModelAndEngine) -> None:
     contexts, core = random_contexts(*LENGTHS), pair.engine._core
 
     async def cancel_requests() -> None:
@@ -236,7 +236,9 @@ def test_cancelled_requests_are_removed_from_the_core(pair: Pair) -> None:
     pair.run(cancel_requests())
 
 
-def test_engine_that_fails_in_a_step_is_rebuilt_and_replays(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engine_that_fails_in_a_step_is_rebuilt_and_replays(
+    pair: ModelAndEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     contexts = random_contexts(*LENGTHS)
     pair.perturb_weights(7)
     pair.load(7)
@@ -256,13 +258,13 @@ def test_engine_that_fails_in_a_step_is_rebuilt_and_replays(pair: Pair, monkeypa
     assert max_logprob_gap(pair.model, contexts, completions) < TOLERANCE
 
 
-def test_memory_stays_flat_over_updates(pair: Pair) -> None:
+def test_memory_stays_flat_over_updates(pair: ModelAndEngine) -> None:
     contexts, memory = random_contexts(*LENGTHS), list[int]()
     for version in range(23):
         pair.perturb_weights(version)
         pair.load(version)
         pair.sample(contexts, tokens=3)
-        memory.append(allocated())
+        memory.append(allocated_bytes())
     size = sum(parameter.nbytes for parameter in pair.model.parameters())
     # Caches grow occasionally, so the median growth per update is compared with half a model.
     assert median(later - earlier for earlier, later in pairwise(memory)) < size / 2
@@ -279,7 +281,7 @@ def test_server_rejects_unsupported_head_sizes_before_the_transfer() -> None:
         server.worker.vllm_config.device_config.device_type = "cpu"
         server.worker.vllm_config.model_config.get_head_size = lambda: 16
         with pytest.raises(EngineGone, match="heads have a size of 16, and vLLM on a CPU can do 32"):
-            await sampler.load(weights(1))
+            await sampler.load(fake_weights(1))
         assert not server.worker.loaded
 
     run_scene(scene)
@@ -289,11 +291,11 @@ def test_server_rejects_unsupported_head_sizes_before_the_transfer() -> None:
 
 
 @pytest.fixture(scope="module")
-def adapted(start: Path, chat: Chat) -> Generator[Pair]:
+def adapted(start: Path, chat: Chat) -> Generator[ModelAndEngine]:
     yield from _pair(start, chat, lambda model: with_lora(model, Lora(rank=3, alpha=12.0), seed=0).eval(), lora_rank=3)
 
 
-def test_adapters_replace_each_other_and_leave_the_learner_intact(adapted: Pair) -> None:
+def test_adapters_replace_each_other_and_leave_the_learner_intact(adapted: ModelAndEngine) -> None:
     contexts = random_contexts(*LENGTHS)
     with adapted.model.disable_adapter():
         assert max_logprob_gap(adapted.model, contexts, adapted.sample(contexts)) < TOLERANCE

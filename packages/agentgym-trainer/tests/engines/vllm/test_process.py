@@ -14,7 +14,7 @@ import pytest
 from agentgym_trainer.engines.base import EngineGone
 from agentgym_trainer.engines.vllm import process
 from agentgym_trainer.engines.vllm.process import VllmProcess, VllmServerSettings, supported_rank
-from fake_vllm import SAMPLING, engine
+from fake_vllm import SAMPLING, make_engine
 from patience import all_end, eventually
 
 
@@ -73,7 +73,7 @@ print(folder, flush=True)
 def test_server_that_exits_is_restarted_once(tmp_path: Path) -> None:
     async def scene() -> None:
         process: Any = VllmProcess(Script("import sys; sys.exit('an error that it has')"), tmp_path / "log")
-        sampler = engine(process)
+        sampler = make_engine(process)
         with pytest.raises(EngineGone, match="died again after a restart: an error that it has"):
             await sampler.generate([5], SAMPLING)
         assert process.log.read_text().count("an error") == 2

@@ -23,14 +23,14 @@ from agentgym_trainer.models.load import with_lora
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.tokens.chat import Chat
 from patience import PATIENCE, all_end, eventually_async
-from toy_learner import coin_flags, learner, train_cli
+from toy_learner import coin_flags, make_learner, train_cli
 from transformers import AutoModelForCausalLM
 from vllm_pairs import (
     CONTEXT,
     LENGTHS,
     MEMORY,
     TOLERANCE,
-    Pair,
+    ModelAndEngine,
     max_logprob_gap,
     max_logprob_gap_by_version,
     random_contexts,
@@ -47,7 +47,7 @@ def _installed() -> None:
 
 
 @dataclass
-class Served(Pair):
+class Served(ModelAndEngine):
     """A model in training, and a local server that started with its initial weights."""
 
     process: VllmProcess
@@ -181,7 +181,7 @@ def test_running_replies_continue_with_new_weights(served: Served, monkeypatch: 
         monkeypatch.setattr(http, "replace_weights", replace_while_suspended)
         early = ask(250)
         await eventually_async(lambda: served.engine._under_way == len(early))
-        loading = asyncio.create_task(served.engine.load(learner(served.model).weights(version)))
+        loading = asyncio.create_task(served.engine.load(make_learner(served.model).weights(version)))
         await asyncio.sleep(0)
         late = ask(20)
         await loading

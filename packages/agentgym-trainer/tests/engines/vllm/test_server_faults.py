@@ -17,7 +17,7 @@ from agentgym_trainer.engines.vllm.client import VllmHttp
 from agentgym_trainer.engines.vllm.server import VllmServer
 from agentgym_trainer.engines.vllm.weight_transfer import offered
 from agentgym_trainer.models.weights import Weights
-from fake_vllm import SAMPLING, FakeServer, FakeWorker, engine, run_scene, weights
+from fake_vllm import SAMPLING, FakeServer, FakeWorker, fake_weights, make_engine, run_scene
 from patience import PATIENCE, eventually_async
 from torch import Tensor
 from toy_learner import coin_flags, train_cli
@@ -25,11 +25,11 @@ from toy_learner import coin_flags, train_cli
 
 def test_restarted_server_gets_requests_and_weights_again() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
-        await sampler.load(weights(3))
+        await sampler.load(fake_weights(3))
         server.may_reply.clear()
         requests = [asyncio.create_task(sampler.generate([5] * n, SAMPLING)) for n in range(1, 9)]
         await eventually_async(lambda: server.sampling == 8)
-        server.die()
+        server.stop()
         await eventually_async(lambda: server.sampling == 0)
         await server.start()
         assert [(reply.ids[0], reply.version) for reply in await asyncio.gather(*requests)] == [
@@ -42,10 +42,10 @@ def test_restarted_server_gets_requests_and_weights_again() -> None:
 
 def test_load_survives_a_crash_of_the_server() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
-        await sampler.load(weights(3))
-        responses = {"/collective_rpc": [_server_info, lambda: (server.die(), (200, {}))[1]]}
+        await sampler.load(fake_weights(3))
+        responses = {"/collective_rpc": [_server_info, lambda: (server.stop(), (200, {}))[1]]}
         server.overrides = responses
-        loading = asyncio.create_task(sampler.load(weights(4)))
+        loading = asyncio.create_task(sampler.load(fake_weights(4)))
         await eventually_async(lambda: not responses["/collective_rpc"])
         await server.start()
         await loading
@@ -62,8 +62,8 @@ def _server_info() -> tuple[int, Any]:
 @pytest.mark.parametrize("labels", [["default"], ["run@2.2", "run@none"], []], ids=["lost", "torn", "none"])
 def test_reply_with_unknown_weights_is_sampled_again(labels: list[str]) -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
-        await sampler.load(weights(1))
-        await sampler.load(weights(2))
+        await sampler.load(fake_weights(1))
+        await sampler.load(fake_weights(2))
         if labels == ["default"]:
             server.label = "default"  # as after a restart between two requests
         else:
@@ -96,8 +96,8 @@ def test_server_that_aborts_every_reply_counts_as_unavailable() -> None:
 
 def test_all_requests_fail_when_patience_runs_out() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
-        await sampler.load(weights(1))
-        server.die()
+        await sampler.load(fake_weights(1))
+        server.stop()
         errors = await asyncio.gather(*(sampler.generate([5], SAMPLING) for _ in range(4)), return_exceptions=True)
         for error in errors:
             assert isinstance(error, EngineGone)
@@ -161,7 +161,7 @@ def test_server_with_other_sampling_settings_is_rejected(name: str, value: Any, 
 def test_adapter_rank_above_the_maximum_is_rejected() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         with pytest.raises(EngineGone, match=r"up to rank 8, not 12. .* --max-lora-rank 16"):
-            await sampler.load(weights(1, adapter={"r": 12}))
+            await sampler.load(fake_weights(1, adapter={"r": 12}))
 
     run_scene(scene)
 
@@ -173,7 +173,7 @@ def test_mismatched_weights_fail_without_retries() -> None:
 
         server.worker.reload_weights = misfit
         with pytest.raises(EngineGone, match="no parameter of that name"):
-            await sampler.load(weights(1))
+            await sampler.load(fake_weights(1))
 
     run_scene(scene)
 
@@ -188,7 +188,7 @@ def test_error_while_exporting_weights_is_raised() -> None:
             await sampler.load(Weights(1, failing_export))
         assert [set(received) for received in server.worker.loaded] == [{"one"}]
         assert server.label == "run@none"
-        await sampler.load(weights(2))
+        await sampler.load(fake_weights(2))
         assert (await sampler.generate([5], SAMPLING)).version == 2
 
     run_scene(scene)
@@ -196,12 +196,12 @@ def test_error_while_exporting_weights_is_raised() -> None:
 
 def test_next_request_completes_a_cancelled_load() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
-        await sampler.load(weights(1))
+        await sampler.load(fake_weights(1))
         server.may_reply.clear()
         server.requests.clear()
         request = asyncio.create_task(sampler.generate([5], SAMPLING))
         await eventually_async(lambda: server.sampling)
-        loading = asyncio.create_task(sampler.load(weights(2)))
+        loading = asyncio.create_task(sampler.load(fake_weights(2)))
         await eventually_async(lambda: "/pause" in server.paths)
         loading.cancel()
         server.may_reply.set()
@@ -216,12 +216,12 @@ def test_repaired_fault_does_not_count_against_patience(monkeypatch: pytest.Monk
     monkeypatch.setattr(backoff, "time", clock)
 
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
-        await sampler.load(weights(1))
-        server.die()
+        await sampler.load(fake_weights(1))
+        server.stop()
         await server.start()
         await eventually_async(lambda: server.label == "run@1.1")
         clock.monotonic = lambda: PATIENCE + 1
-        await sampler.load(weights(2))
+        await sampler.load(fake_weights(2))
         assert (await sampler.generate([5], SAMPLING)).version == 2
 
     run_scene(scene, watch_every=0.02)
@@ -262,9 +262,9 @@ def test_more_servers_than_processes_are_rejected(tmp_path: Path) -> None:
 
 def test_weights_are_restored_while_only_other_processes_sample() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
-        other = engine(server, pushes=False)
-        await asyncio.gather(sampler.load(weights(1)), other.load(weights(1)))
-        server.die()
+        other = make_engine(server, pushes=False)
+        await asyncio.gather(sampler.load(fake_weights(1)), other.load(fake_weights(1)))
+        server.stop()
         await server.start()
         assert (await other.generate([5], SAMPLING)).version == 1
         assert len(server.worker.loaded) == 1
@@ -275,9 +275,9 @@ def test_weights_are_restored_while_only_other_processes_sample() -> None:
 
 def test_two_runs_cannot_share_a_server() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
-        await sampler.load(weights(1))
-        stranger = engine(server, run="stranger")
-        await stranger.load(weights(7))
+        await sampler.load(fake_weights(1))
+        stranger = make_engine(server, run="stranger")
+        await stranger.load(fake_weights(7))
         with pytest.raises(EngineGone, match=r"given the weights stranger@7\.1 while this run used it"):
             await sampler.generate([5], SAMPLING)
         await stranger.close()

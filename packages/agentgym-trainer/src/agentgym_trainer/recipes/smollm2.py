@@ -1,0 +1,44 @@
+"""Recipes that train SmolLM2-135M-Instruct on two CPU cores: a short imitation of the expert, then ScalingInter-RL.
+
+The replies of so small a model are bare actions, and its prompts have no instructions. RL trains a LoRA adapter on the
+imitating model, which takes less time and memory than training all weights. Advantages are normalized over the tokens
+of the batch, so that failed episodes, which are longer, don't outweigh successful ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agentgym_trainer.algorithms import GRPO, KL, GroupRelative
+from agentgym_trainer.config import Evaluation, Generation, Lora, Optimizer, RLConfig, WarmStart, WorldConfig
+from agentgym_trainer.curriculum.horizon import StepHorizon
+from agentgym_trainer.recipes.recipe import Recipe
+
+_SMOLLM2 = RLConfig(
+    model="smollm2",
+    algorithm=replace(GRPO, advantages=GroupRelative(whiten=True), kl=KL()),
+    optimizer=Optimizer(lr=2e-4, micro_tokens=1024),
+    lora=Lora(rank=16, alpha=32.0),
+    warm_start=WarmStart(episodes=480, batch=16, lr=3e-4),
+    evaluation=Evaluation(tasks=40, test_tasks=100, every=20),
+    tasks_per_step=8,
+    group_size=8,
+    slots=64,
+    steps=60,
+    save_every=5,
+    keep_checkpoints=1,
+    precision="auto",
+    threads=2,
+    device="cpu",
+)
+
+_TEXTCRAFT = replace(
+    _SMOLLM2,
+    world=WorldConfig("agentgym/TextCraft-v0", ("depth=(1, 2)", "distractors=2"), agent="bare", instructions=False),
+    horizon=StepHorizon(stages=(5, 8, 10), every=20),
+    generation=Generation(max_tokens=32, max_context=1024),
+)
+
+SMOLLM2_RECIPES = {
+    "smollm2-textcraft": Recipe("SmolLM2-135M learns to craft on two CPU cores", _TEXTCRAFT),
+}

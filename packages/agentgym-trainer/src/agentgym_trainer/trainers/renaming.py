@@ -1,0 +1,89 @@
+"""Data augmentation: rename what an episode is about, so that a model must copy names instead of memorizing them.
+
+A small model that sees few goals learns their names by heart and can't act on others. Renaming permutes the names that
+an environment declares as interchangeable, in the same way in all texts of an episode and differently in each episode.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+from agentgym_envs import Episode, Turn, text_env
+from agentgym_eval.util.errors import UsageError
+
+from agentgym_trainer.rollout.environments import OpenEnvironment
+
+_RENAMING = 6  # distinguishes the seeds of renaming from those of other uses
+
+Names = tuple[tuple[str, ...], ...]
+"""Groups of names that can be exchanged within a group; see `TextEnv.interchangeable_names`."""
+
+
+def rename_share(
+    episodes: Sequence[Episode], worlds: Sequence[OpenEnvironment], share: float, seed: int
+) -> list[Episode]:
+    """Rename each episode with probability `share`, by a permutation that depends on the seed and its position.
+
+    Raises:
+        UsageError: when an environment declares no interchangeable names.
+    """
+    if not share:
+        return list(episodes)
+    names = {world.name: text_env(world.wrapped).interchangeable_names() for world in worlds}
+    if without := [name for name, groups in names.items() if not groups]:
+        raise UsageError(
+            f"Episodes of {', '.join(without)} can't be renamed: the environment declares no interchangeable names. "
+            "Leave `rename` at 0."
+        )
+    rngs = (np.random.default_rng([seed, _RENAMING, number]) for number in range(len(episodes)))
+    return [
+        rename(episode, names.get(episode.env, ()), rng) if rng.random() < share else episode
+        for episode, rng in zip(episodes, rngs, strict=True)
+    ]
+
+
+def rename(episode: Episode, names: Names, rng: np.random.Generator) -> Episode:
+    """Return the episode with the names of each group permuted in all texts but the schemas of `tools`; sampled ids
+    are dropped.
+
+    Names are matched as whole words, the longest first, and keep a capital at the start of a sentence.
+    """
+    permuted = {name: group[i] for group in names for name, i in zip(group, rng.permutation(len(group)), strict=True)}
+    if not permuted:
+        return episode
+
+    def text(before: str) -> str:
+        return _pattern(names).sub(lambda found: _like(found[0], permuted), before)
+
+    def turn(before: Turn) -> Turn:
+        reply = before.reply
+        reasoning = None if reply.reasoning is None else text(reply.reasoning)
+        return replace(
+            before,
+            observation=text(before.observation),
+            reply=replace(reply, text=text(reply.text), reasoning=reasoning, sample=None),
+            action=None if before.action is None else text(before.action),
+        )
+
+    return replace(
+        episode,
+        instructions=text(episode.instructions),
+        turns=tuple(map(turn, episode.turns)),
+        final_observation=text(episode.final_observation),
+    )
+
+
+@lru_cache(maxsize=16)
+def _pattern(names: Names) -> re.Pattern[str]:
+    longest_first = sorted((name for group in names for name in group), key=len, reverse=True)
+    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)", re.IGNORECASE)
+
+
+def _like(found: str, permuted: Mapping[str, str]) -> str:
+    """Return the new name with a capital if the old one has one."""
+    new = permuted[found.lower()]
+    return new[0].upper() + new[1:] if found[0].isupper() else new
