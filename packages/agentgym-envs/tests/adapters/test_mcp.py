@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from dev_packages import need
+from dev_packages import require_packages
 
-need("mcp")
+require_packages("mcp")
 
 from agentgym_envs.adapters.mcp import main, mcp_server
 from mcp import Client

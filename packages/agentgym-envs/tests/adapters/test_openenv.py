@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from agentgym_envs import Malformed
-from dev_packages import need
+from dev_packages import require_packages
 from fastapi.testclient import TestClient
 
-need("openenv")
+require_packages("openenv")
 
 pytestmark = pytest.mark.long
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from dev_packages import need
+from dev_packages import require_packages
 
-need("skyrl_gym")
+require_packages("skyrl_gym")
 
 import skyrl_gym
 from agentgym_envs.adapters.skyrl import SkyRLWorld

@@ -59,8 +59,36 @@ def test_arguments_and_thoughts_are_kept_unchanged() -> None:
     assert find_call('{"function_name": "rest"}') == Call("rest", {})
     for empty in ("{}", "null", '""'):
         assert find_call(f'{{"name": "rest", "arguments": {empty}}}') == Call("rest", {})
-    xml = '<function=mix><parameter=parts>["a", "b"]</parameter><parameter=note>[a</parameter></function>'
-    assert find_call(xml) == Call("mix", {"parts": ["a", "b"], "note": "[a"})
+
+
+MIX = Function(
+    "mix",
+    "Mix.",
+    ["mix {parts} in {pot}", "mix {parts}"],
+    {"parts": {"type": "array"}, "pot": {"type": "string"}},
+    ["pot"],
+)
+
+
+@pytest.mark.parametrize(
+    ("parts", "pot", "action"),
+    [
+        ('["a", "b"]', '["c"]', 'mix a, b in ["c"]'),
+        ('\n ["a"]\n', "[1, 2]", "mix a in [1, 2]"),
+        ("a, b", "[c", "mix a, b in [c"),
+        ("[a", "[]", "mix [a in []"),
+    ],
+)
+def test_untyped_arguments_are_read_as_their_parameters_type(parts: str, pot: str, action: str) -> None:
+    call = find_call(f"<function=mix><parameter=parts>{parts}</parameter><parameter=pot>{pot}</parameter></function>")
+    assert call == Call("mix", {"parts": parts.removeprefix("\n").removesuffix("\n"), "pot": pot})
+    assert MIX.action(call.arguments) == action
+
+
+@pytest.mark.parametrize("parts", ["[1]", '["a", ["b"]]'])
+def test_json_lists_of_other_values_are_rejected(parts: str) -> None:
+    with pytest.raises(CallError, match="'parts' of mix is a list of texts"):
+        MIX.action({"parts": parts})
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ REPLIES = st.builds(
     st.none() | NUMBER,
     st.none() | TEXT,
     st.none() | TEXT,
+    st.booleans(),
 )
 TURNS = st.builds(Turn, TEXT, REPLIES, st.none() | TEXT, st.booleans(), NUMBER, TEXT)
 EPISODES = st.builds(
@@ -86,6 +87,7 @@ def test_optional_reply_fields_are_written_if_known() -> None:
     assert plain.to_dict() == {"text": "knock", "finish": "stop", "sample": None}  # the format of older files
     assert Reply.from_dict(plain.to_dict()) == plain
     full = Reply("knock", usage=TokenUsage(10, 3), seconds=1.5, finish_reason="tool_calls", reasoning="It is a door.")
+    assert Reply("knock", noise=True).to_dict() == plain.to_dict() | {"noise": True}
     turn = replace(EPISODE.turns[0], reply=full)
     record = json.loads(replace(EPISODE, turns=(turn,)).to_json())["turns"][0]["reply"]
     assert record["usage"] == {"prompt_tokens": 10, "completion_tokens": 3, "cached_tokens": None}

@@ -82,7 +82,7 @@ def test_death_of_a_process_is_reported() -> None:
 
 @pytest.mark.long
 def test_process_that_stops_reading_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentgym_envs.pool.process._SEND_TIMEOUT", 1)
+    monkeypatch.setattr("agentgym_envs.pool.connection._SEND_TIMEOUT", 1)
     with EnvPool(TOY, 1, "process") as pool:
         reset_all(pool)
         stopped = psutil.Process(pid(pool, 0))

@@ -34,8 +34,8 @@ from agentgym_envs import (
 from agentgym_envs.episodes.conversation import Scaffold
 from agentgym_envs.pool import Result, Step
 from agentgym_envs.pool.calls import Call
+from allocations import memory_growth
 from faulty_worlds import SHY, TOY
-from growth import growth
 from patience import eventually, eventually_async
 
 BACKENDS = ("inline", "thread", pytest.param("process", marks=pytest.mark.long))
@@ -380,6 +380,7 @@ def test_many_episodes_leave_nothing_behind(backend: str, slots: int) -> None:
     with EnvPool(TOY, slots, backend) as pool:
         asyncio.run(play(20))
         descriptors, threads = process.num_fds(), {*threading.enumerate()}
-        assert growth(lambda: asyncio.run(play(50))) < 600 * 50  # bytes; an episode that isn't released takes thousands
+        # In bytes; an episode that isn't released takes thousands.
+        assert memory_growth(lambda: asyncio.run(play(50))) < 600 * 50
         assert {*threading.enumerate()} <= threads
         eventually(lambda: process.num_fds() <= descriptors)

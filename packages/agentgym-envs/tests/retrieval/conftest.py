@@ -15,7 +15,8 @@ from gymnasium.error import DependencyNotInstalled
 sys.path.insert(0, str(Path(__file__).parent))  # so that tests can import `small_corpus`
 
 from agentgym_envs.retrieval import Passage, Retriever
-from agentgym_envs.retrieval.lucene import JAVA, LuceneRetriever, anserini_jar
+from agentgym_envs.retrieval.lucene import LuceneRetriever
+from agentgym_envs.retrieval.lucene_process import JAVA, anserini_jar
 from agentgym_envs.retrieval.server import retrieval_router
 from agentgym_envs.util.java import find_java
 from patience import eventually

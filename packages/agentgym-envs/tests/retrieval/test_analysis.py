@@ -11,7 +11,7 @@ from pydoc_data.topics import topics
 
 import pytest
 from agentgym_envs.retrieval.analysis import STOP_WORDS, Analyzer
-from agentgym_envs.retrieval.lucene import _SHELL, JAVA, anserini_jar, find_java
+from agentgym_envs.retrieval.lucene_process import _SHELL, JAVA, anserini_jar, find_java
 from hypothesis import given
 from hypothesis import strategies as st
 from small_corpus import AWKWARD, make_passages

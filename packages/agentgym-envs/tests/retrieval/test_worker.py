@@ -12,20 +12,21 @@ from typing import Any
 import pytest
 from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.retrieval import Passage, lucene_worker
-from agentgym_envs.retrieval.lucene import LuceneRetriever, Worker, _passage
+from agentgym_envs.retrieval.lucene import LuceneRetriever, _passage
+from agentgym_envs.retrieval.lucene_process import LuceneProcess
 from agentgym_envs.retrieval.passages import MAX_QUERY_CHARS
 from small_corpus import ids
 
 
-def scripted_worker(monkeypatch: pytest.MonkeyPatch, script: str) -> Worker:
+def scripted_worker(monkeypatch: pytest.MonkeyPatch, script: str) -> LuceneProcess:
     """Start a worker that runs a shell script."""
 
-    def start(self: Worker, settings: dict[str, Any]) -> subprocess.Popen[bytes]:
+    def start(self: LuceneProcess, settings: dict[str, Any]) -> subprocess.Popen[bytes]:
         pipe = subprocess.PIPE
         return subprocess.Popen(["/bin/sh", "-c", script], stdin=pipe, stdout=pipe, stderr=self._log, bufsize=0)
 
-    monkeypatch.setattr(Worker, "_start", start)
-    return Worker({})
+    monkeypatch.setattr(LuceneProcess, "_start", start)
+    return LuceneProcess({})
 
 
 READY = """echo '{"ready": true}'; read request; """

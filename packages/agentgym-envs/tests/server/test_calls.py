@@ -17,8 +17,8 @@ from agentgym_envs.server.auth import Guard
 from agentgym_envs.server.errors import Refusal
 from agentgym_envs.server.sessions import Session, Sessions
 from agentgym_envs.server.settings import Settings
+from allocations import memory_growth
 from app_client import TASK, Client, expect_error, expect_ok
-from growth import growth
 from patience import eventually_async
 from strange_worlds import QUICK, WAITING
 
@@ -346,4 +346,4 @@ def test_closed_sessions_leave_no_memory_allocated(client: Client) -> None:
                 expect_ok(client.step(session, "knock", key=str(number)))
             assert client.delete(f"/v1/sessions/{session}").status_code == 204
 
-    assert growth(play) < 50 * 1_000  # bytes; a leaked session takes thousands
+    assert memory_growth(play) < 50 * 1_000  # bytes; a leaked session takes thousands

@@ -70,6 +70,14 @@ def test_oracle_noise_is_the_share_of_random_actions() -> None:
     assert build("oracle:0").name == "oracle"
 
 
+def test_random_actions_of_a_noisy_oracle_are_marked() -> None:
+    env = ReAct(gymnasium.wrappers.TimeLimit(Count(), 12))
+    for sample in range(20):
+        turns = play(env, build("oracle:0.5"), EpisodeSpec("count/test/1", sample)).turns
+        assert [turn.reply.noise for turn in turns] == ["at random" in turn.reply.text for turn in turns]
+    assert not any(turn.reply.noise for turn in play(env, build("random"), EpisodeSpec("count/test/1")).turns)
+
+
 def test_random_policy_is_deterministic_per_attempt() -> None:
     assert actions("random", sample=1) == actions("random", sample=1)
     assert len({tuple(actions("random", sample=i)) for i in range(10)}) > 1

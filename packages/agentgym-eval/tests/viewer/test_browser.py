@@ -34,7 +34,7 @@ PAGES = [
     LINKS.episode(Address("babyai", "episodes", 0)),
     LINKS.episode(Address("evil.jsonl", "evil", 0)),
     LINKS.siblings(Address("poor", "episodes", 0)),
-    LINKS.beside(Address("poor", "episodes", 0), Address("good", "episodes", 0)),
+    LINKS.side_by_side(Address("poor", "episodes", 0), Address("good", "episodes", 0)),
     LINKS.play(),
 ]
 
@@ -196,7 +196,7 @@ def test_exported_side_by_side_page_shows_episodes_in_frames(watched: WatchedPag
     page.get_by_role("link", name="side by side").first.click()
     for name in ("a", "b"):
         expect(page.frame_locator(f"iframe[name={name}]").locator("#turn-0")).to_be_visible()
-    page.goto((exported / "beside.html").as_uri() + "?a=javascript:alert(1)&b=https://example.com")
+    page.goto((exported / "side-by-side.html").as_uri() + "?a=javascript:alert(1)&b=https://example.com")
     assert [frame.url for frame in page.frames[1:]] == ["about:blank", "about:blank"]
     assert watched.messages == []
 

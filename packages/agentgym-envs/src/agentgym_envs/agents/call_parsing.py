@@ -40,29 +40,20 @@ def find_call(reply: str) -> Call:
 
     Supported formats: an object with `function_name` or `name`, and `arguments` or `parameters` (OpenAI, Llama), bare,
     fenced, in `<tool_call>` (Hermes, Qwen) or after `[TOOL_CALLS]` (Mistral); a name before an object of arguments
-    (Mistral from version 11 on, DeepSeek, gpt-oss); and `<function=…><parameter=…>` (Qwen 3 Coder). Text before
-    `</think>` is reasoning and is not searched.
+    (Mistral from version 11 on, DeepSeek, gpt-oss); and `<function=…><parameter=…>` (Qwen 3 Coder), whose arguments
+    are all text, since it doesn't mark types. Text before `</think>` is reasoning and is not searched.
 
     Raises:
         CallError: if there is no call or more than one.
     """
     answer = spoken(reply)
-    calls = [Call(name, dict(map(_parameter, _PARAMETER.finditer(body)))) for name, body in _XML.findall(answer)]
+    calls = [Call(name, dict(_PARAMETER.findall(body))) for name, body in _XML.findall(answer)]
     calls = calls or list(_calls(answer))
     if not calls:
         raise CallError("There was no function call in your answer, or it was damaged. Call exactly one function.")
     if len(calls) > 1:
         raise CallError(f"There were {len(calls)} function calls in your answer. Call exactly one function.")
     return calls[0]
-
-
-def _parameter(found: re.Match[str]) -> tuple[str, Any]:
-    """Return name and value. A value that begins with `[` is parsed as JSON."""
-    name, text = found.groups()
-    try:
-        return name, json.loads(text) if text.startswith("[") else text
-    except (ValueError, RecursionError):
-        return name, text
 
 
 def _calls(text: str) -> Iterator[Call]:

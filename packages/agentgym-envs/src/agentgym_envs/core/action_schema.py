@@ -98,7 +98,7 @@ class Function:
     def action(self, arguments: Mapping[str, Any]) -> str:
         """Return the action of a call with `arguments`, one non-empty line.
 
-        Equivalent values of another type are accepted: `"2"` for 2, `"2 planks, 1 stick"` for a list.
+        Equivalent values of another type are accepted: `"2"` for 2, `"2 planks, 1 stick"` or JSON for a list.
 
         Raises:
             CallError: if arguments are missing, unknown or of a wrong type. The environment decides whether the action
@@ -257,12 +257,25 @@ def _written(kind: str, value: object) -> str | None:
             return str(int(value))
         case "integer", str() if _WHOLE.fullmatch(value.strip()):
             return value.strip()
-        case "string" | "array", str():
+        case "string", str():
             return value
+        case "array", str():
+            items = _json_list(value)
+            return value if items is None else _written(kind, items)
         case "array", list():
             return ", ".join(value) if all(isinstance(item, str) for item in value) else None
         case _:
             return None
+
+
+def _json_list(text: str) -> list[Any] | None:
+    """Return the list that `text` is in JSON, as formats without types write it; None if it isn't one."""
+    if not text.lstrip().startswith("["):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _short(value: object) -> str:

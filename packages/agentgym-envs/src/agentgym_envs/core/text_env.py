@@ -67,6 +67,9 @@ class TextEnv(gymnasium.Env[str, str], ABC):
     step_waits: ClassVar[bool] = False
     """Whether a step may wait for something outside of Python (another process, a server), so that threads can step
     many environments concurrently."""
+    oracle_replans: ClassVar[bool] = True
+    """Whether `oracle` decides from the current state, whichever actions led there. False if it follows a path that was
+    computed at the start, from which other actions may lead away."""
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -144,6 +147,14 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         has no side effects.
         """
         return None
+
+    @classmethod
+    def interchangeable_names(cls) -> tuple[tuple[str, ...], ...]:
+        """Return groups of names, in lower case, whose permutation within a group gives another plausible episode.
+
+        For data augmentation in training. A name that contains another one and must not change is a group of its own.
+        """
+        return ()
 
     # Public interface.
 

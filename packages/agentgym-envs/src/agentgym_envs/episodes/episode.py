@@ -78,10 +78,16 @@ class Reply:
     """Why the model stopped, as reported by the endpoint: `stop`, `length`, `tool_calls`, `content_filter`."""
     reasoning: str | None = None
     """Reasoning that the endpoint returns separately from the answer. It isn't part of the conversation."""
+    noise: bool = False
+    """Whether a noisy expert (`oracle:NOISE`) took a random action here instead of its own."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to JSON values; fields that only endpoints provide are left out if None."""
-        record = {name: value for name, value in _record(self).items() if value is not None or name not in _OPTIONAL}
+        """Convert to JSON values; `noise` is left out if false, and fields that only endpoints provide if None."""
+        record = {
+            name: value
+            for name, value in _record(self).items()
+            if name not in _OPTIONAL or not (value is None or value is False)
+        }
         if self.sample is not None:
             record["sample"] = self.sample.to_dict()
         if self.usage is not None:
@@ -104,7 +110,7 @@ class Reply:
         if usage is not None:
             _check(TokenUsage, usage)
             usage = TokenUsage(**usage)
-        return cls(**record | {"sample": sample, "usage": usage})
+        return cls(**record | {"sample": sample, "usage": usage, "noise": record.get("noise") or False})
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +244,8 @@ _OBJECT_OR_NULL: _Types = frozenset({dict, type(None)}), "a JSON object or null"
 
 _STOPS = get_args(StopReason)
 _KINDS = get_args(Kind)
-_OPTIONAL = frozenset({"usage", "seconds", "finish_reason", "reasoning"})
-"""Keys of a reply that only endpoints provide."""
+_OPTIONAL = frozenset({"usage", "seconds", "finish_reason", "reasoning", "noise"})
+"""Keys of a reply that may be missing: those that only endpoints provide, and `noise`."""
 _FIELDS: dict[type, dict[str, _Types]] = {
     Sample: {
         **dict.fromkeys(("prompt", "ids", "logprobs"), _LIST),
@@ -253,6 +259,7 @@ _FIELDS: dict[type, dict[str, _Types]] = {
         **dict.fromkeys(("sample", "usage"), _OBJECT_OR_NULL),
         **dict.fromkeys(("finish_reason", "reasoning"), _TEXT_OR_NULL),
         "seconds": (frozenset({int, float, type(None)}), "a number or null"),
+        "noise": (frozenset({bool, type(None)}), "true, false or null"),
     },
     Turn: {
         **dict.fromkeys(("observation", "state_key", "kind"), _TEXT),

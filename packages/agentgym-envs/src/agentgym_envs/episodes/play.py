@@ -61,6 +61,19 @@ class EnvSlot(ABC):
         """Take the action in `reply`. Raises `EnvFault` for any error of the environment."""
 
     @abstractmethod
+    async def ask(self, method: str) -> Any:
+        """The return value of a method of the environment without arguments. Raises `EnvFault` for any error of it."""
+
+    async def expert(self) -> Reply:
+        """The reply with which the environment's expert would act now, with its reasons if the reply format has them.
+
+        Raises:
+            EnvFault: if the environment raised anything.
+        """
+        thought = await self.ask("oracle_thought") if self.env.get_wrapper_attr("thinks") else ""
+        return Reply(self.env.get_wrapper_attr("format")(await self.ask("oracle"), thought))
+
+    @abstractmethod
     def task(self, spec: EpisodeSpec) -> Task | None:
         """The task that the spec names; None where the environment draws one.
 
@@ -94,6 +107,11 @@ class LocalSlot(EnvSlot):
             observation, reward, terminated, truncated, info = self.env.step(reply)
             return Transition(observation, float(reward), terminated, truncated, info)
 
+    async def ask(self, method: str) -> Any:
+        """The return value of a method of the environment."""
+        with faulting(self.name):
+            return self.env.get_wrapper_attr(method)()
+
     def task(self, spec: EpisodeSpec) -> Task | None:
         """The task that the spec names."""
         return text_env(self.env).tasks[spec.task_id] if spec.task_id is not None else None
@@ -119,8 +137,7 @@ class OpenEpisode:
     @property
     def context(self) -> TurnContext:
         """The context of the next reply."""
-        context = self.recorder.context
-        return replace(context, env=self._slot.env) if self._with_env else context
+        return replace(self.recorder.context, env=self._slot.env if self._with_env else None, expert=self._slot.expert)
 
     async def begin(self) -> None:
         """Reset the environment.

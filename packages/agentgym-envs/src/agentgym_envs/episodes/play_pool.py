@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
+from typing import Any
 
 from agentgym_envs.agents.formats import ReplyWrapper
 from agentgym_envs.core.feedback import Malformed, faulting
@@ -50,6 +51,10 @@ class PoolSlot(EnvSlot):
         step = await self._call(Step(action))
         step.info["action"] = None if isinstance(action, Malformed) else action
         return Transition(step.observation, step.reward, step.terminated, step.truncated, step.info)
+
+    async def ask(self, method: str) -> Any:
+        """The return value of a method of the slot's environment."""
+        return (await self._call(Ask(method))).value
 
     def task(self, spec: EpisodeSpec) -> Task:
         """The task that the spec names: which task a slot would draw depends on timing."""

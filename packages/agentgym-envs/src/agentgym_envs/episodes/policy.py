@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -36,6 +37,9 @@ class TurnContext:
     """Index of the episode among those of its task, as in `EpisodeSpec`."""
     env: gymnasium.Env[str, str] | None = None
     """The environment itself, for policies with `needs_env`; None for all others."""
+    expert: Callable[[], Awaitable[Reply]] | None = None
+    """Returns the reply with which the environment's expert would act in this turn, in environments of this process and
+    of a pool. None in a context that was created without an environment."""
 
 
 class Policy(ABC):

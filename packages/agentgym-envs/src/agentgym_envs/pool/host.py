@@ -1,4 +1,4 @@
-"""The child process of a `Host`, which holds the slots. process.py runs `python -m agentgym_envs.pool.host FD`.
+"""The child process of a `Host`, which holds the slots. connection.py runs `python -m agentgym_envs.pool.host FD`.
 
 The main thread reads requests from a socket. Any thread may write responses to it. When the peer is gone, however it
 ended, the environments are closed and the process exits even if some of them hang. This module does not handle

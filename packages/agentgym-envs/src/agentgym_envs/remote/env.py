@@ -45,6 +45,7 @@ class RemoteEnv(TextEnv):
     package: ClassVar[str] = "agentgym_envs.remote"
     secret_options = frozenset({"token"})
     step_waits: ClassVar[bool] = True
+    oracle_replans: ClassVar[bool] = False  # unknown: the server doesn't tell
 
     def __init__(
         self,

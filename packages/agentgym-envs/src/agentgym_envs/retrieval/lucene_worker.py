@@ -1,10 +1,10 @@
 """The Lucene worker process: `python -m agentgym_envs.retrieval.lucene_worker SETTINGS`, with SETTINGS as JSON.
 
-`lucene.py` starts it. Java and Pyserini are loaded only in this process; no other module imports this one. With the
-task `search` it reads requests from stdin, one JSON object per line, and writes answers to stdout in the same form;
-with `index` it builds an index. It exits when its owner does, even after a crash. BM25 calls Anserini's Java classes
-directly, as `pyserini.search.lucene.LuceneSearcher` does: importing Pyserini's module would load torch, which takes
-1 GB and seconds. The encoders of dense and learned-sparse indexes are Pyserini's and do load it.
+`lucene_process.py` starts it. Java and Pyserini are loaded only in this process; no other module imports this one.
+With the task `search` it reads requests from stdin, one JSON object per line, and writes answers to stdout in the same
+form; with `index` it builds an index. It exits when its owner does, even after a crash. BM25 calls Anserini's Java
+classes directly, as `pyserini.search.lucene.LuceneSearcher` does: importing Pyserini's module would load torch, which
+takes 1 GB and seconds. The encoders of dense and learned-sparse indexes are Pyserini's and do load it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from agentgym_envs.worlds.sciworld.env import SciWorld
 from agentgym_envs.worlds.sciworld.tasks import kinds
-from share import share
+from ci_subset import subset_in_ci
 
 Episode = tuple[str, list[str]]
 Transcript = list[Any]
@@ -80,7 +80,7 @@ def check_episodes(names: Sequence[str], turns: int, *, jvms: Sequence[int]) -> 
 
 @pytest.mark.long
 def test_episodes_are_identical_in_all_jvms_and_processes() -> None:
-    check_episodes(share(list(kinds()), 15), 12, jvms=[1, 2])
+    check_episodes(subset_in_ci(list(kinds()), 15), 12, jvms=[1, 2])
 
 
 @pytest.mark.long

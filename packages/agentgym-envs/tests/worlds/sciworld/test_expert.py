@@ -11,7 +11,7 @@ from agentgym_envs.worlds.sciworld import expert as gold_module
 from agentgym_envs.worlds.sciworld.env import SciWorld
 from agentgym_envs.worlds.sciworld.expert import EDITION, gold_path, shortened, worded
 from agentgym_envs.worlds.sciworld.simulator import Setup, Simulator, jar_version
-from share import share
+from ci_subset import subset_in_ci
 
 LIMIT = next(world.max_episode_steps for world in WORLDS if world.id == "agentgym/SciWorld-v0")
 
@@ -20,7 +20,7 @@ LIMIT = next(world.max_episode_steps for world in WORLDS if world.id == "agentgy
 def test_oracle_solves_a_variation_of_each_task() -> None:
     env = SciWorld(variations=1)
     assert len(env.tasks.test) == 30
-    for task in share(env.tasks.test, 3):
+    for task in subset_in_ci(env.tasks.test, 3):
         _, info = env.reset(options={"task": task.id})
         over = False
         for _ in range(LIMIT):

@@ -10,13 +10,13 @@ import gymnasium
 import pytest
 from agentgym_envs.retrieval import open_retriever
 from agentgym_envs.retrieval.indexing import make_index
-from dev_packages import need
+from dev_packages import require_packages
 from gymnasium.vector import AsyncVectorEnv
 
 
 @pytest.mark.long
 def test_forked_workers_search_with_lucene(tmp_path: Path) -> None:
-    need("pyserini")
+    require_packages("pyserini")
     passages = [("1", "Duck", "A duck swims."), ("2", "Pond", "The pond is deep.")]
     lines = [json.dumps({"id": i, "title": title, "text": text}) + "\n" for i, title, text in passages]
     corpus = tmp_path / "corpus.jsonl"

@@ -158,6 +158,19 @@ def test_invalid_options_are_rejected(options: dict[str, Any], message: str) -> 
         make("agentgym/WebArena-v0", **options)
 
 
+@pytest.mark.parametrize(
+    ("model", "url"),
+    [
+        ("Qwen/Qwen3-8B", "http://127.0.0.1:9/v1"),
+        ("gpt-4o@2024-08-06", "https://judge.example/v1"),
+        ("team@gpt", "http://me:p@ss@127.0.0.1:9/v1"),
+    ],
+)
+def test_models_of_judges_may_contain_at_signs(custom_env: Make, model: str, url: str) -> None:
+    judge = custom_env(JUDGED_TASK, judge=f"{model}@{url}").unwrapped._judge
+    assert (judge.model, judge.base_url) == (model, url)
+
+
 def test_custom_tasks_require_their_sites(custom_env: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SHOPPING", "SHOPPING_ADMIN", "REDDIT", "GITLAB", "MAP", "WIKIPEDIA", "HOMEPAGE"):
         monkeypatch.delenv(name, raising=False)

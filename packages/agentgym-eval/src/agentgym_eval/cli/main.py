@@ -1,7 +1,5 @@
 """The commands `evaluate`, `collect` and `compare`.
 
-Exit codes: 0 done, 1 too many episodes failed, nothing was kept or the policy is gone, 2 wrong usage, 3 the budget is
-spent, 130 interrupted (Ctrl-C), 143 terminated (SIGTERM), 138 ended by SIGUSR1.
 Heavy modules are imported after the flags are parsed, so that `--help` is fast.
 """
 
@@ -10,14 +8,13 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from agentgym_eval.cli.examples import EXAMPLES, SYNONYMS
-from agentgym_eval.cli.flags import read_flags
+from agentgym_eval.cli.command import FAILED, USAGE, Session, print_stderr, run_command
 from agentgym_eval.runs.settings import (
     ALL,
     CollectSettings,
@@ -26,8 +23,7 @@ from agentgym_eval.runs.settings import (
     PlaySettings,
     short_name,
 )
-from agentgym_eval.util.errors import BudgetSpent, RunStopped, UsageError, WorldMissing
-from agentgym_eval.util.stopping import Interruption
+from agentgym_eval.util.errors import UsageError, WorldMissing
 
 if TYPE_CHECKING:
     from agentgym_eval.metrics.comparison import Comparison
@@ -37,109 +33,25 @@ if TYPE_CHECKING:
     from agentgym_eval.runs.comparisons import EvaluatedRun
     from agentgym_eval.runs.run import Run
 
-_FAILED, _USAGE, _SPENT = 1, 2, 3
 _FILE_WIDTH = 180  # files and pipes have no width; the widest table fits into this one
-_Settings = TypeVar("_Settings", EvaluateSettings, CollectSettings, CompareSettings)
 
 
 def evaluate(argv: Sequence[str] | None = None) -> int:
     """Run the command `evaluate`, see `EvaluateSettings`. Returns the exit code."""
-    return _command("evaluate", EvaluateSettings, _evaluate, argv)
+    return run_command("evaluate", EvaluateSettings, _evaluate, argv)
 
 
 def collect(argv: Sequence[str] | None = None) -> int:
     """Run the command `collect`, see `CollectSettings`. Returns the exit code."""
-    return _command("collect", CollectSettings, _collect, argv)
+    return run_command("collect", CollectSettings, _collect, argv)
 
 
 def compare(argv: Sequence[str] | None = None) -> int:
     """Run the command `compare`, see `CompareSettings`. Returns the exit code."""
-    return _command("compare", CompareSettings, _compare, argv)
+    return run_command("compare", CompareSettings, _compare, argv)
 
 
-@dataclass
-class _Session:
-    """The state of a command, for its message when it is interrupted."""
-
-    folder: Path | None = None
-    """Folder of the runs; None before one is chosen."""
-    runs: list[Run] = field(default_factory=list["Run"])
-    """Runs that were opened."""
-
-
-def _command(
-    name: str, settings_type: type[_Settings], run: Callable[[_Settings, _Session], int], argv: Sequence[str] | None
-) -> int:
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if "--version" in arguments:
-        from agentgym_envs.util.installation import package_version
-
-        sys.stdout.write(f"{package_version('agentgym-eval')}\n")
-        return 0
-    try:
-        settings = read_flags(name, settings_type, arguments, examples=EXAMPLES[name], synonyms=SYNONYMS[name])
-    except UsageError as error:  # raised by nested settings; tyro doesn't catch it
-        _print_stderr(f"{name}: {error}")
-        return _USAGE
-    from agentgym_envs.core.registry import look_here
-    from agentgym_envs.util.redaction import redact_logs
-
-    look_here()
-    redact_logs()
-    session = _Session()
-    with Interruption() as interruption:
-        try:
-            return run(settings, session)
-        except UsageError as error:
-            _print_stderr(f"{name}: {error}")
-            return _USAGE
-        except (RunStopped, OSError, KeyboardInterrupt) as stop:  # OSError: the disk is full, for instance
-            why, code = f"{name}: {stop}".rstrip("."), _SPENT if isinstance(stop, BudgetSpent) else _FAILED
-            if isinstance(stop, KeyboardInterrupt):
-                why, code = interruption.word, interruption.exit_code
-            _print_stderr(f"{why}.{_how_to_resume(name, arguments, session)}")
-            return code
-
-
-def _how_to_resume(name: str, arguments: Sequence[str], session: _Session) -> str:
-    if session.folder is None:
-        return ""
-    from agentgym_envs.util.installation import command
-    from agentgym_envs.util.redaction import redacted_words
-
-    not_replaced = "--overwrite" in arguments and not any(run.store.begun for run in session.runs)
-    again = shlex.join(arg for arg in redacted_words(arguments) if not_replaced or arg != "--overwrite")
-    kept = [kind for kind in ("episodes", "replies") if _any_line(session.folder, f"{kind}.jsonl")]
-    if not kept:
-        return f" No episode has been played yet. Start over with: {command(name)} {again}"
-    state = "Nothing has been replaced yet" if not_replaced else "The episodes so far are kept"
-    if "--overwrite" in arguments and not not_replaced and (earlier := _earlier_runs(session)):
-        state += f" (and so are the earlier runs in {', '.join(map(str, earlier))}: remove them first)"
-    if kept == ["replies"] and not not_replaced:
-        state = "No episode has ended yet; the replies so far are kept"
-    return f" {state} in {session.folder}. Resume with: {command(name)} {again}"
-
-
-def _earlier_runs(session: _Session) -> list[Path]:
-    """Return the folders of runs that --overwrite would replace, but has not replaced yet."""
-    if session.folder is None:
-        return []
-    begun = {run.store.folder for run in session.runs if run.store.begun}
-    return sorted({file.parent for file in session.folder.glob("*/episodes.jsonl") if file.stat().st_size} - begun)
-
-
-def _any_line(folder: Path, name: str) -> bool:
-    """Return whether a run in the folder, or the run that is the folder, has a non-empty file of this name."""
-    return any(file.stat().st_size for depth in ("", "*/") for file in folder.glob(f"{depth}{name}"))
-
-
-def _print_stderr(sentence: str) -> None:
-    from agentgym_envs.util.redaction import redacted
-
-    sys.stderr.write(redacted(sentence) + "\n")
-
-
-def _evaluate(settings: EvaluateSettings, session: _Session) -> int:
+def _evaluate(settings: EvaluateSettings, session: Session) -> int:
     from agentgym_envs.util.installation import command
 
     from agentgym_eval.reports import write_reports
@@ -157,7 +69,7 @@ def _evaluate(settings: EvaluateSettings, session: _Session) -> int:
 
     def skip(world: PlaySettings, why: WorldMissing) -> None:
         if world.env not in missing:
-            _print_stderr(f"Skipping {world.env}: {why}")
+            print_stderr(f"Skipping {world.env}: {why}")
         missing[world.env] = why
 
     code = 0
@@ -165,7 +77,7 @@ def _evaluate(settings: EvaluateSettings, session: _Session) -> int:
         with open_runs(folders, factories[policy], missing=skip if asked.several else None) as runs:
             skipped = _play(runs, session, several=asked.several)
             played += [_played(asked, run) for run in runs if run not in skipped]
-            code = _USAGE if skipped or missing else code
+            code = USAGE if skipped or missing else code
     if not played:
         raise UsageError("None of the policies can play any of the environments.")
     title = f"{', '.join(asked.policy)} in {', '.join(asked.env)}, {asked.split} split"
@@ -237,7 +149,7 @@ def _print(
         print_report(runs[0].report, f"{title} of {task_set}" if task_set else title, console)
 
 
-def _compare(settings: CompareSettings, _: _Session) -> int:
+def _compare(settings: CompareSettings, _: Session) -> int:
     from agentgym_eval.metrics.seeds import across_seeds
     from agentgym_eval.reports import write_reports
     from agentgym_eval.runs.comparisons import against_first, differing, read_runs, seed_by_seed
@@ -265,7 +177,7 @@ def _compare(settings: CompareSettings, _: _Session) -> int:
     return 0
 
 
-def _collect(settings: CollectSettings, session: _Session) -> int:
+def _collect(settings: CollectSettings, session: Session) -> int:
     from agentgym_eval.data.collection import Collection
     from agentgym_eval.metrics.usage import Usage
     from agentgym_eval.runs.run import open_runs
@@ -284,8 +196,8 @@ def _collect(settings: CollectSettings, session: _Session) -> int:
     failed = f"{total.failed} failed episodes left out"
     sys.stdout.write(f"Wrote {total.kept} of {total.played} episodes to {asked.out}; {failed}\n")
     if not total.kept:
-        _print_stderr(f"None of the {total.played} episodes matches {collection.rule}.")
-        return _FAILED
+        print_stderr(f"None of the {total.played} episodes matches {collection.rule}.")
+        return FAILED
     worst = max(card.worlds, key=lambda world: world.failed / world.played)
     return _verdict(worst.failed, worst.played, asked.max_failed)
 
@@ -300,13 +212,13 @@ def _worlds(named: Sequence[str]) -> tuple[str, ...]:
 
     installed, missing = installed_worlds()
     for world, why in missing.items():
-        _print_stderr(f"Skipping {world}: {why}")
+        print_stderr(f"Skipping {world}: {why}")
     short = [short_name(name) for name in named]
     others = [name for name in installed if name not in short]
     return tuple(name for asked in named for name in (others if asked == ALL else [asked]))
 
 
-def _play(runs: Sequence[Run], session: _Session, *, several: bool = False) -> Sequence[Run]:
+def _play(runs: Sequence[Run], session: Session, *, several: bool = False) -> Sequence[Run]:
     """Play runs of one policy. With `several`, return those whose environment it can't play, instead of raising."""
     from agentgym_eval.metrics.usage import Usage
     from agentgym_eval.runs.item_ids import read_items
@@ -315,16 +227,16 @@ def _play(runs: Sequence[Run], session: _Session, *, several: bool = False) -> S
 
     asked = runs[0].settings
     if asked.skip and (without := read_items(asked.items).without_tasks):
-        _print_stderr(f"Left out: {without}")
+        print_stderr(f"Left out: {without}")
     title = f"{asked.policy} in {', '.join(run.settings.env for run in runs)}"
     skipped: list[Run] = []
 
     def skip(run: Run, why: UsageError) -> None:
         skipped.append(run)
-        _print_stderr(f"Skipping {run.settings.policy} in {run.settings.env}: {why}")
+        print_stderr(f"Skipping {run.settings.policy} in {run.settings.env}: {why}")
 
     for sentence in (sentence for run in runs for sentence in run.left_out):
-        _print_stderr(sentence)
+        print_stderr(sentence)
     done = [episode for run in runs for episode in run.episodes]
     session.runs += runs
 
@@ -339,12 +251,12 @@ def _play(runs: Sequence[Run], session: _Session, *, several: bool = False) -> S
         for episode in episodes:
             show(episode)
     if changed := sum(len(run.store.journal.diverged) for run in runs):
-        _print_stderr(
+        print_stderr(
             f"In {changed} episodes the environment's observations differ from those before the interruption, so the "
             "recorded replies could not be reused from there on and new ones were requested."
         )
     if used := spent():
-        _print_stderr(used)
+        print_stderr(used)
     return skipped
 
 
@@ -358,8 +270,8 @@ def _policy_factory(policy: str, endpoint: EndpointSettings) -> PolicyFactory:
 def _verdict(failed: int, episodes: int, max_failed: float) -> int:
     if failed <= max_failed * episodes:
         return 0
-    _print_stderr(
+    print_stderr(
         f"{failed} of {episodes} episodes failed, more than --max-failed {max_failed:g} allows: the environment broke, "
         "not the policy. See `error` in the episodes for the causes; fix them and start over with --overwrite."
     )
-    return _FAILED
+    return FAILED

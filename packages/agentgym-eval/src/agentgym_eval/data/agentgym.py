@@ -108,7 +108,8 @@ def item_id(episode: Episode) -> str:
 
 
 def records(episode: Episode) -> Iterator[dict[str, Any]]:
-    """Yield the conversations of an episode. Replies of earlier conversations and truncated replies have `loss: false`.
+    """Yield the conversations of an episode. `loss` is false for replies of earlier conversations, truncated replies,
+    and random actions of a noisy expert.
 
     Raises:
         NoCounterpart: See `item_id`.
@@ -132,7 +133,7 @@ def _entries(context: ContextMessages, tools: Sequence[dict[str, Any]]) -> Itera
     for at, message in enumerate(messages, len(context.messages) - len(messages)):
         if message["role"] == "assistant":
             turn = context.turns.get(at)
-            learned = turn is not None and turn.loss and turn.reply.finish == "stop"
+            learned = turn is not None and turn.loss and turn.reply.finish == "stop" and not turn.reply.noise
             yield {"from": "gpt", "loss": learned, "value": message["content"]}
             continue
         yield {"from": "human", "loss": None, "value": message["content"]}

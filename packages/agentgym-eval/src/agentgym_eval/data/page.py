@@ -50,6 +50,7 @@ _FEATURES = """
       - {name: seconds, dtype: float64}
       - {name: finish_reason, dtype: string}
       - {name: reasoning, dtype: string}
+      - {name: noise, dtype: bool}
     - {name: action, dtype: string}
     - {name: valid, dtype: bool}
     - {name: reward, dtype: float64}

@@ -8,7 +8,7 @@ generator of the turn, so a resumed run draws the same numbers as an uninterrupt
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -93,8 +93,8 @@ def _random_action(env: gymnasium.Env[str, str], context: TurnContext) -> str:
 class Oracle(EnvPolicy):
     """The environment's own expert with its reasons; with probability `noise` it takes a random available action.
 
-    Noisy demonstrations teach a model the action grammar and how to recover from mistakes, and leave reinforcement
-    learning something to improve.
+    Random actions are marked as `Reply.noise`. They lead the expert to states in which it shows how to recover from
+    mistakes.
     """
 
     noise: float = 0.0
@@ -107,7 +107,7 @@ class Oracle(EnvPolicy):
     def act(self, env: gymnasium.Env[str, str], context: TurnContext) -> Reply:
         """The expert's next action, or a random one."""
         if self.noise and context.rng.random() < self.noise:
-            return _formatted(env, _random_action(env, context), _RANDOM_THOUGHT)
+            return replace(_formatted(env, _random_action(env, context), _RANDOM_THOUGHT), noise=True)
         world = text_env(env)
         with faulting(world.task.env):
             thought = world.oracle_thought() if env.get_wrapper_attr("thinks") else ""

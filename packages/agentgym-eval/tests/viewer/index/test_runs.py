@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_eval.viewer.index.runs import Run, discover, slug_of
+from agentgym_eval.viewer.index.discovery import discover
+from agentgym_eval.viewer.index.runs import Run, slug_of
 from hypothesis import given
 from hypothesis import strategies as st
 from viewer_runs import episode, write_episodes, write_evaluation_run, write_training_run

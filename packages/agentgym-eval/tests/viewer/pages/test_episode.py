@@ -106,7 +106,7 @@ def test_text_of_an_episode_is_escaped(get_page: GetPage, tmp_path: Path) -> Non
     segment |= {name: [None, -1.0] for name in ("logprobs", "advantages", "entropies")}
     line = {"schema": "agentgym.tokens/2", "episode": 0, "task_id": EVIL, "segments": [segment]}
     (tmp_path / "runs" / "a" / "episodes.tokens.jsonl").write_text(json.dumps(line))
-    for path in ("/episode/a/episodes/0", "/siblings/a/episodes/0", "/beside?a=a/episodes/0&b=a/episodes/1"):
+    for path in ("/episode/a/episodes/0", "/siblings/a/episodes/0", "/side-by-side?a=a/episodes/0&b=a/episodes/1"):
         page = get_page(path)
         assert visible_text(page).count(EVIL) >= 4
         assert "<script>" not in page
@@ -238,8 +238,8 @@ def test_sibling_page_shows_the_divergence(get_page: GetPage, tmp_path: Path) ->
     assert headers == ["/episode/a/episodes/1", "/episode/a/episodes/2", "/episode/a/episodes/0"]
     assert "diverge at turn 2" in page
     assert page.count('<td class="same"') == 2 + 2 + 1
-    assert "All episodes are identical" in get_page("/beside?a=a/episodes/0&b=a/episodes/1")
-    assert "different tasks: t/1, t/2" in visible_text(get_page("/beside?a=a/episodes/0&b=a/episodes/3"))
+    assert "All episodes are identical" in get_page("/side-by-side?a=a/episodes/0&b=a/episodes/1")
+    assert "different tasks: t/1, t/2" in visible_text(get_page("/side-by-side?a=a/episodes/0&b=a/episodes/3"))
 
 
 def test_column_headers_show_the_differences_of_episodes(get_page: GetPage, tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_column_headers_show_the_differences_of_episodes(get_page: GetPage, tmp_
     write_evaluation_run(tmp_path / "runs" / "other", [episode(policy="q")])
     siblings, side_by_side = (
         get_page("/siblings/long-name/episodes/0"),
-        get_page("/beside?a=long-name/episodes/0&b=other/episodes/0"),
+        get_page("/side-by-side?a=long-name/episodes/0&b=other/episodes/0"),
     )
     headers = [re.findall(r'<th scope="col">(.*?)</th>', page, re.DOTALL) for page in (siblings, side_by_side)]
     first, second, third = map(visible_text, headers[0])
@@ -278,8 +278,8 @@ def test_attempts_are_linked_in_order(get_page: GetPage, tmp_path: Path) -> None
         ("/episode/b/episodes/0", 404, "There is no run b"),
         ("/episode/a/other/0", 404, "has no file other"),
         ("/siblings/a/episodes/9", 404, "has no episode 9"),
-        ("/beside?a=a/episodes/0", 400, "b must be an episode address RUN/FILE/NUMBER"),
-        ("/beside?a=a/episodes/x&b=a/episodes/0", 400, "a must be an episode address"),
+        ("/side-by-side?a=a/episodes/0", 400, "b must be an episode address RUN/FILE/NUMBER"),
+        ("/side-by-side?a=a/episodes/x&b=a/episodes/0", 400, "a must be an episode address"),
     ],
 )
 def test_missing_episodes_are_reported(

@@ -136,7 +136,7 @@ def test_invalid_addresses_are_one_sentence_errors(site: Site) -> None:
         ("/compare?a=good&b=poor&a_file=x", 404, "has no file x"),
         ("/raw/good/episodes/99.json", 404, "has no episode 99"),
         (f"/raw/good/episodes/{2**64}.json", 404, f"has no episode {2**64}"),
-        (f"/beside?a=good/episodes/0&b=poor/episodes/{2**64}", 404, f"has no episode {2**64}"),
+        (f"/side-by-side?a=good/episodes/0&b=poor/episodes/{2**64}", 404, f"has no episode {2**64}"),
         ("/nowhere", 404, "no such page"),
     ):
         response = client.get(path)
@@ -227,7 +227,7 @@ def test_runs_are_compared_on_their_common_tasks(site: Site) -> None:
     assert "paired permutation test, p 0.12)" in text
     swapped = compare_page(site, ComparisonQuery("good", "poor"))
     assert "Success of B minus A: -25.0 points" in swapped
-    href = re.findall(r'href="(/beside[^"]+)"', text)[0].replace("&amp;", "&")
+    href = re.findall(r'href="(/side-by-side[^"]+)"', text)[0].replace("&amp;", "&")
     assert browser(site).get(href).status_code == 200
 
 
@@ -269,7 +269,7 @@ def test_exported_pages_make_no_server_requests(site: Site) -> None:
 def test_addresses_round_trip_through_links() -> None:
     address = Address("run-a", "file.b", 12)
     assert parse_address("run-a/file.b/12") == address
-    assert Links().beside(address, address).count("run-a%2Ffile.b%2F12") == 2
+    assert Links().side_by_side(address, address).count("run-a%2Ffile.b%2F12") == 2
     with pytest.raises(ValueError, match="unpack"):
         parse_address("run-a/12")
 

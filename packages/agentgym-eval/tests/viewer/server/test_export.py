@@ -69,7 +69,7 @@ def test_exported_links_resolve_and_nothing_is_inline(pages: Path) -> None:
             file, _, query = file.partition("?")
             assert not re.match(r"/|\w+:", link), (page, link)
             assert not file or (page.parent / unquote(file)).is_file(), (page, link)
-            for name, target in re.findall(r"([ab])=([^&#]+)", query) if "beside.html" in file else []:
+            for name, target in re.findall(r"([ab])=([^&#]+)", query) if "side-by-side.html" in file else []:
                 assert (pages / unquote(target)).is_file(), (page, name, target)
             assert not fragment or not file or f'id="{fragment}"' in (page.parent / unquote(file)).read_text(), (
                 page,

@@ -11,7 +11,7 @@ from agentgym_envs.core.text_env import Feedback, TextEnv
 from agentgym_envs.worlds.babyai.actions import menu, normalise, refusal
 from agentgym_envs.worlds.babyai.expert import Expert, Intent
 from agentgym_envs.worlds.babyai.scene import draw
-from agentgym_envs.worlds.babyai.simulator import Cell, Simulator
+from agentgym_envs.worlds.babyai.simulator import COLOR_NAMES, Cell, Simulator
 from agentgym_envs.worlds.babyai.tasks import all_levels, choose, task_set
 from agentgym_envs.worlds.babyai.view import View
 
@@ -116,6 +116,11 @@ class BabyAI(TextEnv):
         """Return the expert's decision, computed once per state since it takes as long as a step."""
         self._intent = self._intent or Expert(self._simulator, self._view, self._menu, self._seen).intent()
         return self._intent
+
+    @classmethod
+    def interchangeable_names(cls) -> tuple[tuple[str, ...], ...]:
+        """Return the colors. Kinds are not interchangeable: only keys open doors."""
+        return (tuple(COLOR_NAMES),)
 
     def scene(self) -> dict[str, Any]:
         """Return the grid, its objects, and the cells that the agent sees and has seen; see `babyai.scene.draw`."""

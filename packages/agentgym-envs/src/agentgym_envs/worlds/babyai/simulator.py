@@ -16,6 +16,7 @@ from agentgym_envs.util.installation import install
 try:
     # pygame prints a greeting to stdout on import.
     with contextlib.redirect_stdout(io.StringIO()):
+        from minigrid.core.constants import COLOR_NAMES
         from minigrid.core.world_object import Box, Door, WorldObj
         from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
         from minigrid.envs.babyai.core.verifier import (
@@ -36,6 +37,7 @@ except ImportError as error:
 
 __all__ = [
     "AHEAD",
+    "COLOR_NAMES",
     "Box",
     "Cell",
     "Door",

@@ -50,6 +50,7 @@ class SciWorld(TextEnv):
     client_options = frozenset({"tasks", "variations", "simplifications", "valid_actions"})
     step_seconds = 0.01
     step_waits = True
+    oracle_replans = False
 
     def __init__(
         self,

@@ -9,6 +9,7 @@ from agentgym_envs.core.text_env import Feedback, TextEnv
 from agentgym_envs.worlds.textcraft.commands import Command, Craft, Get, Look, Refusal
 from agentgym_envs.worlds.textcraft.expert import Step, plan
 from agentgym_envs.worlds.textcraft.reasons import outline, thought
+from agentgym_envs.worlds.textcraft.recipes import load_table
 from agentgym_envs.worlds.textcraft.scene import draw
 from agentgym_envs.worlds.textcraft.simulator import craft, gather, understand
 from agentgym_envs.worlds.textcraft.tasks import brief, task_set
@@ -66,6 +67,14 @@ class TextCraft(TextEnv):
     def oracle_plan(self) -> str:
         """Return the steps of the plan from the current inventory."""
         return outline(self._goal, self._steps(), self._held)
+
+    @classmethod
+    def interchangeable_names(cls) -> tuple[tuple[str, ...], ...]:
+        """Return the items by how they are obtained: crafted, gathered, or both.
+
+        Sets of alternatives and their members keep their names, which tell what belongs together.
+        """
+        return load_table().interchangeable
 
     def scene(self) -> dict[str, Any]:
         """Return the inventory and the crafting tree of the goal; see `textcraft.scene.draw`."""

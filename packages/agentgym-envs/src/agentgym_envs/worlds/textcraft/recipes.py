@@ -73,6 +73,14 @@ class Table:
         """The items that have to be crafted, in alphabetical order."""
         return tuple(sorted(self.of.keys() - self.gathered))
 
+    @cached_property
+    def interchangeable(self) -> tuple[tuple[str, ...], ...]:
+        """See `TextCraft.interchangeable_names`."""
+        fixed = {*self.sets, *(member for members in self.sets.values() for member in members)}
+        crafted, both = self.of.keys() - self.gathered, self.of.keys() & self.gathered
+        kinds = (crafted, both, self.gathered - both)
+        return (*(tuple(sorted(kind - fixed)) for kind in kinds), *((name,) for name in sorted(fixed)))
+
     def _is_craftable(self, item: str, held: Iterable[str]) -> bool:
         return any(
             all(any(member in held for member in ingredient.members) for ingredient, _ in recipe.using)

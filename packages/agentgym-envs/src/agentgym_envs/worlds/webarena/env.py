@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import re
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -77,6 +78,7 @@ class WebArena(TextEnv):
     secret_options = frozenset({"accounts", "reset_hook"})
     step_seconds = 0.17
     step_waits = True
+    oracle_replans = False
 
     def __init__(
         self,
@@ -325,7 +327,7 @@ def _real_sites(
 def _judge(judge: str | Judge | None) -> Judge | None:
     if not isinstance(judge, str):
         return judge
-    model, _, url = judge.partition("@")
-    if not model or not url.startswith(("http://", "https://")):
+    parts = re.fullmatch("(.+?)@(https?://.+)", judge)  # names of models and passwords in URLs may contain @
+    if parts is None:
         raise ValueError(f"judge is {judge!r}; expected MODEL@http://HOST:PORT/v1.")
-    return Judge(url, model, os.environ.get("OPENAI_API_KEY", ""))
+    return Judge(parts[2], parts[1], os.environ.get("OPENAI_API_KEY", ""))

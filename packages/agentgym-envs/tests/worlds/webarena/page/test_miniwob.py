@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from agentgym_envs.worlds.webarena.browser.session import Session
 from agentgym_envs.worlds.webarena.page.snapshot import Node
-from dev_packages import need
+from dev_packages import require_packages
 from page_agent import PageAgent, Run
 from pages_server import Page, PagesServer
 
-need("miniwob")
+require_packages("miniwob")
 
 CONTENT_TYPES = {
     ".html": "text/html",

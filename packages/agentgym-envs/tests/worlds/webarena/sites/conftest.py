@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 
 class SiteClient(TestClient):
-    """A client of one site in its own episode; `rows` queries the site's database."""
+    """A client of one site in its own episode; `rows` queries the site's database, `change` changes it."""
 
     def __init__(self, web: Web, key: str, root: Path, *, signed_in: bool) -> None:
         self.place = PLACES[key]
@@ -36,6 +36,10 @@ class SiteClient(TestClient):
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(self.folder / f"{self.place.database}.sqlite")) as db:
             return db.execute(sql, values).fetchall()
+
+    def change(self, sql: str, *values: Any) -> None:
+        with closing(sqlite3.connect(self.folder / f"{self.place.database}.sqlite")) as db, db:
+            db.execute(sql, values)
 
 
 @pytest.fixture

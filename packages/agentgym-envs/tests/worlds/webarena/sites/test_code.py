@@ -262,11 +262,14 @@ def test_projects_can_be_created_forked_starred_archived_and_deleted(browse: Bro
     starred = count_rows(site, "stars", f"account = 1 AND project = {project_id(site, OTHERS_PROJECT)}")
     site.post(f"{OTHERS_PROJECT}/-/star")
     assert site.rows("SELECT stars FROM projects WHERE path = 'pluck' ORDER BY id")[0][0] == stars + 1 - 2 * starred
-    site.post("/jonas/kite-log/-/settings/archive")
-    assert site.post("/jonas/kite-log/-/write", data={"path": "a.txt", "text": "x", "message": "m"}).status_code in (
-        200,
-        403,
-    )
+    file = {"path": "a.txt", "text": "x", "message": "m"}
+    assert "is archived now" in site.post("/jonas/kite-log/-/settings/archive").text
+    refused = site.post("/jonas/kite-log/-/write", data=file)
+    assert (refused.status_code, "is archived, so nothing in it can be changed" in refused.text) == (403, True)
+    assert site.get("/jonas/kite-log/-/raw/main/a.txt").status_code == 404
+    assert "is active again" in site.post("/jonas/kite-log/-/settings/archive").text
+    assert site.post("/jonas/kite-log/-/write", data=file).status_code == 200
+    assert site.get("/jonas/kite-log/-/raw/main/a.txt").text == "x"
     assert site.post("/jonas/kite-log/-/settings/delete", data={"confirm": "no"}).status_code == 403
     site.post("/jonas/kite-log/-/settings/delete", data={"confirm": "jonas/kite-log"})
     assert site.get("/jonas/kite-log").status_code == 404

@@ -17,7 +17,8 @@ from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.worlds.webarena.sites import process
 from agentgym_envs.worlds.webarena.sites.directory import PLACES
 from agentgym_envs.worlds.webarena.sites.process import Copy, SitesServer
-from patience import PATIENCE
+from browser_processes import alive
+from patience import PATIENCE, eventually
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +103,7 @@ def test_server_does_not_outlive_its_owner(ending: str) -> None:
     pid, port, folder = owner.stdout.split()
     with pytest.raises(httpx.TransportError):
         httpx.get(f"http://127.0.0.1:{port}/", timeout=PATIENCE)
-    while Path(f"/proc/{pid}").exists():  # init reaps the orphan, which takes a moment
-        if "Z" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][:3]:
-            break
+    eventually(lambda: not alive([int(pid)]))
     assert not Path(folder).exists()
 
 

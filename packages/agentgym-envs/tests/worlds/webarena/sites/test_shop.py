@@ -179,6 +179,37 @@ def test_cart_refuses_unavailable_products_and_coupons(shop: Any) -> None:
     assert "Your cart is empty" in shop.get("/checkout").text
 
 
+def test_lines_of_a_product_share_its_stock(shop: Any) -> None:
+    [(number, name, stock, kind)] = shop.rows(
+        "SELECT products.id, name, stock, min(kind) FROM products JOIN product_options ON product = products.id"
+        " WHERE stock BETWEEN 6 AND 90"
+        " GROUP BY products.id HAVING count(DISTINCT kind) = 1 AND count(value) > 1 LIMIT 1"
+    )
+    first, second = (
+        {"product": number, f"option-{kind}": value}
+        for (value,) in shop.rows("SELECT value FROM product_options WHERE product = ? LIMIT 2", number)
+    )
+    refusal = f"Only {stock} of {name} are left."
+    shop.post("/cart/add", data=first | {"quantity": stock - 1})
+    shop.post("/cart/add", data=second)
+    assert refusal in shop.post("/cart/add", data=second).text
+    quantities = "SELECT quantity FROM cart_items WHERE account = 1 ORDER BY id"
+    assert shop.rows(quantities) == [(stock - 1,), (1,)]
+
+    lines = [line for (line,) in shop.rows("SELECT id FROM cart_items WHERE account = 1 ORDER BY id")]
+    assert refusal in shop.post("/cart/update", data={f"quantity-{lines[1]}": 2}).text
+    assert shop.rows(quantities) == [(stock - 1,), (1,)]
+    shop.post("/cart/update", data={f"quantity-{lines[0]}": stock - 2, f"quantity-{lines[1]}": 2})
+    assert shop.rows(quantities) == [(stock - 2,), (2,)]
+
+    shop.change("UPDATE products SET stock = ? WHERE id = ?", stock - 1, number)  # bought by someone else
+    [(address,)] = shop.rows("SELECT id FROM addresses WHERE account = 1 LIMIT 1")
+    choices = {"address": address, "method": "express", "payment": "card"}
+    assert f"Only {stock - 1} of {name} are left." in shop.post("/checkout/place", data=choices).text
+    assert shop.rows(_NEW_ORDERS) == []
+    assert shop.rows("SELECT stock FROM products WHERE id = ?", number) == [(stock - 1,)]
+
+
 def test_cart_lines_can_be_changed_and_removed(shop: Any) -> None:
     number, name, _ = _product(shop)
     shop.post("/cart/add", data={"product": number})
@@ -238,6 +269,27 @@ def test_orders_can_be_cancelled_and_returned(shop: Any) -> None:
     assert "has been received" in shop.post(f"/account/orders/{complete}/return", data={"reason": "Wrong item"}).text
     assert shop.rows("SELECT reason, status FROM returns WHERE order_id = ?", complete) == [("Wrong item", "open")]
     assert f"Invoice for order {complete}" in shop.get(f"/account/orders/{complete}/invoice").text
+
+
+def test_reordering_adds_all_items_or_none(shop: Any) -> None:
+    [(order,)] = shop.rows(
+        "SELECT orders.id FROM orders JOIN order_items ON order_id = orders.id JOIN products ON products.id = product"
+        " WHERE account = 1 GROUP BY orders.id HAVING count(*) > 1 AND min(active AND stock >= quantity) LIMIT 1"
+    )
+    reorder = f"/account/orders/{order}/reorder"
+    items = shop.rows("SELECT product, options, quantity FROM order_items WHERE order_id = ? ORDER BY id", order)
+    cart = "SELECT product, options, quantity FROM cart_items WHERE account = 1 ORDER BY id"
+    last, _, quantity = items[-1]
+    shop.change("UPDATE products SET stock = ? WHERE id = ?", quantity - 1, last)
+    assert shop.post(reorder).status_code == 403
+    assert shop.rows(cart) == []
+    shop.change("UPDATE products SET stock = ?, active = 0 WHERE id = ?", quantity, last)
+    assert "is not sold any more" in shop.post(reorder).text
+    assert shop.rows(cart) == []
+    shop.change("UPDATE products SET active = 1 WHERE id = ?", last)
+    assert f"The items of order {order} have been added" in shop.post(reorder).text
+    assert shop.rows(cart) == items
+    assert shop.post("/account/orders/1/reorder").status_code == 404
 
 
 def test_orders_of_other_customers_are_inaccessible(shop: Any) -> None:

@@ -11,7 +11,7 @@ import gymnasium
 import pytest
 from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.worlds.webarena.browser.login import FORMS
-from dev_packages import need
+from dev_packages import require_packages
 from login_pages import LoginPages, LoginSite
 from pages_server import Page, PagesServer
 
@@ -131,7 +131,7 @@ def test_model_judges_fuzzy_matches(make: Make, server: PagesServer) -> None:
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Transitional processing is deprecated:DeprecationWarning")
 def test_audited_task_is_scored_by_its_recording(make: Make, server: PagesServer) -> None:
-    need("webarena_verified")
+    require_packages("webarena_verified")
     form = FORMS["gitlab"]
     site = LoginSite(form.login, form.check, form.username, form.password, {"me": "mine"})
     with LoginPages({}) as pages:

@@ -12,7 +12,8 @@ from agentgym_eval.metrics.intervals import Interval
 from agentgym_eval.metrics.summary import SCHEMA
 from agentgym_eval.metrics.usage import Usage
 from agentgym_eval.storage.store import USAGE
-from agentgym_eval.viewer.index.runs import Run, read_json
+from agentgym_eval.viewer.index.discovery import read_json
+from agentgym_eval.viewer.index.runs import Run
 
 
 @dataclass(frozen=True, slots=True)

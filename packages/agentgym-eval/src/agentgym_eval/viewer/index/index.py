@@ -19,6 +19,7 @@ from agentgym_envs import Episode
 
 from agentgym_eval.metrics.intervals import Interval, share
 from agentgym_eval.util.errors import UsageError, did_you_mean
+from agentgym_eval.viewer.index.discovery import discover
 from agentgym_eval.viewer.index.filters import Listing
 from agentgym_eval.viewer.index.indexer import SCHEMA, Indexer
 from agentgym_eval.viewer.index.links import Address
@@ -35,7 +36,7 @@ from agentgym_eval.viewer.index.metrics import (
     task_metrics,
 )
 from agentgym_eval.viewer.index.queries import Filters, Row, facets, find_row, listing, make_row
-from agentgym_eval.viewer.index.runs import EpisodeFile, Run, discover
+from agentgym_eval.viewer.index.runs import EpisodeFile, Run
 
 _Result = TypeVar("_Result")
 

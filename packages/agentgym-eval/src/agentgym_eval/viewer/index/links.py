@@ -67,10 +67,10 @@ class Links:
         """Return the link to all attempts at the same task in the same file, side by side."""
         return self._page(_episode("siblings", address))
 
-    def beside(self, left: Address, right: Address) -> str:
+    def side_by_side(self, left: Address, right: Address) -> str:
         """Return the link to two episodes side by side."""
         one, two = (f"{each.run}/{each.file}/{each.number}" for each in (left, right))
-        return self._page("beside", {"a": one, "b": two})
+        return self._page("side-by-side", {"a": one, "b": two})
 
     def compare(self, a: str = "", b: str = "", **more: str) -> str:
         """Return the link to the comparison of two runs, by their slugs, on their common tasks."""
@@ -111,14 +111,14 @@ class FileLinks(Links):
         """Return the link to the page that all attempts of a group share."""
         return self._page(_episode("siblings", self.groups.get(address, address)))
 
-    def beside(self, left: Address, right: Address) -> str:
+    def side_by_side(self, left: Address, right: Address) -> str:
         """Return the link to two episodes in iframes; there are too many pairs to write a page for each."""
         root = FileLinks()  # the page with the iframes is in the root folder
         return self.frames() + _query({"a": root.episode(left), "b": root.episode(right)})
 
     def frames(self) -> str:
         """Return the link to the page with the iframes."""
-        return self._page("beside")
+        return self._page("side-by-side")
 
     def compare(self, a: str = "", b: str = "", **more: str) -> str:
         """Return the link to the page of a comparison and register it in `compared`."""
@@ -136,7 +136,7 @@ class FileLinks(Links):
 
 
 def parse_address(text: str) -> Address:
-    """Parse an address as `Links.beside` writes it into a query. Raises `ValueError`."""
+    """Parse an address as `Links.side_by_side` writes it into a query. Raises `ValueError`."""
     run, file, number = text.split("/")
     return Address(run, file, int(number))
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from agentgym_eval.viewer.index.runs import read_json
+from agentgym_eval.viewer.index.discovery import read_json
 
 _FOLDERS = ("model", "start", "checkpoints/*")
 _MAX_BYTES = 100_000_000

@@ -49,7 +49,7 @@ def episode_routes(site: Site) -> list[BaseRoute]:
         Route("/report/{run}.html", report),
         Route(f"/episode/{_EPISODE}", replay),
         Route(f"/siblings/{_EPISODE}", siblings),
-        Route("/beside", pair),
+        Route("/side-by-side", pair),
         Route(f"/picture/{_EPISODE}/{{frame:int}}.png", picture),
         Route(f"/raw/{_EPISODE}.json", raw),
     ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,16 +99,11 @@ def put(visit: Visit, buyer: Owner, product: sqlite3.Row, options: str, quantity
     Raises:
         Refused: If the stock is too low.
     """
-    present = visit.value(
-        f"SELECT coalesce(sum(quantity), 0) FROM cart_items WHERE {buyer.column} = ? AND product = ? AND options = ?",
-        buyer.id,
-        product["id"],
-        options,
-    )
-    if product["stock"] < present + quantity:
+    lines = [line for line in cart_lines(visit, buyer) if line["product"] == product["id"]]
+    if product["stock"] < sum(line["quantity"] for line in lines) + quantity:
         left = f"Only {product['stock']} of {product['name']} are left." if product["stock"] else ""
         raise Refused(left or f"{product['name']} is out of stock.")
-    if present:
+    if any(line["options"] == options for line in lines):
         visit.run(
             f"UPDATE cart_items SET quantity = quantity + ? WHERE {buyer.column} = ? AND product = ? AND options = ?",
             quantity,
@@ -124,14 +121,28 @@ def put(visit: Visit, buyer: Owner, product: sqlite3.Row, options: str, quantity
     )
 
 
+def check_stock(quantities: Iterable[tuple[sqlite3.Row, int]]) -> None:
+    """Check that the stock suffices for lines of a cart; lines with different options share their product's stock.
+
+    Raises:
+        Refused: If the stock is too low.
+    """
+    wanted = Counter[int]()
+    for line, quantity in quantities:
+        wanted[line["product"]] += quantity
+        if wanted[line["product"]] > line["stock"]:
+            raise Refused(f"Only {line['stock']} of {line['name']} are left.")
+
+
 @site.post("/cart/update")
 def update(visit: Visit) -> Response:
     """Update the quantities of all lines; zero removes a line."""
     buyer = owner_or_new(visit)
-    for line in cart_lines(visit, buyer):
-        quantity = visit.number(f"quantity-{line['id']}", line["quantity"], 0, _MOST)
-        if quantity > line["stock"]:
-            raise Refused(f"Only {line['stock']} of {line['name']} are left.")
+    quantities = [
+        (line, visit.number(f"quantity-{line['id']}", line["quantity"], 0, _MOST)) for line in cart_lines(visit, buyer)
+    ]
+    check_stock(quantities)
+    for line, quantity in quantities:
         if quantity == 0:
             visit.run("DELETE FROM cart_items WHERE id = ?", line["id"])
         else:

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 from starlette.responses import Response
 
-from agentgym_envs.worlds.webarena.sites.shop.basket import Bill, bill, set_coupon
+from agentgym_envs.worlds.webarena.sites.shop.basket import Bill, bill, check_stock, set_coupon
 from agentgym_envs.worlds.webarena.sites.shop.front import Owner, moment, owner, site
 from agentgym_envs.worlds.webarena.sites.shop.rules import METHODS, PAYMENTS
 from agentgym_envs.worlds.webarena.sites.web import Refused, Visit
@@ -120,9 +120,8 @@ def _place(visit: Visit, buyer: Owner, total: Bill, chosen: dict[str, str]) -> i
         " VALUES (?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?, ?, ?)",
         *values,
     )
+    check_stock((line, line["quantity"]) for line in total.lines)
     for line in total.lines:
-        if line["quantity"] > line["stock"]:
-            raise Refused(f"Only {line['stock']} of {line['name']} are left.")
         item = (order, line["product"], line["options"], line["unit"], line["quantity"])
         visit.run("INSERT INTO order_items (order_id, product, options, price, quantity) VALUES (?, ?, ?, ?, ?)", *item)
         changed = (line["quantity"], line["quantity"], line["product"])
