@@ -37,7 +37,7 @@ BASE = replace(
     scratch=replace(quickstart().scratch, context=2048),
     generation=Generation(max_tokens=16, max_context=2048),
     optimizer=Optimizer(lr=7e-4, micro_tokens=4096),
-    warm_start=WarmStart(episodes=900, noise=0.4, epochs=2, batch=16, lr=5e-3),
+    warm_start=WarmStart(episodes=900, noise=0.4, imitate_noise=True, epochs=2, batch=16, lr=5e-3),
     horizon=StepHorizon((LONG,), NEVER),
     evaluation=Evaluation(tasks=48, samples=1, ks=(1,), every=6),
     save_every=10,

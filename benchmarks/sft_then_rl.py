@@ -85,7 +85,11 @@ class Arm:
 ARMS = (
     Arm("SFT, then RL", "sft-rl", DataConfig(episodes=240)),
     Arm("RL from random weights", "rl", None, every=40),
-    Arm("RL after imitating random play", "random-rl", DataConfig(episodes=100, noise=1.0, keep="all")),
+    Arm(
+        "RL after imitating random play",
+        "random-rl",
+        DataConfig(episodes=100, noise=1.0, imitate_noise=True, keep="all"),
+    ),
     Arm("SFT alone", "sft", DataConfig(episodes=1075), rl=False),
 )
 

@@ -24,7 +24,7 @@ import pytest
 from agentgym_envs.cli import main as envs_cli
 from agentgym_eval.cli import convert as data_cli
 from agentgym_eval.cli import main as eval_cli
-from dev_packages import need
+from dev_packages import require_packages
 from documents import COMMANDS_PAGE, DOCUMENTS, blocks, command_lines, inline_commands, name_of, register, write_files
 from fake_endpoint import Answer, completion_answer, serve_endpoint
 
@@ -301,7 +301,7 @@ def test_slow_commands_of_the_document_work(document: Path, session: Session) ->
     if shutil.which("curl") is None and any("curl" in line for line in SESSIONS[document]):
         pytest.skip("There is no curl: install it with the system's package manager.")
     if any("searchqa-index" in line and "bm25" not in line for line in SESSIONS[document]):
-        need("pyserini")
+        require_packages("pyserini")
     run_document(document, session)
 
 

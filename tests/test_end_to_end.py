@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from agentgym_envs import WORLDS, make, read_episodes, text_env
-from dev_packages import need
+from dev_packages import require_packages
 
 COMMANDS = Path(sys.executable).parent
 SLOW = {world.id for world in WORLDS} - {"agentgym/TextCraft-v0"}
@@ -118,7 +118,7 @@ def test_usage_errors_name_valid_choices(
 ) -> None:
     """Run a command in this process: a dozen separate processes would take half a minute."""
     if "task_set=webarena" in line:
-        need("webarena_verified")
+        require_packages("webarena_verified")
     arguments = shlex.split(line)
     (command,) = entry_points(group="console_scripts", name=arguments[0])
     monkeypatch.chdir(tmp_path)

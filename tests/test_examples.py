@@ -23,7 +23,7 @@ from agentgym_trainer.learner.learner import Learner
 from agentgym_trainer.models.policy import PolicyModel
 from agentgym_trainer.tokens.batch import make_batch
 from agentgym_trainer.tokens.trajectory import Segment, Trajectory
-from dev_packages import need
+from dev_packages import require_packages
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -44,7 +44,7 @@ def example(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> 
     """The example with the test's name, imported with the folder of examples on the import path."""
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     name = request.node.originalname.removeprefix("test_")
-    need(*NEEDS.get(name, ()))
+    require_packages(*NEEDS.get(name, ()))
     return import_module(name)
 
 

