@@ -17,7 +17,7 @@ from agentgym_trainer.recipes.recipe import Recipe
 _SMOLLM2 = RLConfig(
     model="smollm2",
     algorithm=replace(GRPO, advantages=GroupRelative(whiten=True), kl=KL()),
-    optimizer=Optimizer(lr=2e-4, micro_tokens=1024),
+    optimizer=Optimizer(lr=2e-4, micro_tokens=512),
     lora=Lora(rank=16, alpha=32.0),
     warm_start=WarmStart(episodes=480, batch=16, lr=3e-4),
     evaluation=Evaluation(tasks=40, test_tasks=100, every=20),
@@ -38,7 +38,50 @@ _TEXTCRAFT = replace(
     horizon=StepHorizon(stages=(5, 8, 10), every=20),
     generation=Generation(max_tokens=32, max_context=1024),
 )
+_BABYAI = replace(
+    _SMOLLM2,
+    world=WorldConfig(
+        "agentgym/BabyAI-v0",
+        (
+            "levels=('GoToLocal', 'PickupLoc', 'OpenDoor', 'ActionObjDoor', 'UnlockLocal')",
+            "available_actions_in_text=False",
+        ),
+        agent="bare",
+        instructions=False,
+    ),
+    horizon=StepHorizon(stages=(4, 8, 12), every=20),
+    generation=Generation(max_tokens=16, max_context=2048),
+    warm_start=replace(_SMOLLM2.warm_start, episodes=320),
+)
+_SEARCHQA = replace(
+    _SMOLLM2,
+    world=WorldConfig("agentgym/SearchQA-v0", ("top_k=1",), agent="bare", instructions=False),
+    horizon=StepHorizon(stages=(3, 4, 6), every=20),
+    generation=Generation(max_tokens=32, max_context=2048),
+    warm_start=replace(_SMOLLM2.warm_start, episodes=320),
+)
+_SCIWORLD = replace(
+    _SMOLLM2,
+    world=WorldConfig(
+        "agentgym/SciWorld-v0",
+        (
+            "tasks=('find-living-thing', 'find-non-living-thing', 'find-plant', 'find-animal', "
+            "'lifespan-longest-lived', 'lifespan-shortest-lived')",
+            "simplifications='easy'",
+        ),
+        agent="bare",
+        instructions=False,
+    ),
+    horizon=StepHorizon(stages=(8, 12, 16), every=20),
+    generation=Generation(max_tokens=24, max_context=3072),
+    warm_start=replace(_SMOLLM2.warm_start, episodes=160),
+    evaluation=replace(_SMOLLM2.evaluation, tasks=24, test_tasks=60),
+    tasks_per_step=4,
+)
 
 SMOLLM2_RECIPES = {
-    "smollm2-textcraft": Recipe("SmolLM2-135M learns to craft on two CPU cores", _TEXTCRAFT),
+    "smollm2-textcraft": Recipe("SmolLM2-135M learns to craft, on two CPU cores", _TEXTCRAFT),
+    "smollm2-babyai": Recipe("SmolLM2-135M learns to find, fetch and open things, on two CPU cores", _BABYAI),
+    "smollm2-searchqa": Recipe("SmolLM2-135M learns to search and answer, on two CPU cores", _SEARCHQA),
+    "smollm2-sciworld": Recipe("SmolLM2-135M learns six of SciWorld's tasks, on two CPU cores", _SCIWORLD),
 }
