@@ -368,7 +368,7 @@ def test_adapter_of_the_packaged_model_converts_it_again(
     load_model(str(adapter), **CPU)
     assert len(converted(cache)) == 1
     monkeypatch.setattr(resolve, "_packaged", lambda: None)
-    ours = f"/home/me/.cache/agentgym/models/{Path(resolve._FILE).stem}-0123456789ab"
+    ours = f"/elsewhere/agentgym/models/{Path(resolve._FILE).stem}-0123456789ab"
     with pytest.raises(UsageError, match=re.escape(f"Install it: {how_to_install()}")):
         resolve_base(ours)
 
