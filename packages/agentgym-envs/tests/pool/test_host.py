@@ -186,7 +186,8 @@ def test_forked_child_cannot_use_its_parents_host(host: Host) -> None:
     slot.close()
 
 
-WITH_LOCK = Exception(threading.Lock())
+WITH_LOCK = Exception("locked")
+WITH_LOCK.lock = threading.Lock()  # pyright: ignore[reportAttributeAccessIssue]
 UNDECODABLE = UnicodeDecodeError("utf-8", b"x", 0, 1, "bad")
 
 
@@ -200,7 +201,7 @@ UNDECODABLE = UnicodeDecodeError("utf-8", b"x", 0, 1, "bad")
         (DependencyNotInstalled("pip"), DependencyNotInstalled, "pip"),
         (BrokenUnpickleError(7, "odd"), ValueError, "7 is odd"),
         (UnpicklableFault(), EnvFault, "the tower fell"),
-        (WITH_LOCK, RuntimeError, f"Exception: {WITH_LOCK}"),
+        (WITH_LOCK, RuntimeError, "Exception: locked"),
         (UNDECODABLE, UnicodeDecodeError, "'utf-8' codec can't decode byte 0x78 in position 0: bad"),
     ],
 )
