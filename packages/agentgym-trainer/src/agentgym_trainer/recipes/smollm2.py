@@ -43,7 +43,8 @@ _BABYAI = replace(
     world=WorldConfig(
         "agentgym/BabyAI-v0",
         (
-            "levels=('GoToLocal', 'PickupLoc', 'OpenDoor', 'ActionObjDoor', 'UnlockLocal')",
+            "levels=('GoToRedBall', 'GoToObjS6', 'GoToLocal', 'PickupLoc', 'OpenDoor', 'OpenDoorColor', "
+            "'OpenRedBlueDoors', 'ActionObjDoor', 'OneRoomS8', 'UnlockLocal')",
             "available_actions_in_text=False",
         ),
         agent="bare",
@@ -65,8 +66,8 @@ _SCIWORLD = replace(
     world=WorldConfig(
         "agentgym/SciWorld-v0",
         (
-            "tasks=('find-living-thing', 'find-non-living-thing', 'find-plant', 'find-animal', "
-            "'lifespan-longest-lived', 'lifespan-shortest-lived')",
+            "tasks=('find-living-thing', 'find-non-living-thing', 'find-plant', 'find-animal', 'power-component', "
+            "'lifespan-longest-lived', 'lifespan-shortest-lived', 'lifespan-longest-lived-then-shortest-lived')",
             "simplifications='easy'",
         ),
         agent="bare",
@@ -83,5 +84,5 @@ SMOLLM2_RECIPES = {
     "smollm2-textcraft": Recipe("SmolLM2-135M learns to craft, on two CPU cores", _TEXTCRAFT),
     "smollm2-babyai": Recipe("SmolLM2-135M learns to find, fetch and open things, on two CPU cores", _BABYAI),
     "smollm2-searchqa": Recipe("SmolLM2-135M learns to search and answer, on two CPU cores", _SEARCHQA),
-    "smollm2-sciworld": Recipe("SmolLM2-135M learns six of SciWorld's tasks, on two CPU cores", _SCIWORLD),
+    "smollm2-sciworld": Recipe("SmolLM2-135M learns eight of SciWorld's task types, on two CPU cores", _SCIWORLD),
 }

