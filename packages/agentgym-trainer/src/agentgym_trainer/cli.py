@@ -141,7 +141,9 @@ def _train(arguments: Sequence[str], locks: ExitStack, early: Termination) -> in
     # Only the main process prints progress; all print errors.
     ranks = init_processes(config)
     console = Console(stderr=True, quiet=not ranks.is_main)
-    console.print(f"recipe {recipe}, run folder {folder.path}", highlight=False, soft_wrap=True, markup=False)
+    known = RECIPES.get(recipe)
+    cost = f" ({known.cost})" if known and known.cost else ""
+    console.print(f"recipe {recipe}{cost}, run folder {folder.path}", highlight=False, soft_wrap=True, markup=False)
     started = time.monotonic()
     program = (
         command("train") if ranks.count == 1 else f"{command('accelerate', ours=False)} launch … -m agentgym_trainer"
@@ -183,7 +185,8 @@ def _train(arguments: Sequence[str], locks: ExitStack, early: Termination) -> in
         )
         return stopping.exit_code
     if ranks.is_main:
-        show_results(config, folder, Console(), seconds=time.monotonic() - started)
+        suggested = known.next if known else ""
+        show_results(config, folder, Console(), seconds=time.monotonic() - started, suggested=suggested)
     return 0
 
 
@@ -193,7 +196,7 @@ def _parse(arguments: Sequence[str]) -> tuple[str, Command[Any]]:
     if flags and not flags[0].startswith("-"):
         recipe = flags.pop(0)
     config = find_recipe(recipe).config
-    lines = [f"  {name}: {known.about}" for name, known in RECIPES.items()]
+    lines = [f"  {name}: {known.about}{f' ({known.cost})' * bool(known.cost)}" for name, known in RECIPES.items()]
     if not {"--help", "-h", "--list"}.isdisjoint(flags):  # searching all installed packages is slow
         lines += _registered()
     listing = "\n".join(lines)

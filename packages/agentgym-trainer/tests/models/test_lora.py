@@ -61,6 +61,17 @@ def test_only_the_adapter_trains_and_the_base_is_the_reference(base: Any) -> Non
     assert all("lora" in name for name, parameter in actor.named_parameters() if parameter.requires_grad)
 
 
+def test_adapter_of_a_bfloat16_model_trains_in_float32(base: Any) -> None:
+    model = with_lora(base.to(torch.bfloat16), Lora(rank=4, alpha=8.0), seed=0)
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    actor = PolicyModel(model)
+    actor.forward = torch.autocast("cpu", torch.bfloat16)(actor.forward)
+    assert _train(actor)(*PACK).logprobs_M.dtype == torch.float32
+    for name, parameter in model.named_parameters():
+        assert parameter.dtype == (torch.float32 if "lora" in name else torch.bfloat16)
+        assert torch.equal(parameter, before[name]) == ("lora" not in name)
+
+
 def test_adapter_initialization_depends_only_on_the_seed(new_model: Callable[..., Any]) -> None:
     state = torch.get_rng_state()
     one, same_seed, other = (

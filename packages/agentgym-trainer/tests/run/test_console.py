@@ -186,6 +186,14 @@ def test_every_environment_has_its_rows_and_command(mixed: tuple[RLConfig, RunFo
     assert commands[1].endswith("--no-instructions --options \"levels='GoTo'\"")
 
 
+@pytest.mark.parametrize("suggested", ["", "smollm2-textcraft"])
+def test_the_next_recipe_is_suggested_last(mixed: tuple[RLConfig, RunFolder, list[Any]], suggested: str) -> None:
+    config, folder, _ = mixed
+    out = io.StringIO()
+    summary.show_results(config, folder, Console(file=out, width=120), seconds=1.0, suggested=suggested)
+    assert out.getvalue().endswith(f"  uv run train {suggested}\n") == bool(suggested)
+
+
 def test_options_are_quoted_for_a_shell(mixed: tuple[RLConfig, RunFolder, list[Any]]) -> None:
     config, folder, _ = mixed
     options = ("title=\"a 'b' $HOME\"", "depth=(1, 2)")

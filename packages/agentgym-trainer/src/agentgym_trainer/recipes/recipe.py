@@ -13,3 +13,7 @@ class Recipe:
 
     about: str
     config: BaseConfig
+    cost: str = ""
+    """Time and memory of the whole run, and on which machine; printed before it starts. Empty: unknown."""
+    next: str = ""
+    """Name of a recipe to suggest at the end of the run."""

@@ -98,7 +98,9 @@ def _scaling(config: RLConfig, *stages: int, every: int = 100) -> Recipe:
 
 RL_RECIPES = {
     "quickstart": Recipe(
-        "a model from scratch learns to find, fetch and open things, on a CPU in minutes", _QUICKSTART
+        "a model from scratch learns to find, fetch and open things, on a CPU in minutes",
+        _QUICKSTART,
+        next="smollm2-textcraft",
     ),
     "textcraft-grpo": _fixed(_TEXTCRAFT, 30),
     "textcraft-scaling": _scaling(_TEXTCRAFT, 10, 20, 30),

@@ -18,13 +18,24 @@ from rich.table import Table
 
 from agentgym_trainer.config import BaseConfig, WorldConfig
 from agentgym_trainer.kinds import kind_of
+from agentgym_trainer.recipes import RECIPES
 from agentgym_trainer.run.disk import writing
 from agentgym_trainer.run.folder import DECODINGS, RunFolder, played_splits
 from agentgym_trainer.run.plots import ByStep, draw_curve
 
 
-def show_results(config: BaseConfig, folder: RunFolder, console: Console, *, seconds: float) -> None:
-    """Write `curve.png` and `summary.json` and print the results of the run."""
+def show_results(
+    config: BaseConfig, folder: RunFolder, console: Console, *, seconds: float, suggested: str = ""
+) -> None:
+    """Write `curve.png` and `summary.json` and print the results of the run.
+
+    Args:
+        config: The configuration of the run.
+        folder: The folder of the run.
+        console: Where to print.
+        seconds: Duration of the session.
+        suggested: Name of a recipe to run next; empty: none.
+    """
     found = {split: _metrics(config, folder, test=split == "test") for split in played_splits(config)}
     during = config.evaluation.split
     steps = max(found[during].overall[DECODINGS[0]])
@@ -42,8 +53,14 @@ def show_results(config: BaseConfig, folder: RunFolder, console: Console, *, sec
         f"  {command('view')} {shlex.quote(str(folder.path))}",
         "Evaluate the trained model on all test tasks:",
         *(f"  {_evaluate(config, world, folder.model)}" for world in config.worlds),
+        *(_suggestion(suggested) if suggested else ()),
     ):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+def _suggestion(recipe: str) -> tuple[str, str]:
+    found = RECIPES[recipe]
+    return f"Next, {found.about}{f' ({found.cost})' * bool(found.cost)}:", f"  {command('train')} {recipe}"
 
 
 def _evaluate(config: BaseConfig, world: WorldConfig, model: Path) -> str:

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from agentgym_trainer.config import Lora, RLConfig
+from agentgym_trainer.trainers.setup import policy_dtype, release_memory, resolve_precision
+
+pytestmark = pytest.mark.quick
+
+CPU = RLConfig(device="cpu")
+AUTO = RLConfig(device="cpu", precision="auto")
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "precision"),
+    [
+        ({"avx512_bf16": True}, "bf16"),
+        ({"amx_bf16": True}, "bf16"),
+        ({"avx512_bf16": False, "avx2": True}, "no"),
+        ({}, "no"),
+    ],
+)
+def test_auto_precision_is_bfloat16_where_the_processor_has_it(
+    monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, bool], precision: str
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    assert resolve_precision(AUTO) == precision
+    assert resolve_precision(CPU) == "no"
+
+
+def test_only_frozen_weights_are_loaded_in_bfloat16() -> None:
+    lora = Lora(rank=4)
+    assert policy_dtype(RLConfig(device="cpu", precision="bf16", lora=lora)) == torch.bfloat16
+    assert policy_dtype(RLConfig(device="cpu", precision="bf16")) == torch.float32
+    assert policy_dtype(RLConfig(device="cpu", lora=lora)) == torch.float32
+
+
+def test_memory_can_be_released_at_any_time() -> None:
+    kept = torch.ones(1000)
+    release_memory()
+    assert kept.sum() == 1000
