@@ -117,8 +117,9 @@ def _add_tokenizer(writer: Any, chat: Chat, *, template: bool) -> None:
         writer.add_chat_template(tokenizer.chat_template)
 
 
-def resolve_logged(path: Path, log: Path) -> None:
-    """Resolve a model in a process of its own, and append the folder to a log, which also has the messages."""
+def resolve_logged(path: Path, log: Path, caches: Path) -> None:
+    """Resolve a model in a process of its own, with its cache in `caches`, and append the folder to a log."""
+    os.environ["XDG_CACHE_HOME"] = str(caches)  # a fork server has the environment of its start
     folder = resolve_model(str(path))
     with log.open("a") as file:
         file.write(f"{folder}\n")

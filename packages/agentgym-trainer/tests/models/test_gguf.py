@@ -209,7 +209,7 @@ def test_processes_that_convert_at_the_same_time_get_one_model(
     write: Callable[..., Path], cache: Path, tmp_path: Path
 ) -> None:
     file, results, log = write(), tmp_path / "results", tmp_path / "log"
-    assert run_two_processes(resolve_logged, file, results, log=log) == [0, 0]
+    assert run_two_processes(resolve_logged, file, results, cache.parents[1], log=log) == [0, 0]
     (folder,) = converted(cache)
     assert results.read_text() == f"{cache / folder}\n" * 2
     assert log.read_text().count("Converting tiny.gguf") == 1
