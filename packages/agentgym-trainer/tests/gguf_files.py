@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from agentgym_eval.util.errors import UsageError
+from agentgym_trainer.models import resolve
+from agentgym_trainer.models.load import check_model
 from agentgym_trainer.models.resolve import how_to_install, resolve_model
 from agentgym_trainer.models.scratch import train_tokenizer
 from agentgym_trainer.tokens.chat import Chat
@@ -123,3 +127,29 @@ def resolve_logged(path: Path, log: Path, caches: Path) -> None:
     folder = resolve_model(str(path))
     with log.open("a") as file:
         file.write(f"{folder}\n")
+
+
+def converted(cache: Path) -> list[str]:
+    """Return the names of everything in the cache but locks."""
+    return sorted(path.name for path in cache.iterdir() if path.suffix != ".lock")
+
+
+def without_package(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Make packages look as if they weren't installed."""
+    find = resolve.find_spec
+    monkeypatch.setattr(resolve, "find_spec", lambda name: None if name in names else find(name))
+
+
+@contextmanager
+def offline() -> Generator[None]:
+    """Have Hugging Face's libraries not use the network."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+        yield
+
+
+def error_of(name: str | Path) -> str:
+    with pytest.raises(UsageError) as error:
+        check_model(str(name))
+    assert "\n" not in str(error.value)
+    return str(error.value)
