@@ -29,7 +29,7 @@ SETTINGS = (
     *("--algorithm", "dapo", "--algorithm.groups.rounds", "1", "--sampler", "mid-success"),
     *("--imitation.weight", "0.3", "--imitation.data.episodes", "12", "--imitation.batch", "5"),
     *("--tasks-per-step", "5", "--steps", "3", "--evaluation.every", "2", "--save-every", "1"),
-    *("--warm-start.epochs", "4", "--warm-start.dagger.rounds", "1", "--warm-start.dagger.episodes", "30"),
+    *("--warm-start.epochs", "4"),
 )
 PER_PROCESS = ("prefilled", "reused", "padding", "shared", "fill")
 """Metrics that depend on the number of processes, since caches and micro-batches aren't shared."""
@@ -83,7 +83,7 @@ def _assert_same(run: RunFolder, other: RunFolder) -> None:
     weights, expected = (load_file(folder.model / "model.safetensors") for folder in (run, other))
     differences = torch.cat([(weights[name] - tensor).abs().flatten() for name, tensor in expected.items()])
     # Adam's first steps have the same length for any gradient, so tiny gradients are decided by rounding.
-    assert (differences > 2e-5).float().mean() < 2e-3, "weights differ, not only those with tiny gradients"
+    assert (differences > 2e-5).float().mean() < 1e-3, "weights differ, not only those with tiny gradients"
     assert differences.max() < 1e-3, "weights differ by more than a step's length"
 
 
@@ -110,6 +110,21 @@ def test_two_processes_train_like_one(one: RunFolder, two: RunFolder) -> None:
     assert all(line["trained"] and line["grad_norm"] > 0.1 for line in lines), "some steps have no training signal"
     assert sum(line["groups"]["all"] for line in lines) > 3 * 5, "no groups were resampled"
     _assert_same(two, one)
+
+
+def test_two_processes_warm_start_by_dagger_like_one(tmp_path: Path) -> None:
+    dagger = ("--warm-start.dagger.rounds", "1", "--warm-start.dagger.episodes", "30")
+    settings = (*dagger, "--warm-start.epochs", "4", "--steps", "1")
+    one, two, log = RunFolder(tmp_path / "one"), RunFolder(tmp_path / "two"), tmp_path / "log"
+    assert train_cli(coin_flags(one.path, *settings)) == 0
+    assert run_two_processes(train, "ddp", "none", coin_flags(two.path, *settings), log=log) == [0, 0], log.read_text()
+    played, expected = ([*read_episodes(run.warm_start / "round-0001.jsonl")] for run in (two, one))
+    texts = [[(e.task_id, [turn.reply.text for turn in e.turns]) for e in episodes] for episodes in (played, expected)]
+    assert texts[0] == texts[1]
+    assert len(played) == 30
+    weights, expected_weights = (load_file(run.start / "model.safetensors") for run in (two, one))
+    for name, tensor in expected_weights.items():
+        torch.testing.assert_close(weights[name], tensor, atol=1e-3, rtol=0)
 
 
 def test_two_processes_with_sharding_train_like_one(one: RunFolder, tmp_path: Path) -> None:
