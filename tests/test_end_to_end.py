@@ -66,9 +66,12 @@ def test_a_trained_model_is_evaluated_by_the_suggested_command(tmp_path: Path) -
     for split in ("dev", "test"):
         assert set(summary["evaluations"][split]["sampled"]) == {"0", "2"}
 
-    suggestion = result.stdout.splitlines()[-1].strip()
-    assert suggestion.startswith("uv run evaluate --env agentgym/")
-    command = f"{suggestion.removeprefix('uv run ')} --tasks 2 --samples 2 --out played"
+    evaluate, next_recipe = (
+        line.strip() for line in result.stdout.splitlines() if "uv run " in line and "view" not in line
+    )
+    assert evaluate.startswith("uv run evaluate --env agentgym/")
+    assert next_recipe == "uv run train smollm2-textcraft"
+    command = f"{evaluate.removeprefix('uv run ')} --tasks 2 --samples 2 --out played"
     run(command, tmp_path)
     settings = json.loads((tmp_path / "played/report.json").read_text())["settings"]
     world = json.loads((folder / "run.json").read_text())["config"]["world"]

@@ -25,16 +25,16 @@ def words_chat() -> Chat:
 
 
 @pytest.fixture(scope="module")
-def model() -> Any:
+def llama() -> Any:
     """The tiny model."""
     return tiny_llama()
 
 
 @pytest.fixture
-def write(tmp_path: Path, model: Any, words_chat: Chat) -> Callable[..., Path]:
+def write(tmp_path: Path, llama: Any, words_chat: Chat) -> Callable[..., Path]:
     """A function that writes a GGUF file of the tiny model, with options of `write_gguf`."""
 
-    def write(name: str = "tiny.gguf", model: Any = model, **options: Any) -> Path:
+    def write(name: str = "tiny.gguf", model: Any = llama, **options: Any) -> Path:
         return write_gguf(tmp_path / name, model, words_chat, **options)
 
     return write

@@ -42,15 +42,15 @@ pytestmark = pytest.mark.usefixtures("cache")
 # Conversion.
 
 
-def test_converted_model_is_the_model_of_the_file(write: Callable[..., Path], model: Any, words_chat: Chat) -> None:
+def test_converted_model_is_the_model_of_the_file(write: Callable[..., Path], llama: Any, words_chat: Chat) -> None:
     folder = resolve_model(str(write()))
     with offline():
         loaded, its_chat = load_model(folder, **CPU)
-    weights = model.state_dict()
+    weights = llama.state_dict()
     assert loaded.state_dict().keys() == weights.keys()
     assert all(torch.equal(tensor, weights[name]) for name, tensor in loaded.state_dict().items())
     with torch.no_grad():
-        torch.testing.assert_close(loaded.eval()(IDS).logits, model(IDS).logits)
+        torch.testing.assert_close(loaded.eval()(IDS).logits, llama(IDS).logits)
     assert its_chat.tokenizer.get_vocab() == words_chat.tokenizer.get_vocab()
     assert (its_chat.end_id, its_chat.pad_id) == (words_chat.end_id, words_chat.pad_id)
     for text in ("get 2 oak log", "heads  12\n\n3 tails", "<|im_end|> é", ""):

@@ -60,7 +60,7 @@ def adapter(write: Callable[..., Path], tmp_path: Path, words_chat: Chat) -> Pat
 
 
 def test_adapter_finds_its_base_model_after_the_cache_has_moved(
-    adapter: Path, cache: Path, tmp_path: Path, model: Any, monkeypatch: pytest.MonkeyPatch
+    adapter: Path, cache: Path, tmp_path: Path, llama: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     merged, _ = load_model(str(adapter), **CPU)
     cache.parent.parent.rename(tmp_path / "elsewhere")
@@ -76,7 +76,7 @@ def test_adapter_finds_its_base_model_after_the_cache_has_moved(
     with torch.no_grad():
         expected = merged.eval()(IDS).logits
         assert torch.equal(moved.eval()(IDS).logits, expected)
-        assert not torch.allclose(model(IDS).logits, expected, atol=1e-2)
+        assert not torch.allclose(llama(IDS).logits, expected, atol=1e-2)
     assert all(parameter.requires_grad for parameter in moved.parameters())
 
 
@@ -149,7 +149,7 @@ def test_vllm_engines_get_the_converted_folder(
     assert names == [str(cache / folder)]
 
 
-def test_hf_policy_plays_a_gguf_file(write: Callable[..., Path], model: Any) -> None:
+def test_hf_policy_plays_a_gguf_file(write: Callable[..., Path], llama: Any) -> None:
     async def completion() -> tuple[int, ...]:
         try:
             return (await policy.engine.generate(IDS[0].tolist(), SamplingParams(max_tokens=8, temperature=0))).ids
@@ -160,7 +160,7 @@ def test_hf_policy_plays_a_gguf_file(write: Callable[..., Path], model: Any) -> 
     policy: Any = find_policy(f"hf:{file}")(**OPTIONS)
     assert policy.name == f"hf:{file}"
     with torch.no_grad():
-        assert asyncio.run(completion())[0] == model(IDS).logits[0, -1].argmax()
+        assert asyncio.run(completion())[0] == llama(IDS).logits[0, -1].argmax()
 
 
 def test_vllm_policy_gets_the_converted_folder(
