@@ -78,6 +78,23 @@ def test_success_by_allowed_turns_rises_to_overall_success() -> None:
     assert report([]).by_turns == {}
 
 
+def test_pass_at_k_by_allowed_turns() -> None:
+    result = report(MIXED, ks=(1, 2, 4, 8))
+    passes = result.pass_by_turns
+    for k in (1, 2, 4):
+        assert passes[k][max(passes[k])] == pytest.approx(result.overall.pass_at[k].mean)
+        assert list(passes[k].values()) == sorted(passes[k].values())
+    assert passes[8] == {}
+    assert list(passes[1].values()) == pytest.approx([at.mean for at in result.by_turns.values()])
+    late = [
+        episode(0, 0, success=True, turns=2),
+        episode(0, 1, success=False, turns=4),
+        episode(0, 2, success=True, turns=3),
+    ]
+    assert report(late, ks=(2,)).pass_by_turns[2] == pytest.approx({1: 0, 2: 2 / 3, 3: 1, 4: 1})
+    assert report([], ks=(2,)).pass_by_turns == {2: {}}
+
+
 def test_tokens_are_counted_in_episodes_that_have_samples() -> None:
     def with_tokens(played: Episode, *lengths: int) -> Episode:
         replies = [Reply("do", sample=Sample((1,), (7,) * n, (0.0,) * n)) for n in lengths]
@@ -188,7 +205,7 @@ def test_narrow_terminal_truncates_nothing(width: int) -> None:
 
 
 def test_same_task_id_in_two_environments_counts_as_two_tasks() -> None:
-    first_env = [episode(0, 0, success=True), episode(0, 1, success=True), episode(0, 2, success=True)]
+    first_env = [episode(0, 0, success=True), episode(0, 1, success=True), episode(0, 2, success=True, turns=3)]
     second_env = [replace(episode(0, 0, success=False), env="v")]
     overall = report([*first_env, *second_env]).overall
     assert (overall.tasks, overall.success.tasks) == (2, 2)

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable
 from html.parser import HTMLParser
+from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -18,11 +19,12 @@ from agentgym_eval.reports import Evaluated, write_reports
 from agentgym_eval.reports.evaluated import labels, view_commands
 from agentgym_eval.reports.markdown import escaped, markdown
 from agentgym_eval.reports.page import page
-from agentgym_eval.reports.plots import draw_curves, inline
+from agentgym_eval.reports.plots import TITLES, draw_curves, inline
 from agentgym_eval.reports.tables import Cell, Table, groups, summary
 from report_episodes import BROKEN, EVIL, GOOD, POOR, episode
 
-FILES = {"report.html", "report.md", "report.json", "turns.png", "turns.svg", "k.png", "k.svg"}
+PLOTS = {f"{name}.{kind}" for name in TITLES for kind in ("png", "svg")}
+FILES = {"report.html", "report.md", "report.json", *PLOTS}
 
 
 def evaluated(
@@ -145,25 +147,28 @@ def test_page_references_no_external_resources(tmp_path: Path) -> None:
 
 
 def test_inline_plots_have_unique_ids_and_inherit_colors(tmp_path: Path) -> None:
-    plots = [inline(svg, label="a curve") for svg in draw_curves(tmp_path, [evaluated(GOOD)]).values()]
-    names = [set(re.findall(r'\bid="([^"]+)"', svg)) for svg in plots]
-    assert len(plots) == 2 and names[0] and not names[0] & names[1]
-    for svg in plots:
+    plots = {name: inline(svg, label="a plot") for name, svg in draw_curves(tmp_path, [evaluated(GOOD)]).items()}
+    names = [set(re.findall(r'\bid="([^"]+)"', svg)) for svg in plots.values()]
+    assert len(plots) == 3 and all(names) and not any(a & b for a, b in combinations(names, 2))
+    for name, svg in plots.items():
         root = ElementTree.fromstring(svg)
         assert root.attrib["role"] == "img"
-        assert set(re.findall(r"#[0-9a-f]{6}\b", svg)) == {"#1f83cc"}  # the color of the run's line
+        if name == "turns_k":
+            assert "currentColor" in svg
+        else:
+            assert set(re.findall(r"#[0-9a-f]{6}\b", svg)) == {"#1f83cc"}  # the color of the run's line
 
 
 def test_plots_are_deterministic(tmp_path: Path) -> None:
     for name in ("once", "twice"):
         (tmp_path / name).mkdir()
         draw_curves(tmp_path / name, [evaluated(GOOD), evaluated(POOR, "poor")])
-    for name in ("turns.svg", "turns.png", "k.svg", "k.png"):
+    for name in PLOTS:
         assert (tmp_path / "once" / name).read_bytes() == (tmp_path / "twice" / name).read_bytes()
 
 
 def test_plots_without_points_are_omitted_and_old_ones_removed(tmp_path: Path) -> None:
-    assert draw_curves(tmp_path, [evaluated(GOOD)]).keys() == {"turns", "k"}
+    assert draw_curves(tmp_path, [evaluated(GOOD)]).keys() == {"turns", "k", "turns_k"}
     assert draw_curves(tmp_path, [evaluated(GOOD, ks=(1,))]).keys() == {"turns"}
     assert {path.name for path in tmp_path.iterdir()} == {"turns.svg", "turns.png"}
     assert not draw_curves(tmp_path, [evaluated([episode(0, 0, None)], ks=(1,))])

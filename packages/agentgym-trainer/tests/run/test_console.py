@@ -5,12 +5,13 @@ import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from agentgym_eval.metrics.summary import report
 from agentgym_trainer.config import RLConfig, WorldConfig
-from agentgym_trainer.run import summary
+from agentgym_trainer.run import console, summary
 from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
 from matplotlib.figure import Figure
@@ -95,9 +96,9 @@ def test_warnings_are_printed_once_without_parsing_markup() -> None:
 
 
 def test_messages_are_not_parsed_as_markup() -> None:
-    console = Console(file=io.StringIO(), width=200)
-    RunConsole(console).say("wandb follows this run no more (401 at [/tmp/x], [red]or so[/])")
-    assert console.file.getvalue() == "wandb follows this run no more (401 at [/tmp/x], [red]or so[/])\n"  # type: ignore[attr-defined]
+    out = Console(file=io.StringIO(), width=200)
+    RunConsole(out).say("wandb follows this run no more (401 at [/tmp/x], [red]or so[/])")
+    assert out.file.getvalue() == "wandb follows this run no more (401 at [/tmp/x], [red]or so[/])\n"  # type: ignore[attr-defined]
 
 
 def test_resuming_within_a_stage_does_not_report_it() -> None:
@@ -118,6 +119,24 @@ def test_phase_yields_items_and_reports_a_nonzero_count() -> None:
     assert list(tracker.phase("Counting", iter("abc"), 3)) == ["a", "b", "c"]
     assert list(tracker.phase("Waiting", iter(""), 0)) == []
     assert re.fullmatch(r"Counting: 3 in \d+ s\n", out.getvalue())
+
+
+def test_long_phase_prints_a_line_every_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 50.0, 61.0, 100.0, 130.0, 200.0, 210.0])
+    monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    out = io.StringIO()
+    assert list(RunConsole(Console(file=out)).phase("Counting", iter("abcde"), 5)) == list("abcde")
+    assert out.getvalue() == "Counting: 2 of 5 after 61 s\nCounting: 4 of 5 after 130 s\nCounting: 5 in 210 s\n"
+
+
+def test_phase_that_is_not_kept_leaves_nothing() -> None:
+    for terminal in (False, True):
+        out = io.StringIO()
+        shown = RunConsole(Console(file=out, force_terminal=terminal, width=80))
+        with shown.showing():
+            for _ in range(2):
+                assert list(shown.phase("Evaluating", iter("ab"), 2, keep=False)) == ["a", "b"]
+        assert out.getvalue().strip() == "" if not terminal else "Evaluating" not in out.getvalue().splitlines()[-1]
 
 
 def test_evaluation_is_printed_with_its_interval() -> None:

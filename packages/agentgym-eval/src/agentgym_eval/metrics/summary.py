@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from agentgym_envs import Episode
+from numpy.typing import NDArray
 
 from agentgym_eval.metrics.intervals import LEVEL, RESAMPLES, Interval, bootstrap, icc, share
 from agentgym_eval.metrics.pass_at_k import pass_at_k, pass_hat_k
@@ -84,6 +85,8 @@ class Report:
     by_turns: Mapping[int, Interval]
     """Share of attempts that succeeded within n actions, for n from 1 to the length of the longest episode. It is the
     success rate under a lower limit on actions for a policy that doesn't observe the limit."""
+    pass_by_turns: Mapping[int, Mapping[int, float]]
+    """By k, then by n: pass@k within n actions, the mean over the tasks with at least k attempts that did not fail."""
     faults: Mapping[str, int]
     """Number of failed episodes by error, the most frequent first."""
     seed: int
@@ -100,6 +103,10 @@ class Report:
             "by_category": {name: metrics.to_dict() for name, metrics in self.by_category.items()},
             "by_difficulty": {str(level): metrics.to_dict() for level, metrics in self.by_difficulty.items()},
             "by_turns": {str(turns): at.to_dict() for turns, at in self.by_turns.items()},
+            "pass_by_turns": {
+                str(k): {str(turns): mean for turns, mean in by_turns.items()}
+                for k, by_turns in self.pass_by_turns.items()
+            },
         }
 
 
@@ -120,6 +127,7 @@ def report(episodes: Iterable[Episode], *, ks: Sequence[int] = (1,), seed: int =
         by_category=_grouped(played, lambda episode: episode.category, ks, seed),
         by_difficulty=_grouped(played, lambda episode: episode.difficulty, ks, seed),
         by_turns=_by_turns(by_task(played)),
+        pass_by_turns=_pass_by_turns(by_task(played), ks),
         faults=dict(faults.most_common()),
         seed=seed,
     )
@@ -211,17 +219,30 @@ def _known(
 
 
 def _by_turns(tried: Mapping[TaskKey, Sequence[Episode]]) -> dict[int, Interval]:
-    longest = max((episode.acts for attempts in tried.values() for episode in attempts), default=0)
-    allowed = np.arange(1, longest + 1)
     clusters = [cluster_of(attempts[0]) for attempts in tried.values()]
-    within = np.array(
-        [
-            np.searchsorted(sorted(episode.acts for episode in attempts if episode.success), allowed, side="right")
-            / len(attempts)
-            for attempts in tried.values()
+    shares = [_within(attempts, _longest(tried)) / len(attempts) for attempts in tried.values()]
+    return {turns: share(list(at), clusters) for turns, at in enumerate(np.array(shares).T.tolist(), 1)}
+
+
+def _pass_by_turns(tried: Mapping[TaskKey, Sequence[Episode]], ks: Sequence[int]) -> dict[int, dict[int, float]]:
+    found: dict[int, dict[int, float]] = {}
+    for k in ks:
+        enough = [
+            (len(attempts), _within(attempts, _longest(tried))) for attempts in tried.values() if len(attempts) >= k
         ]
-    )
-    return {int(turns): share(within[:, i].tolist(), clusters) for i, turns in enumerate(allowed)}
+        passes = np.array([[pass_at_k(n, int(successes), k) for successes in within] for n, within in enough])
+        found[k] = dict(enumerate(passes.mean(0).tolist(), 1)) if enough else {}
+    return found
+
+
+def _longest(tried: Mapping[TaskKey, Sequence[Episode]]) -> int:
+    return max((episode.acts for attempts in tried.values() for episode in attempts), default=0)
+
+
+def _within(attempts: Sequence[Episode], longest: int) -> NDArray[np.int64]:
+    """Return the number of attempts that succeeded within 1, 2, ..., `longest` actions."""
+    acts = sorted(episode.acts for episode in attempts if episode.success)
+    return np.searchsorted(acts, np.arange(1, longest + 1), side="right")
 
 
 def _tokens_of(attempts: Sequence[Episode]) -> float | None:

@@ -25,7 +25,7 @@ def write_reports(
     *,
     title: str,
 ) -> tuple[Path, ...]:
-    """Write `report.json`, `report.md`, `report.html` and the plots (`turns`, `k`; PNG and SVG) into `folder`.
+    """Write `report.json`, `report.md`, `report.html` and the plots (`plots.TITLES`; PNG and SVG) into `folder`.
 
     Args:
         folder: Existing folder of the run or runs.

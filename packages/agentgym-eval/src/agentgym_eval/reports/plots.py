@@ -1,7 +1,7 @@
-"""The two plots of a report: success against allowed turns, and pass@k with pass^k against k.
+"""The plots of a report: success against allowed turns, pass@k with pass^k against k, and pass@k by turns and k.
 
-Each environment has a panel and each run a color. Plots are drawn without a display and without matplotlib's global
-"current figure".
+In the first two, each environment has a panel and each run a color; in the third, each run has a panel. Plots are drawn
+without a display and without matplotlib's global "current figure".
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from typing import Any
 from agentgym_eval.metrics.intervals import Interval
 from agentgym_eval.reports.evaluated import Evaluated, labels
 
-TITLES = {"turns": "Success against the number of allowed turns", "k": "pass@k and pass^k against k"}
+TITLES = {
+    "turns": "Success against the number of allowed turns",
+    "k": "pass@k and pass^k against k",
+    "turns_k": "pass@k by the number of allowed turns and k",
+}
 """Titles by the file name of the plot."""
 COLORS = ("#1f83cc", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8c6bb1", "#7f7f7f")
 """Close to the palette of Okabe and Ito, which is safe for color blindness, on light and dark backgrounds."""
@@ -26,6 +30,8 @@ _LEGEND_ROW = 0.2
 """Height of a legend row in inches."""
 _HALF = 0.5
 """Turns by which lines extend beyond the last one, so that the last step is visible."""
+_LABELED = 8
+"""Maximum number of labeled columns of a panel of `turns_k`."""
 _INK, _PAPER = "#22262b", "#fefefe"
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text
@@ -47,20 +53,20 @@ _Draw = Callable[[Any, str, Evaluated, str], None]
 
 
 def draw_curves(folder: Path, runs: Sequence[Evaluated]) -> dict[str, str]:
-    """Draw `turns` and `k` as PNG and SVG into `folder`, and delete those of an earlier report that have no points.
+    """Draw the plots of `TITLES` as PNG and SVG into `folder`, and delete those of an earlier report without points.
 
     Args:
         folder: An existing folder.
         runs: At least one run.
 
     Returns:
-        The SVG by the name of the plot, for plots with points; `k` needs two of them.
+        The SVG by the name of the plot, for plots with points; `k` and `turns_k` need two values of k.
     """
     from matplotlib import rc_context
 
     drawn: dict[str, str] = {}
     with rc_context(STYLE):
-        for name, figure in {"turns": _turns(runs), "k": _passes(runs)}.items():
+        for name, figure in {"turns": _turns(runs), "k": _passes(runs), "turns_k": _maps(runs)}.items():
             png, svg = (folder / f"{name}.{kind}" for kind in ("png", "svg"))
             if figure:
                 _save(figure, png, svg)
@@ -121,6 +127,42 @@ def _passes(runs: Sequence[Evaluated]) -> Any:
         axes.set_xticks(ks)
 
     return _panels(runs, draw) if len(ks) > 1 else None
+
+
+def _maps(runs: Sequence[Evaluated]) -> Any:
+    """Plot pass@k of each run with two values of k as colors over allowed turns and k."""
+    from matplotlib.figure import Figure
+
+    named = [(name, run) for name, run in zip(_names(runs), runs, strict=True) if len(_known_ks(run)) > 1]
+    if not named:
+        return None
+    columns = min(len(named), 2)
+    rows = -(-len(named) // columns)
+    figure = Figure(figsize=(6.4 * columns, 2.8 * rows), dpi=120, layout="constrained")
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for empty in panels[len(named) :]:
+        empty.remove()
+    for axes, (name, run) in zip(panels, named, strict=False):
+        ks = _known_ks(run)
+        passes = [list(run.report.pass_by_turns[k].values()) for k in ks]
+        axes.pcolormesh(passes, vmin=0, vmax=1, cmap="viridis")
+        last = len(passes[0])
+        labeled = range(last, 0, -max(1, -(-last // _LABELED)))
+        for turn in labeled:
+            for row, values in enumerate(passes):
+                shade = "white" if values[turn - 1] < 1 / 2 else "black"
+                label = f"{values[turn - 1]:.2f}"
+                axes.text(turn - _HALF, row + _HALF, label, ha="center", va="center", color=shade, size=8)
+        axes.set_yticks([row + _HALF for row in range(len(ks))], [str(k) for k in ks])
+        axes.set_xticks([turn - _HALF for turn in labeled], [str(turn) for turn in labeled])
+        axes.set_title(_cut(f"{run.world}, {name}"), parse_math=False)
+        axes.set(xlabel="allowed turns", ylabel="k")
+    return figure
+
+
+def _known_ks(run: Evaluated) -> list[int]:
+    """Return the values of k for which the run has enough attempts, ascending."""
+    return sorted(k for k, by_turns in run.report.pass_by_turns.items() if by_turns)
 
 
 def _panels(runs: Sequence[Evaluated], draw: _Draw) -> Any:

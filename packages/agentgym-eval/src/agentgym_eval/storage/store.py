@@ -32,7 +32,8 @@ USAGE = "usage.json"
 STOPPED = "stopped.json"
 """The reason why the last session stopped early; removed when the run is resumed."""
 _ABOUT = "run.json"
-_OUTCOMES = (REPLIES, USAGE, "report.json", "report.md", "report.html", "turns.png", "turns.svg", "k.png", "k.svg")
+_PLOTS = ("turns.png", "turns.svg", "k.png", "k.svg", "turns_k.png", "turns_k.svg")
+_OUTCOMES = (REPLIES, USAGE, "report.json", "report.md", "report.html", *_PLOTS)
 """Files derived from the episodes, removed together with them."""
 
 

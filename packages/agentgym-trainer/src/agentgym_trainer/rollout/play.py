@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -25,15 +25,31 @@ def engine_policy(config: BaseConfig, engine: Engine, chat: Chat, *, temperature
 
 
 def play_groups(
-    specs: Sequence[GroupSpec], rollouts: RolloutRunner, policy: EnginePolicy, *, horizon: int
+    specs: Sequence[GroupSpec],
+    rollouts: RolloutRunner,
+    policy: EnginePolicy,
+    *,
+    horizon: int,
+    watch: Callable[[Iterator[Episode]], Iterator[Episode]] = iter,
 ) -> list[list[Episode]]:
-    """The episodes of each group, in the order of their samples."""
+    """Play groups.
+
+    Args:
+        specs: The groups.
+        rollouts: Plays the episodes.
+        policy: The policy.
+        horizon: Maximum number of turns of an episode.
+        watch: Sees each episode when it has ended, to show progress.
+
+    Returns:
+        The episodes of each group, in the order of their samples.
+    """
     requests = [
         RolloutRequest(world, [episode for group in groups for episode in group.episodes], horizon)
         for world, groups in groupby(specs, key=lambda group: group.world)
     ]
     played = {(group.world.name, group.episodes[0].task_id): list[Episode]() for group in specs}
-    for episode in rollouts.play(requests, policy):
+    for episode in watch(rollouts.play(requests, policy)):
         played[episode.env, episode.task_id].append(episode)
     return [sorted(episodes, key=lambda episode: episode.sample) for episodes in played.values()]
 

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 _Item = TypeVar("_Item")
 _PLAIN_EVERY_S = 10.0
+_PLAIN_PHASE_EVERY_S = 60.0
 PHASES = ("load", "rollout", "logprobs", "update")
 """The phases of every step in the `seconds` of its metrics; the engine's own seconds are part of them."""
 _TRL_METRICS = {
@@ -76,18 +77,31 @@ class RunConsole:
     def _print(self, markup: str) -> None:
         self._console.print(markup, highlight=False, soft_wrap=True)
 
-    def phase(self, name: str, items: Iterable[_Item], total: int) -> Iterator[_Item]:
-        """Yield `items` and show how many of `total` have been consumed; show nothing if `total` is 0."""
+    def phase(self, name: str, items: Iterable[_Item], total: int, *, keep: bool = True) -> Iterator[_Item]:
+        """Yield `items` and show how many of `total` have been consumed; show nothing if `total` is 0.
+
+        Args:
+            name: Name of the phase.
+            items: What is counted.
+            total: Number of items.
+            keep: Whether the phase stays visible after its end.
+        """
         if not total:
             yield from items
             return
         bar = self._bar(name, total)
-        began = time.perf_counter()
-        for item in items:
+        began = shown = time.monotonic()
+        for done, item in enumerate(items, 1):
             yield item
             self._progress.advance(bar)
-        if not self._console.is_terminal:
-            self.say(f"{name}: {total} in {time.perf_counter() - began:.0f} s")
+            now = time.monotonic()
+            if not self._console.is_terminal and now - shown > _PLAIN_PHASE_EVERY_S and done < total:
+                shown = now
+                self.say(f"{name}: {done} of {total} after {now - began:.0f} s")
+        if not keep:
+            self._progress.remove_task(self._bars.pop(name))
+        elif not self._console.is_terminal:
+            self.say(f"{name}: {total} in {time.monotonic() - began:.0f} s")
 
     def step(self, metrics: dict[str, Any], steps: int) -> None:
         """Show one of `steps` steps of reinforcement learning; `metrics` is its line."""

@@ -77,9 +77,16 @@ class Evaluator:
             TooManyFailed: when more episodes of this session failed than `max_failed` allows.
         """
         own, engine = self.ranks.share(groups), self.rollouts.engine
+        total = sum(len(group.episodes) for group in own)
         policy = engine_policy(self.config, engine, self.chat, temperature=temperature)
         with self.ranks.errors_together():
-            played = play_groups(own, self.rollouts, policy, horizon=self.config.horizon.longest)
+            played = play_groups(
+                own,
+                self.rollouts,
+                policy,
+                horizon=self.config.horizon.longest,
+                watch=lambda episodes: self.tracker.phase("Evaluating", episodes, total, keep=False),
+            )
         gathered = self.ranks.gather_to_main([(group.number, found) for group, found in zip(own, played, strict=True)])
         episodes = [episode for _, found in sorted(gathered, key=lambda item: item[0]) for episode in found]
         with self.ranks.errors_together():
