@@ -31,7 +31,7 @@ from harness import arguments, markdown, run_parallel, show, write_json, write_r
 from outcomes import commits
 from training_runs import PLAYED, Run, play_held_out
 
-WORLDS = ("textcraft", "babyai", "searchqa", "sciworld")
+WORLDS = ("textcraft", "babyai", "searchqa", "sciworld", "webarena")
 RECIPE = "recipe"
 METHODS: dict[str, tuple[str, ...]] = {
     RECIPE: (),

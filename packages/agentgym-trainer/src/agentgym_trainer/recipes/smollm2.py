@@ -79,10 +79,33 @@ _SCIWORLD = replace(
     evaluation=replace(_SMOLLM2.evaluation, tasks=24, test_tasks=60),
     tasks_per_step=4,
 )
+# Templates whose tasks the expert solves in up to four turns, and whose pages show all that it needs at the top.
+_WEBARENA = replace(
+    _SMOLLM2,
+    world=WorldConfig(
+        "agentgym/WebArena-v0",
+        (
+            "templates=('code/mail-of', 'code/stars', 'code/tag-date', 'forum/biography', 'map/coordinates', "
+            "'map/hours', 'map/nearest', 'map/phone', 'map/postcode', 'map/show-place', 'wiki/award', "
+            "'wiki/birthplace-of-founder', 'wiki/festival', 'wiki/firm-of-town', 'wiki/links-here', 'wiki/meaning', "
+            "'wiki/oldest-building', 'wiki/town-fact')",
+            "max_chars=1200",
+        ),
+        agent="bare",
+        instructions=False,
+    ),
+    horizon=StepHorizon(stages=(4, 6, 8), every=20),
+    generation=Generation(max_tokens=48, max_context=4096),
+    warm_start=replace(_SMOLLM2.warm_start, episodes=160),
+    evaluation=replace(_SMOLLM2.evaluation, tasks=18, test_tasks=18),
+    tasks_per_step=4,
+    slots=16,
+)
 
 SMOLLM2_RECIPES = {
     "smollm2-textcraft": Recipe("SmolLM2-135M learns to craft, on two CPU cores", _TEXTCRAFT),
     "smollm2-babyai": Recipe("SmolLM2-135M learns to find, fetch and open things, on two CPU cores", _BABYAI),
     "smollm2-searchqa": Recipe("SmolLM2-135M learns to search and answer, on two CPU cores", _SEARCHQA),
     "smollm2-sciworld": Recipe("SmolLM2-135M learns eight of SciWorld's task types, on two CPU cores", _SCIWORLD),
+    "smollm2-webarena": Recipe("SmolLM2-135M learns 18 kinds of short tasks on four web sites", _WEBARENA),
 }

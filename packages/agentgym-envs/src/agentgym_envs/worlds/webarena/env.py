@@ -7,7 +7,7 @@ import io
 import os
 import re
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -36,7 +36,13 @@ with brought_by("webarena"):
     from agentgym_envs.worlds.webarena.page.snapshot import take_snapshot
     from agentgym_envs.worlds.webarena.tasks.reset_hook import ResetHook
     from agentgym_envs.worlds.webarena.tasks.site_backend import EmbeddedSites, RealSites
-    from agentgym_envs.worlds.webarena.tasks.task_sets import EMBEDDED, check_task_set, task_set
+    from agentgym_envs.worlds.webarena.tasks.task_sets import (
+        EMBEDDED,
+        check_task_set,
+        choose_templates,
+        embedded_tasks,
+        task_set,
+    )
     from agentgym_envs.worlds.webarena.tasks.verified import ANSWER_FORMAT, evaluate_verified, is_verified
 
 _FRAME_CHARS = 6_000  # characters of an observation that are reserved for the text around the tree
@@ -51,6 +57,8 @@ class WebArena(TextEnv):
         task_set: `embedded`, tasks on the sites that this package brings; `webarena`, `webarena-verified` or
             `webarena-verified-hard` (with the extra `webarena-verified`); or a file or folder of tasks in WebArena's
             JSON.
+        templates: Names of the templates of the embedded tasks to play, such as `"map/phone"`; default all. A task's
+            cluster is the name of its template.
         sites: URLs of the real sites, for all sets but `embedded`: a mapping from WebArena's names (`shopping`,
             `shopping_admin`, `reddit`, `gitlab`, `map`, `wikipedia`, `homepage`) or `shopping=URL,reddit=URL`. Missing
             sites are read from environment variables: `WA_SHOPPING`, then `SHOPPING`, and so on.
@@ -74,7 +82,7 @@ class WebArena(TextEnv):
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 1}  # noqa: RUF012 - as in Gymnasium
     package: ClassVar[str] = __package__ or ""
-    client_options = frozenset({"observe", "max_chars", "screenshot"})
+    client_options = frozenset({"templates", "observe", "max_chars", "screenshot"})
     secret_options = frozenset({"accounts", "reset_hook"})
     step_seconds = 0.17
     step_waits = True
@@ -84,6 +92,7 @@ class WebArena(TextEnv):
         self,
         *,
         task_set: str | Path = EMBEDDED,
+        templates: str | Sequence[str] | None = None,
         sites: Mapping[str, str] | str | None = None,
         extra_hosts: tuple[str, ...] = (),
         accounts: Mapping[str, tuple[str, str]] | None = None,
@@ -105,6 +114,9 @@ class WebArena(TextEnv):
             raise ValueError(
                 "The embedded tasks run on the embedded sites only. To use your own sites, give a task_set, too."
             )
+        if self._task_set != EMBEDDED and templates is not None:
+            raise ValueError(f"Only the embedded tasks have templates; leave templates out for {self._task_set}.")
+        self._templates = choose_templates(templates)
         if observe not in ("viewport", "page"):
             raise ValueError(f"observe must be 'viewport' or 'page', not {observe!r}.")
         longest = MAX_OBSERVATION_CHARS - _FRAME_CHARS
@@ -134,6 +146,8 @@ class WebArena(TextEnv):
     @property
     def tasks(self) -> TaskSet:
         """The tasks of the environment's `task_set`."""
+        if self._templates is not None:
+            return embedded_tasks(self._templates)
         return task_set(self._task_set, judged=self._judge is not None, skip_judged=self._skip_judged)
 
     def check_dependencies(self) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from agentgym_envs.core.tasks import SPLITS, Task, Tasks, TaskSet
 from agentgym_envs.worlds.webarena.evaluation import needs_judge
@@ -26,6 +28,36 @@ def check_task_set(name: str) -> None:
         raise ValueError(
             f"There is no task set {name!r}: give {known}, or a file or folder of tasks in WebArena's JSON."
         )
+
+
+def choose_templates(asked: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the selected templates of the embedded tasks, sorted; None selects all.
+
+    Raises:
+        ValueError: for an unknown template or an empty selection.
+    """
+    if asked is None:
+        return None
+    names: Any = [asked] if isinstance(asked, str) else asked
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"templates must be a template's name or a list of names, such as 'map/phone', not {asked!r}.")
+    known = {task.cluster for task in _embedded()}
+    for name in sorted({*names} - known):
+        near = difflib.get_close_matches(name, sorted(known), n=3)
+        hint = f"Did you mean {' or '.join(near)}?" if near else "Names are like 'map/phone' or 'wiki/award'."
+        raise ValueError(f"There is no template {name!r} among the {len(known)} of agentgym/WebArena-v0. {hint}")
+    if not names:
+        raise ValueError("templates is empty; name at least one, such as 'map/phone', or leave it out for all.")
+    return tuple(sorted({*names}))
+
+
+@cache
+def embedded_tasks(templates: tuple[str, ...]) -> TaskSet:
+    """Return the embedded tasks of these templates."""
+    every = _embedded()
+    ids = {split: [task.id for task in every.split(split) if task.cluster in templates] for split in SPLITS}
+    train, dev, test = (Tasks(ids[split], every.__getitem__) for split in SPLITS)
+    return TaskSet(train=train, dev=dev, test=test, name=every.name)
 
 
 def task_set(name: str, *, judged: bool, skip_judged: bool = False) -> TaskSet:

@@ -1,0 +1,39 @@
+"""Tests of the selection of embedded tasks by template."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agentgym_envs.worlds.webarena.env import WebArena
+
+
+def test_templates_select_tasks_of_every_split() -> None:
+    every, chosen = WebArena().tasks, WebArena(templates=("wiki/award", "map/phone")).tasks
+    for split in ("train", "dev", "test"):
+        expected = [task for task in every.split(split) if task.cluster in ("map/phone", "wiki/award")]
+        assert list(chosen.split(split)) == expected and expected
+    assert WebArena(templates="map/phone").tasks.train.ids == [
+        task.id for task in every.train if task.cluster == "map/phone"
+    ]
+    assert chosen.name == every.name
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"templates": "map/fone"}, "There is no template 'map/fone' among the 176 .* Did you mean map/phone"),
+        ({"templates": ["soup"]}, "There is no template 'soup' .* Names are like 'map/phone'"),
+        ({"templates": []}, "templates is empty"),
+        ({"templates": 3}, "templates must be a template's name or a list of names"),
+    ],
+)
+def test_invalid_templates_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        WebArena(**options)
+
+
+def test_other_task_sets_have_no_templates(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="Only the embedded tasks have templates"):
+        WebArena(task_set=tmp_path, templates="map/phone")
