@@ -172,6 +172,23 @@ def test_least_recently_used_rows_are_evicted(model: Any, chat: Chat) -> None:
     gather(scenario())
 
 
+def test_cache_of_many_short_rows_is_not_widened_for_a_long_one(model: Any, chat: Chat) -> None:
+    engine = transformers_engine(model, end_id=chat.end_id, keep=4000)
+
+    async def scenario() -> None:
+        for k in range(100):
+            await engine.generate((k + 3,) * 8, SamplingParams(max_tokens=2, seed=k))
+        cache = engine._core._rows.cache  # type: ignore[attr-defined]
+        assert 4000 / 100 < cache.rows < 4000 / 40
+        long = (5,) * 400
+        assert_exact(model, long, await engine.generate(long, SamplingParams(max_tokens=4)))
+        await engine.generate((6,) * 400, SamplingParams(max_tokens=1))
+        assert cache.positions > 400
+        assert cache.rows * cache.positions < 2 * (4000 + 400)
+
+    gather(scenario())
+
+
 def test_greedy_takes_the_most_likely_token_in_a_mixed_batch(model: Any, engine: Batching) -> None:
     context = (5, 6, 7)
     sampled, greedy = gather(

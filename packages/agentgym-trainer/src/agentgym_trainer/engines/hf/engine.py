@@ -30,7 +30,7 @@ from agentgym_trainer.engines.hf.forward_plan import Reading
 from agentgym_trainer.engines.hf.kv_cache import RAGGED
 from agentgym_trainer.engines.hf.scheduler import Row, Rows
 
-_KEPT_ON_CPU = 2**30
+_KEPT_ON_CPU = 2**31
 """Bytes of idle rows that stay in the cache, so that trajectories can continue after waiting for their environments."""
 
 _KEPT_ON_GPU = 0.1
@@ -54,7 +54,7 @@ def transformers_engine(
             samples, and `load` only updates the version, because the weights are shared.
         autocast: Returns a context manager for each forward pass, such as accelerate's `autocast`.
         keep: The maximum number of tokens in the cache of trajectories that aren't being sampled; None: as many as fit
-            into 1 GiB on a CPU, or a tenth of a GPU's memory.
+            into 2 GiB on a CPU, or a tenth of a GPU's memory.
 
     Raises:
         ValueError: when the model has layers with another attention than full causal attention.

@@ -37,13 +37,24 @@ class RaggedCache:
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
 
     def reserve(self, rows: int, positions: int) -> None:
-        """Grow to at least this size and keep the contents."""
-        if rows > self.rows or positions > self.positions:
-            # Overallocate, so that a sequence that grows token by token isn't copied at every token.
-            self.rows = max(rows + rows // 4, self.rows) if rows > self.rows else self.rows
-            self.positions = positions + positions // 4 + _HEADROOM if positions > self.positions else self.positions
-            for layer, (keys, values) in self._layers.items():
-                self._layers[layer] = self._grown(keys), self._grown(values)
+        """Grow to at least this size, and keep the contents of the first `rows` rows.
+
+        Longer rows get no more of them than are needed: a cache that was wide for many short sequences would otherwise
+        stay so for long ones.
+        """
+        if rows <= self.rows and positions <= self.positions:
+            return
+        self.rows = rows + rows // 4 if rows > self.rows else rows
+        self.positions = self.positions_for(positions)
+        for layer, (keys, values) in self._layers.items():
+            self._layers[layer] = self._resized(keys), self._resized(values)
+
+    def positions_for(self, needed: int) -> int:
+        """Return how many positions rows will have when one needs this many.
+
+        It is more than needed, so that a sequence that grows token by token isn't copied at every token.
+        """
+        return self.positions if needed <= self.positions else needed + needed // 4 + _HEADROOM
 
     def swap(self, some: Sequence[int], others: Sequence[int], width: int) -> None:
         """Swap pairs of rows that hold at most `width` positions."""
@@ -101,14 +112,14 @@ class RaggedCache:
     def _tensors(self) -> list[Tensor]:
         return [tensor for layer in self._layers.values() for tensor in layer]
 
-    def _grown(self, tensor: Tensor) -> Tensor:
-        rows, heads, positions, size = tensor.shape
-        grown = tensor.new_empty(self.rows, heads, self.positions, size)
-        grown[:rows, :, :positions] = tensor
+    def _resized(self, tensor: Tensor) -> Tensor:
+        rows, positions = min(tensor.shape[0], self.rows), tensor.shape[2]
+        resized = tensor.new_empty(self.rows, tensor.shape[1], self.positions, tensor.shape[3])
+        resized[:rows, :, :positions] = tensor[:rows]
         # Masked values are multiplied by 0, so uninitialized memory must not hold NaN or infinity.
-        grown[rows:] = 0
-        grown[:rows, :, positions:] = 0
-        return grown
+        resized[rows:] = 0
+        resized[:rows, :, positions:] = 0
+        return resized
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, seen: Tensor, scale: float) -> Tensor:

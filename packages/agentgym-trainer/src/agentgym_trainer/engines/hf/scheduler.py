@@ -53,8 +53,8 @@ class Rows:
         Args:
             device: The device of the cache.
             usage: Counts prefilled and reused tokens.
-            keep: The maximum number of tokens of idle rows, each counted at the length of the longest row, as that is
-                the memory it takes; beyond it, those that have been idle longest are dropped.
+            keep: The maximum number of positions of idle rows, which are as many for each as the cache has; beyond it,
+                those that have been idle longest are dropped.
         """
         self.cache = RaggedCache(device)
         self._device = device
@@ -110,7 +110,7 @@ class Rows:
         """
         active = list(active)
         self._copy()
-        self._drop()
+        self._drop(max(len(row.ids) for row in active))
         parts, reading, budget = dict[Row, list[tuple[Row, int, int]]](), list[Row](), _TOKENS
         for row in active:
             parts[row] = self._follow(row, parts)
@@ -169,9 +169,10 @@ class Rows:
         self._named[row.holder] = row
         return row
 
-    def _drop(self) -> None:
-        longest = max((row.read for row in self._rows), default=0)
-        while len(self._idle) * longest > self._keep:
+    def _drop(self, longest: int) -> None:
+        """Drop idle rows before a pass over active rows of up to this many ids."""
+        positions = self.cache.positions_for(longest)
+        while len(self._idle) * positions > self._keep:
             row = next(iter(self._idle))
             del self._idle[row], self._named[row.holder]
             self._prefixes.drop(row.holder)
