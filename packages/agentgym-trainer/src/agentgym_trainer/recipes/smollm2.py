@@ -10,14 +10,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agentgym_trainer.algorithms import GRPO, KL, GroupRelative
-from agentgym_trainer.config import Evaluation, Generation, Lora, Optimizer, RLConfig, WarmStart, WorldConfig
+from agentgym_trainer.config import (
+    Evaluation,
+    Generation,
+    Lora,
+    Optimizer,
+    RLConfig,
+    RolloutFiles,
+    WarmStart,
+    WorldConfig,
+)
 from agentgym_trainer.curriculum.horizon import StepHorizon
 from agentgym_trainer.recipes.recipe import Recipe
 
 _SMOLLM2 = RLConfig(
     model="smollm2",
     algorithm=replace(GRPO, advantages=GroupRelative(whiten=True), kl=KL()),
-    optimizer=Optimizer(lr=2e-4, micro_tokens=512),
+    optimizer=Optimizer(lr=6e-4, micro_tokens=512),
     lora=Lora(rank=16, alpha=32.0),
     warm_start=WarmStart(episodes=480, batch=16, lr=3e-4),
     evaluation=Evaluation(tasks=40, test_tasks=100, every=20),
@@ -26,6 +35,7 @@ _SMOLLM2 = RLConfig(
     slots=64,
     steps=60,
     save_every=5,
+    rollouts=RolloutFiles(every=5),
     keep_checkpoints=1,
     precision="auto",
     threads=2,
