@@ -154,6 +154,16 @@ def test_unknown_attention_is_rejected(model: Any) -> None:
 
 
 @pytest.mark.parametrize("name", KERNELS)
+def test_transformers_accepts_the_name_of_every_kernel(new_model: Callable[..., Any], name: str) -> None:
+    model = new_model()
+    use_attention(model, name)
+    assert model.config._attn_implementation == name
+    # Without segments, every implementation is transformers' SDPA.
+    ids = _ids((7,))[None]
+    torch.testing.assert_close(model(ids).logits, new_model()(ids).logits)
+
+
+@pytest.mark.parametrize("name", KERNELS)
 def test_options_without_kernel_support_are_rejected(name: str) -> None:
     q = torch.randn(1, 2, 3, 4)
     attend = AttentionInterface()[name]

@@ -20,7 +20,8 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-SDPA, VARLEN, FLASH = "packed_sdpa", "packed_varlen", "packed_flash_attn"
+# transformers takes any name that contains "flash" for one of its own implementations and fails to find it.
+SDPA, VARLEN, FLASH = "packed_sdpa", "packed_varlen", "packed_fa2"
 
 _ALIKE = 0.75
 """Minimum length of a segment in a group, relative to the longest. Below this, the quadratic cost of padding exceeds
