@@ -12,12 +12,12 @@ from agentgym_trainer.engines.hf.engine import transformers_engine
 def with_own_weights(context: EngineContext) -> Engine:
     """The transformers engine with its own copy of the weights."""
     assert context.own_copy
-    return transformers_engine(context.model, end_id=context.end_id, own_copy=True, autocast=context.autocast)
+    return transformers_engine(context.model(), end_id=context.end_id, own_copy=True, autocast=context.autocast)
 
 
 def _sharing(context: EngineContext) -> Engine:
     assert not context.own_copy
-    return transformers_engine(context.model, end_id=context.end_id, autocast=context.autocast)
+    return transformers_engine(context.model(), end_id=context.end_id, autocast=context.autocast)
 
 
 SHARING = EngineFactory(_sharing, shares_weights=True)

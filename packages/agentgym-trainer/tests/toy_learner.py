@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
 import itertools
 import os
@@ -54,8 +55,12 @@ def make_learner(
     }
     rest = {name: value for name, value in options.items() if name not in settings}
     heads = {"head": lambda: ValueHead(model.config.hidden_size), "separate": lambda: separate_critic(model)}
-    actor = PolicyModel(model, temperature=rest.pop("temperature", 1.0), critic=heads[critic]() if critic else None)
-    return Learner(actor, accelerator or Accelerator(cpu=True), Optimizer(**settings), **rest)
+    temperature = rest.pop("temperature", 1.0)
+    reference = None
+    if rest.pop("reference", False):
+        reference = PolicyModel(copy.deepcopy(model).requires_grad_(False).eval(), temperature=temperature)
+    actor = PolicyModel(model, temperature=temperature, critic=heads[critic]() if critic else None)
+    return Learner(actor, accelerator or Accelerator(cpu=True), Optimizer(**settings), reference=reference, **rest)
 
 
 def update_on(

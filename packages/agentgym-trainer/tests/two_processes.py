@@ -8,16 +8,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from accelerate import Accelerator, PartialState
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+from accelerate.utils.launch import prepare_multi_gpu_env
 from agentgym_trainer.algorithms import GRPO as GRPO_PRESET
 from agentgym_trainer.algorithms import GSPO, KL, PPO, Algorithm, Imitation, ReinforcePP
+from agentgym_trainer.config import Lora, Optimizer, RLConfig
 from agentgym_trainer.config.scratch import Scratch
+from agentgym_trainer.learner.learner import Learner
+from agentgym_trainer.models.load import with_lora
+from agentgym_trainer.models.policy import PolicyModel, ValueHead
 from agentgym_trainer.models.scratch import build_model
+from agentgym_trainer.tokens.batch import make_batch
+from agentgym_trainer.trainers.setup import configure_sharding, load_policy
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from toy_learner import auxiliary_loss, make_learner, make_trajectories, update_on
@@ -74,14 +84,58 @@ def train(case: str, accelerator: Accelerator) -> tuple[dict[str, float], dict[s
 
 
 def shard(accelerator: Accelerator) -> None:
-    """Make accelerate use FSDP2 from here on. On GPUs it does so from the start; on CPUs it ignores the setting."""
-    accelerator.state.fsdp_plugin = FullyShardedDataParallelPlugin(
-        fsdp_version=2, auto_wrap_policy="transformer_based_wrap"
-    )
+    """Make accelerate use FSDP2 from here on, as fsdp2.yaml configures it. On CPUs it would ignore the setting."""
+    path = files("agentgym_trainer").joinpath("accelerate_configs", "fsdp2.yaml")
+    arguments, *_ = _validate_launch_command(launch_command_parser().parse_args(["--config_file", str(path), "train"]))
+    variables = {name: value for name, value in prepare_multi_gpu_env(arguments).items() if name.startswith("FSDP_")}
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in variables.items():
+            environment.setenv(name, value)
+        plugin = FullyShardedDataParallelPlugin()
+    if accelerator.mixed_precision != "no":
+        plugin.set_mixed_precision(accelerator.mixed_precision)
+    accelerator.state.fsdp_plugin = plugin
     # Each access to the accelerator's state copies the process state back into it.
     for state in (accelerator.state, PartialState()):
         state.distributed_type = DistributedType.FSDP
     assert accelerator.is_fsdp2
+
+
+def score_and_update(folder: Path, out: Path, lora_rank: int) -> None:
+    """As one of two processes, load the model in `folder` sharded in bfloat16, score a batch, and update on it.
+
+    Writes log-probabilities, values, metrics and the updated weights to `out`.
+    """
+    accelerator = Accelerator(cpu=True, mixed_precision="bf16")
+    shard(accelerator)
+    configure_sharding(accelerator)
+    lora = Lora(rank=lora_rank)
+    config = RLConfig(model=str(folder), precision="bf16", device="cpu", gradient_checkpointing="on", lora=lora)
+    model, _ = load_policy(config, str(folder), accelerator)
+    # Only the main process reads the weights.
+    assert all(weight.is_meta is (accelerator.process_index == 1) for weight in model.parameters())
+    reference = None
+    if not lora_rank:
+        frozen, _ = load_policy(config, str(folder), accelerator, dtype=torch.bfloat16)
+        reference = PolicyModel(frozen.requires_grad_(False).eval())
+    model = with_lora(model, lora, seed=0) if lora_rank else model
+    student = Learner(
+        PolicyModel(model, critic=ValueHead(model.config.hidden_size)),
+        accelerator, Optimizer(lr=1e-3, micro_tokens=64), reference=reference,
+    )  # fmt: skip
+    batch = make_batch(make_trajectories(21, 4))
+    scores = {"policy": student.logprobs(batch), "entropies": student.entropies(batch)}
+    # As if sampled by this very policy: the ratio of the update is then 1.
+    batch = replace(batch, tokens=replace(batch.tokens, rollout_logprobs_N=scores["policy"]))
+    tokens = student.compute_logprobs(batch, GRPO)
+    scores["reference"] = tokens.ref_logprobs_N
+    metrics = student.update(batch, tokens, GRPO.compute_advantages(tokens, student.total), GRPO)
+    dtypes = {str(weight.dtype) for weight in student.actor.parameters() if weight.requires_grad}
+    weights = accelerator.get_state_dict(student.actor)
+    if accelerator.is_main_process:
+        torch.save({**scores, "metrics": metrics, "dtypes": dtypes, "weights": weights}, out)
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
 
 
 def main(out: Path, names: Sequence[str]) -> None:
@@ -91,6 +145,7 @@ def main(out: Path, names: Sequence[str]) -> None:
     for name in names:
         if name == "sharded":
             shard(accelerator)
+            configure_sharding(accelerator)
         else:
             updates[f"{name}, sharded" if accelerator.is_fsdp2 else name] = train(name, accelerator)
     if accelerator.is_main_process:

@@ -1,7 +1,9 @@
 """Communication between the processes of a run: sharing work, gathering, broadcasting and raising errors together.
 
 Messages are small (metrics, decisions, errors); tensors go through accelerate. All processes must make the same calls,
-from their main threads: if one doesn't, the others block until the launcher ends them all.
+from their main threads: if one doesn't, the others block until the launcher ends them all. Messages don't go through
+NCCL, whose kernels would keep the GPU busy while one process waits for another's episodes, and whose short timeout ends
+a run in which a machine has died.
 """
 
 from __future__ import annotations
@@ -10,14 +12,18 @@ import logging
 import pickle
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
+from functools import cache
 from typing import Any, TypeVar
 
 import torch.distributed as dist
 from accelerate import PartialState
-from accelerate.utils import broadcast_object_list, gather_object
 
 _T = TypeVar("_T")
 _NOTICE = "agentgym/notice"
+PATIENCE = timedelta(days=1)
+"""How long a process waits for a message: as long as the slowest environments may take. The launcher detects dead
+processes."""
 _logger = logging.getLogger(__name__)
 
 
@@ -46,20 +52,25 @@ class Ranks:
 
     def gather(self, items: Sequence[_T]) -> list[_T]:
         """Concatenate the items of all processes, in the order of processes."""
-        gathered: Any = gather_object(list(items))
-        return gathered
+        if self.count == 1:
+            return list(items)
+        parts: list[Any] = [None] * self.count
+        dist.all_gather_object(parts, list(items), group=_messages())
+        return [item for part in parts for item in part]
 
     def gather_to_main(self, items: Sequence[_T]) -> list[_T]:
         """Concatenate the items of all processes on the main process; others get an empty list. For large items."""
         if self.count == 1:
             return list(items)
         parts: list[Any] | None = [None] * self.count if self.is_main else None
-        dist.gather_object(list(items), parts)
+        dist.gather_object(list(items), parts, group=_messages())
         return [item for part in parts or () for item in part]
 
     def broadcast(self, value: _T) -> _T:
         """Return the main process's `value` on all processes."""
-        values: Any = broadcast_object_list([value])
+        values = [value]
+        if self.count > 1:
+            dist.broadcast_object_list(values, group=_messages())
         return values[0]
 
     def any(self, condition: bool) -> bool:
@@ -99,6 +110,17 @@ class Ranks:
             raise error
         if errors:
             raise errors[0]
+
+
+def _messages() -> Any:
+    """Return the process group of messages: the default one on CPUs, otherwise one over gloo."""
+    return None if dist.get_backend() == "gloo" else _gloo_group(dist.group.WORLD)
+
+
+@cache
+def _gloo_group(world: Any) -> Any:
+    """Create the group once for each default group `world`. All processes must call this."""
+    return dist.new_group(timeout=PATIENCE, backend="gloo")
 
 
 def _store() -> Any:

@@ -13,6 +13,8 @@ from accelerate import Accelerator
 from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from agentgym_trainer.algorithms import GRPO
+from agentgym_trainer.tokens.batch import make_batch
+from agentgym_trainer.tokens.chat import Chat
 from forked_processes import run_two_processes
 from toy_learner import make_learner, make_trajectories, update_on
 
@@ -39,6 +41,29 @@ def test_two_processes_update_like_one_with_ddp_and_sharding(tmp_path: Path) -> 
             assert updated.keys() == weights.keys()
             for parameter, tensor in weights.items():
                 torch.testing.assert_close(updated[parameter], tensor, atol=1e-5, rtol=0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_sharded_bfloat16_keeps_float32_log_probabilities(
+    new_model: Callable[..., Any], chat: Chat, tmp_path: Path, lora_rank: int
+) -> None:
+    model, folder, out, log = new_model(init=1.0), tmp_path / "model", tmp_path / "scores.pt", tmp_path / "log"
+    model.save_pretrained(folder)
+    chat.tokenizer.save_pretrained(folder)
+    ended = run_two_processes(two_processes.score_and_update, folder, out, lora_rank, log=log)
+    assert ended == [0, 0], log.read_text()
+    found = torch.load(out)
+    exact = make_learner(model)
+    batch = make_batch(make_trajectories(21, 4))
+    logprobs_N = exact.logprobs(batch)
+    for name, exact_N in {"policy": logprobs_N, "reference": logprobs_N, "entropies": exact.entropies(batch)}.items():
+        # accelerate's own policy would round them to bfloat16.
+        assert not torch.equal(found[name], found[name].bfloat16().float())
+        torch.testing.assert_close(found[name], exact_N, atol=0.1, rtol=0)
+    assert found["metrics"]["ratio"] == pytest.approx(1, abs=1e-6)
+    assert found["metrics"]["skipped"] == 0
+    assert found["dtypes"] == {"torch.float32"}
 
 
 @pytest.mark.parametrize("name", SHIPPED)

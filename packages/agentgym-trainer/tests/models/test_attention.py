@@ -149,7 +149,7 @@ def test_sliding_window_attention_is_rejected() -> None:
 
 
 def test_unknown_attention_is_rejected(model: Any) -> None:
-    with pytest.raises(ValueError, match="no attention 'packd'; there are: packed_sdpa, packed_varlen, packed_flash"):
+    with pytest.raises(ValueError, match="no attention 'packd'; there are: packed_sdpa, packed_varlen, packed_fa2"):
         use_attention(model, "packd")
 
 

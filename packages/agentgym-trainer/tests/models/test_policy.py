@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate import init_empty_weights
 from agentgym_trainer.algorithms.types import ModelOutputs
 from agentgym_trainer.models.policy import PolicyModel, SeparateCritic, ValueHead, separate_critic
 from torch import Tensor
@@ -128,18 +129,20 @@ def test_initial_values_are_zero(new_model: Callable[..., Any]) -> None:
     assert not PolicyModel(new_model(), critic=ValueHead(32))(*_pack()).values_M.any()
 
 
-def test_frozen_reference_keeps_its_weights(new_model: Callable[..., Any]) -> None:
-    actor = PolicyModel(new_model(), critic=ValueHead(32), temperature=0.8)
-    before = actor(*_pack())
-    reference = actor.frozen()
-    with torch.no_grad():
-        for parameter in actor.parameters():
-            parameter.add_(0.1)
-    after = reference(*_pack())
-    assert torch.equal(after.logprobs_M, before.logprobs_M)
-    assert after.values_M is None
-    assert not after.logprobs_M.requires_grad
-    assert not torch.equal(actor(*_pack()).logprobs_M, before.logprobs_M)
+@pytest.mark.parametrize("tied", [True, False])
+def test_models_on_the_meta_device_can_be_allocated(new_model: Callable[..., Any], untied: Any, tied: bool) -> None:
+    model = new_model() if tied else untied
+    expected = PolicyModel(model, critic=ValueHead(32))(*_pack())
+    with init_empty_weights():
+        built = type(model)(model.config)
+    actor = PolicyModel(built, critic=ValueHead(32))
+    actor.allocate()
+    head, embedding = built.get_output_embeddings(), built.get_input_embeddings()
+    assert (head.weight is embedding.weight) is tied
+    assert {parameter.device.type for parameter in actor.parameters()} == {"cpu"}
+    built.load_state_dict(model.state_dict())
+    for one, other in zip(actor(*_pack()), expected, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_mixed_precision_is_close_and_returns_float32(new_model: Callable[..., Any]) -> None:

@@ -36,8 +36,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "ppo, a separate critic": {"algorithm": PPO, "critic": CriticModel(where="separate")},
     "gigpo": {"algorithm": replace(GiGPO, groups=KEEP_ZERO_VARIANCE)},
     "an adapter": {"lora": Lora(rank=2)},
-    "an adapter and ppo": {"lora": Lora(rank=2), "algorithm": PPO, "gradient_checkpointing": True},
-    "gradient checkpointing": {"gradient_checkpointing": True},
+    "an adapter and ppo": {"lora": Lora(rank=2), "algorithm": PPO, "gradient_checkpointing": "on"},
+    "gradient checkpointing": {"gradient_checkpointing": "on"},
 }
 
 
@@ -151,7 +151,7 @@ def test_gradient_checkpointing_includes_a_separate_critic(
         return Learner(actor, *more, **settings)
 
     monkeypatch.setattr("agentgym_trainer.trainers.rl.Learner", learner)
-    _run(tmp_path / "run", model=str(start), steps=1, gradient_checkpointing=True, **KINDS["ppo, a separate critic"])
+    _run(tmp_path / "run", model=str(start), steps=1, gradient_checkpointing="on", **KINDS["ppo, a separate critic"])
     (actor,) = actors
     assert isinstance(actor.critic, SeparateCritic)
     assert actor.causal_lm.is_gradient_checkpointing

@@ -198,8 +198,9 @@ class BaseConfig:
     evaluation: Evaluation = field(default_factory=Evaluation)
     slots: int = 256
     """Concurrent episodes per environment and process; more give higher throughput and take more memory."""
-    gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass instead of storing them: less memory, about a third more time."""
+    gradient_checkpointing: Literal["auto", "on", "off"] = "auto"
+    """Recompute activations in the backward pass instead of storing them: much less memory, about a third more time.
+    auto: on for pretrained models on accelerators."""
     max_failed: float = 0.05
     """Maximum share of failed episodes (environment errors, not unsuccessful ones) since the process was started.
     Beyond it the run saves a checkpoint and ends; 1: no limit. Fewer than 10 failures never end a run."""

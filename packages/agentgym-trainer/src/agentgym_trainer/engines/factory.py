@@ -25,12 +25,14 @@ class EngineContext:
     """The model that an engine samples from, and the run that it belongs to."""
 
     settings: EngineSettings
-    model: Any
-    """The training module, not yet distributed: a causal language model or a PEFT model of one."""
+    model: Callable[[], Any]
+    """Returns the training module, or a whole model like it if it is sharded: a causal language model or a PEFT model
+    of one, on the device of this process."""
     name: str
-    """Path or name of the model from which `model` was loaded."""
+    """Path or name of the model that the training module was loaded from."""
     own_copy: bool
-    """Whether the engine must not sample from `model` itself, because it trains at the same time or will be sharded."""
+    """Whether the engine must not sample from the training module, because that trains at the same time or is
+    sharded."""
     end_id: int
     """The token that ends a completion."""
     max_context: int
@@ -60,7 +62,7 @@ class EngineFactory:
     is missing, with the command that installs it, and ValueError when the engine can't run the model.
     """
     shares_weights: bool = False
-    """Whether the engine samples from `EngineContext.model` if `own_copy` is false. Other engines get the weights after
+    """Whether the engine samples from the training module if `own_copy` is false. Other engines get the weights after
     each update, and their log-probabilities are compared with the learner's (`logprob_check_gap`).
     """
 

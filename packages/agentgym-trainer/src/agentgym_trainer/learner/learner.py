@@ -51,7 +51,7 @@ class Learner:
         *,
         total_steps: int = 1,
         critic_lr: float | None = None,
-        reference: bool = False,
+        reference: PolicyModel | None = None,
     ) -> None:
         """Prepare `actor` for training.
 
@@ -61,8 +61,8 @@ class Learner:
             settings: Optimizer settings, such as the learning rate.
             total_steps: Optimizer steps of the whole run, for a decaying learning rate.
             critic_lr: Learning rate of the critic's own weights; None is the policy's.
-            reference: Keep a reference model for KL penalties: a frozen copy of the current policy, or, if an adapter
-                trains, the policy without it, which takes no memory.
+            reference: Frozen reference model for KL penalties. None without penalties, or if an adapter trains: the
+                policy without the adapter is then the reference, which takes no memory.
         """
         self.accelerator = accelerator
         self.settings = settings
@@ -71,7 +71,9 @@ class Learner:
             # DeepSpeed clips gradients itself, and requires a micro-batch size that has no effect here.
             required = {"gradient_clipping": settings.clip_norm, "train_micro_batch_size_per_gpu": 1}
             deepspeed.deepspeed_config.update(required)
-        self.reference = self._placed(actor.frozen()) if reference and not actor.has_adapter else None
+        if accelerator.is_fsdp2:
+            actor.allocate()
+        self.reference = None if reference is None else self._placed(reference)
         optimizer = torch.optim.AdamW(
             parameter_groups(actor, settings.lr, critic_lr), betas=settings.betas, weight_decay=settings.weight_decay
         )
@@ -305,7 +307,8 @@ class Learner:
         all_N = torch.ones_like(batch.completion_index_N, dtype=torch.bool)
         logp_N, entropy_N, value_N = torch.zeros(3, len(all_N), device=all_N.device)
         for pack, _ in self._rounds(batch, all_N, "segment"):
-            with self.accelerator.autocast():
+            # As in `update`: FSDP2 casts inputs and weights by itself, and accelerate's other wrappers use autocast.
+            with nullcontext() if self.accelerator.is_fsdp2 else self.accelerator.autocast():
                 outputs = _score(model, pack)
             logp_N[pack.index_M] = outputs.logprobs_M.float()
             entropy_N[pack.index_M] = outputs.entropy_M.float()
@@ -368,6 +371,7 @@ class Learner:
     def _placed(self, reference: PolicyModel) -> Any:
         """Move a frozen model to the device; FSDP2 shards it over the processes."""
         if self.accelerator.is_fsdp2:
+            reference.allocate()
             return fsdp2_prepare_model(self.accelerator, reference)
         return reference.to(self.accelerator.device)
 

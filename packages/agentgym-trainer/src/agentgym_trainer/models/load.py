@@ -45,6 +45,25 @@ def load_model(name: str, *, dtype: torch.dtype, device: torch.device) -> tuple[
         return model, chat
 
 
+def load_architecture(name: str, *, dtype: torch.dtype) -> tuple[Any, Chat]:
+    """Build the model that `load_model` would load, with its parameters on the meta device, and load its chat.
+
+    Args:
+        name: Name or path of a whole model, not of an adapter.
+        dtype: The data type of the parameters.
+
+    Raises:
+        UsageError: It can't be loaded; the message says what was tried.
+    """
+    from accelerate import init_empty_weights
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    chat = load_chat(name)
+    with _loading(name) as path, init_empty_weights():
+        config = AutoConfig.from_pretrained(path)
+        return AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa"), chat
+
+
 def load_chat(name: str) -> Chat:
     """Load the tokenizer and chat template of a model by name or path.
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from peft import PeftModel
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from agentgym_trainer.algorithms.types import ModelOutputs
 from agentgym_trainer.models.attention import SDPA, Segments, packed_inputs, use_attention
@@ -32,8 +33,11 @@ class ValueHead(nn.Module):
 
     def forward(self, hidden_MD: Tensor) -> Tensor:
         """Values, float32 [M]."""
-        # A sum over one element instead of a view: FSDP2 warns about views as module outputs.
-        return self.linear(hidden_MD).float().sum(1)
+        # In float32 also under autocast and FSDP2's mixed precision, which would round values to bfloat16.
+        with torch.autocast(hidden_MD.device.type, enabled=False):
+            weight_1D, bias_1 = self.linear.weight.float(), self.linear.bias.float()
+            # A sum over one element instead of a view: FSDP2 warns about views as module outputs.
+            return linear(hidden_MD.float(), weight_1D, bias_1).sum(1)
 
 
 class SeparateCritic(nn.Module):
@@ -133,11 +137,19 @@ class PolicyModel(nn.Module):
         with self.policy.disable_adapter():
             yield
 
-    def frozen(self) -> PolicyModel:
-        """Return a frozen copy of the current policy, without the critic, as a reference."""
-        policy = copy.deepcopy(self.policy).requires_grad_(False).eval()
-        attention = self.causal_lm.config._attn_implementation
-        return PolicyModel(policy, temperature=self.temperature, attention=attention, chunk=self._chunk)
+    def tie_weights(self) -> None:
+        """Make the embedding and the head share their weight again, if they are tied. accelerate calls this after it
+        has replaced parameters.
+        """
+        self.causal_lm.tie_weights()
+
+    def allocate(self) -> None:
+        """Allocate parameters that are on the meta device in CPU memory, without values.
+
+        accelerate tells parameters apart by their addresses, and fills them with those of the main process.
+        """
+        self._apply(lambda tensor: torch.empty_like(tensor, device="cpu") if tensor.is_meta else tensor)
+        self.tie_weights()
 
 
 def separate_critic(model: Any) -> SeparateCritic:
@@ -147,14 +159,19 @@ def separate_critic(model: Any) -> SeparateCritic:
 
 @torch.no_grad()
 def _check_head(model: Any) -> None:
-    """Check that the logits are exactly the head's weight applied to the last hidden states."""
+    """Check that the logits are exactly the head's weight applied to the last hidden states.
+
+    Models on the meta device can't be checked; the process that has their weights does it.
+    """
+    if model.device.type == "meta":
+        return
     was_training = model.training
     model.eval()
     # Embeddings instead of token ids, since the embedding of a padding token is 0 and gives logits of 0.
     width = model.get_input_embeddings().weight.shape[1]
     embedded = torch.linspace(-1, 1, 2 * width, dtype=model.dtype, device=model.device).view(1, 2, width)
     hidden = model.base_model(inputs_embeds=embedded, use_cache=False).last_hidden_state
-    plain = torch.nn.functional.linear(hidden, model.get_output_embeddings().weight)
+    plain = linear(hidden, model.get_output_embeddings().weight)
     same = torch.equal(model(inputs_embeds=embedded, use_cache=False).logits, plain)
     model.train(was_training)
     if not same:

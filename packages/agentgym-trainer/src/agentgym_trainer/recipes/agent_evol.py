@@ -44,7 +44,6 @@ _WORLDS = AgentEvolConfig(
     data=DataConfig(episodes=3_000),
     batch=32,
     slots=64,
-    gradient_checkpointing=True,
     precision="bf16",
     exploration=Exploration(temperature=0.0, thresholds=("agentgym/BabyAI-v0=0", "agentgym/SciWorld-v0=0.99")),
 )

@@ -84,7 +84,6 @@ def _cloning(world: str, *, turns: int, episodes: int, context: int, reply: int 
         data=DataConfig(episodes=episodes),
         batch=32,
         slots=64,
-        gradient_checkpointing=True,
         precision="bf16",
     )
     return Recipe(f"SFT on {episodes} episodes of {world}'s expert", config)

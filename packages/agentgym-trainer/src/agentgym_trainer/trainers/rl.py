@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from accelerate import Accelerator
 from accelerate.utils import set_seed
 from agentgym_envs import Episode
 
@@ -12,7 +13,7 @@ from agentgym_trainer.config import RLConfig
 from agentgym_trainer.curriculum.state import Reached
 from agentgym_trainer.learner.learner import Learner
 from agentgym_trainer.models.attention import choose_attention
-from agentgym_trainer.models.load import check_model, is_adapter, load_model, with_lora
+from agentgym_trainer.models.load import check_model, is_adapter, with_lora
 from agentgym_trainer.models.policy import PolicyModel, ValueHead, separate_critic
 from agentgym_trainer.rollout.environments import open_environments
 from agentgym_trainer.rollout.runner import RolloutRunner
@@ -22,11 +23,12 @@ from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tokens.demonstrations import Demonstrations
 from agentgym_trainer.trainers.rl_loop import RLLoop, engine_has_weights
 from agentgym_trainer.trainers.setup import (
+    compute_dtype,
     export_model,
     init_processes,
+    load_policy,
     open_accelerator,
     open_engine,
-    policy_dtype,
     refusing,
     release_memory,
 )
@@ -68,21 +70,22 @@ def train(config: RLConfig, folder: RunFolder, console: RunConsole, stopping: St
             WarmStarter(config, folder, worlds, accelerator, attention, console, stopping).make_start()
             release_memory()
         name = str(folder.start) if needs_start else config.model
-        model, chat = load_model(name, dtype=policy_dtype(config), device=accelerator.device)
+        model, chat = load_policy(config, name, accelerator)
         with refusing(config):
-            actor = _policy_model(config, model, attention)
+            learner = Learner(
+                _policy_model(config, model, attention),
+                accelerator,
+                config.optimizer,
+                total_steps=config.steps * config.epochs * config.minibatches,
+                critic_lr=config.critic.lr,
+                reference=_reference(config, name, accelerator, attention),
+            )
         own_copy = engine_has_weights(config, accelerator)
-        engine = open_engine(config, name, actor.policy, chat, accelerator, folder.path, console.say, own_copy=own_copy)
+        # Last, so that the memory that loading needs for a while is free again.
+        engine = open_engine(
+            config, name, learner.policy, chat, accelerator, folder.path, console.say, own_copy=own_copy
+        )
         with RolloutRunner(engine, stopping.check) as rollouts:
-            with refusing(config):
-                learner = Learner(
-                    actor,
-                    accelerator,
-                    config.optimizer,
-                    total_steps=config.steps * config.epochs * config.minibatches,
-                    critic_lr=config.critic.lr,
-                    reference=config.algorithm.needs_reference,
-                )
             # Dropout only draws from torch's global generator, whose state is part of checkpoints.
             set_seed(config.seed, device_specific=True)
             settings = {"batch": config.imitation.batch, "longest": config.generation.max_context, "seed": config.seed}
@@ -105,8 +108,6 @@ def _needs_start(config: RLConfig) -> bool:
 def _policy_model(config: RLConfig, model: Any, attention: str) -> PolicyModel:
     """The model that trains, or an adapter of it, with a critic if the algorithm needs one."""
     critic = None
-    if config.gradient_checkpointing:
-        model.gradient_checkpointing_enable()
     if config.algorithm.needs_critic:
         # Copied before the model gets an adapter, so that all weights of the critic train.
         critic = (
@@ -115,3 +116,12 @@ def _policy_model(config: RLConfig, model: Any, attention: str) -> PolicyModel:
     if config.lora.rank:
         model = with_lora(model, config.lora, seed=config.seed)
     return PolicyModel(model, temperature=config.generation.temperature, critic=critic, attention=attention)
+
+
+def _reference(config: RLConfig, name: str, accelerator: Accelerator, attention: str) -> PolicyModel | None:
+    """The frozen initial model, if the algorithm needs a reference that isn't the policy without its adapter."""
+    if not config.algorithm.needs_reference or config.lora.rank:
+        return None
+    model, _ = load_policy(config, name, accelerator, dtype=compute_dtype(accelerator))
+    model.requires_grad_(False).eval()
+    return PolicyModel(model, temperature=config.generation.temperature, attention=attention)

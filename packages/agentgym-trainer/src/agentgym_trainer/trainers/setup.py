@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,13 +28,14 @@ from agentgym_envs.util.redaction import resolved
 from agentgym_eval.policies.policies import Scripted
 from agentgym_eval.util.errors import UsageError
 from torch import Tensor
+from torch.distributed.fsdp import MixedPrecisionPolicy
 
 from agentgym_trainer.config import BaseConfig
 from agentgym_trainer.curriculum.task_sampler import apportion, evenly
-from agentgym_trainer.distributed import Ranks
+from agentgym_trainer.distributed import PATIENCE, Ranks
 from agentgym_trainer.engines.base import Engine
 from agentgym_trainer.engines.factory import ENGINES, GROUP, EngineContext, EngineFactory
-from agentgym_trainer.models.load import load_model, scratch_model
+from agentgym_trainer.models.load import is_adapter, load_architecture, load_model, scratch_model, with_lora
 from agentgym_trainer.models.resolve import resolve_model
 from agentgym_trainer.models.weights import weights_of
 from agentgym_trainer.plugins import PluginError, PluginPoint, find_named
@@ -80,8 +82,7 @@ def has_own_weights(config: BaseConfig, accelerator: Accelerator) -> bool:
 
     A sharded module can't be sampled from by a single process.
     """
-    sharded = accelerator.distributed_type == DistributedType.FSDP
-    return sharded or not engine_factory(config.engine.kind).shares_weights
+    return is_sharded(accelerator) or not engine_factory(config.engine.kind).shares_weights
 
 
 def open_engine(
@@ -95,12 +96,12 @@ def open_engine(
     *,
     own_copy: bool,
 ) -> Engine:
-    """Return the configured engine. Must be called before `policy` is distributed.
+    """Return the configured engine.
 
     Args:
         config: The configuration of the run.
         name: Path or name of the model from which `policy` was loaded.
-        policy: The model that trains.
+        policy: The model that trains; it may be distributed.
         chat: Its chat.
         accelerator: Determines the precision.
         folder: Folder of the engine's log.
@@ -114,12 +115,12 @@ def open_engine(
     longest, factory = config.generation.max_context, engine_factory(config.engine.kind)
     context = EngineContext(
         settings=replace(config.engine, urls=tuple(map(resolved, config.engine.urls))),
-        model=policy,
+        model=partial(_whole_model, config, name, policy, accelerator),
         name=resolve_model(name),
         own_copy=own_copy,
         end_id=chat.end_id,
         max_context=min(longest, getattr(policy.config, "max_position_embeddings", longest)),
-        dtype={"no": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[accelerator.mixed_precision],
+        dtype=compute_dtype(accelerator),
         autocast=accelerator.autocast,
         lora_rank=config.lora.rank,
         seed=config.seed,
@@ -137,6 +138,14 @@ def open_engine(
         raise PluginError(f"The engine {config.engine.kind} could not be started: {described(error)}.") from error
     _POINT.check_contract(engine, config.engine.kind)
     return engine
+
+
+def _whole_model(config: BaseConfig, name: str, policy: Any, accelerator: Accelerator) -> Any:
+    """Return `policy`, or if it is sharded, a whole model like it on the device of this process."""
+    if not is_sharded(accelerator):
+        return policy
+    model, _ = load_model(name, dtype=compute_dtype(accelerator), device=accelerator.device)
+    return with_lora(model, config.lora, seed=config.seed) if config.lora.rank else model
 
 
 @contextmanager
@@ -164,7 +173,7 @@ def saved_model(
         EngineError: when the engine can't be recovered.
     """
     accelerator = open_accelerator(config)
-    policy, chat = load_model(model, dtype=torch.float32, device=accelerator.device)
+    policy, chat = load_model(model, dtype=compute_dtype(accelerator), device=accelerator.device)
     own_copy = has_own_weights(config, accelerator)
     engine = open_engine(config, model, policy, chat, accelerator, folder, say, own_copy=own_copy)
     with RolloutRunner(engine, check) as rollouts:
@@ -199,6 +208,50 @@ def resolve_precision(config: BaseConfig) -> str:
     return "bf16" if supported else "no"
 
 
+def resolve_gradient_checkpointing(config: BaseConfig) -> bool:
+    """Return whether activations are recomputed, with "auto" resolved for this model and machine."""
+    if config.gradient_checkpointing != "auto":
+        return config.gradient_checkpointing == "on"
+    return config.model != "scratch" and not runs_on_cpu(config)
+
+
+def is_sharded(accelerator: Accelerator) -> bool:
+    """Whether FSDP2 shards the weights that train over the processes."""
+    return accelerator.distributed_type == DistributedType.FSDP
+
+
+def load_policy(
+    config: BaseConfig, name: str, accelerator: Accelerator, *, dtype: torch.dtype | None = None
+) -> tuple[Any, Chat]:
+    """Load a model to train, or a reference, by name or path; an adapter is merged. All processes must call this.
+
+    If it will be sharded, no process ever holds the whole model on its device: the main process loads it into CPU
+    memory, the others only build it on the meta device (see `PolicyModel.allocate`).
+
+    Args:
+        config: The configuration of the run.
+        name: Name or path of the model.
+        accelerator: Determines the device, and whether the model will be sharded.
+        dtype: The data type of the weights; None: see `policy_dtype`.
+
+    Raises:
+        UsageError: when it can't be loaded.
+    """
+    dtype, sharded = dtype or policy_dtype(config), is_sharded(accelerator)
+    if sharded and not accelerator.is_main_process and not is_adapter(name):
+        model, chat = load_architecture(name, dtype=dtype)
+    else:
+        model, chat = load_model(name, dtype=dtype, device=torch.device("cpu") if sharded else accelerator.device)
+    if resolve_gradient_checkpointing(config):
+        model.gradient_checkpointing_enable()
+    return model, chat
+
+
+def compute_dtype(accelerator: Accelerator) -> torch.dtype:
+    """Return the data type in which models compute."""
+    return {"no": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[accelerator.mixed_precision]
+
+
 def policy_dtype(config: BaseConfig) -> torch.dtype:
     """Return the dtype to load the policy's weights in: bfloat16 for frozen ones under an adapter, else float32."""
     return torch.bfloat16 if config.lora.rank and resolve_precision(config) == "bf16" else torch.float32
@@ -211,9 +264,11 @@ def open_accelerator(config: BaseConfig) -> Accelerator:
         UsageError: when the launcher requests DeepSpeed ZeRO-3, whose weights can't be sent to engines.
     """
     on_cpu = runs_on_cpu(config)
-    # Processes wait for each other's rollouts, however slow the environments are. The launcher detects dead processes.
-    patience = InitProcessGroupKwargs(timeout=timedelta(days=1))
+    # On CPUs, tensors and messages share a process group. A GPU's group has only updates to wait for.
+    patience = InitProcessGroupKwargs(timeout=PATIENCE if on_cpu else timedelta(minutes=30))
     accelerator = Accelerator(cpu=on_cpu, mixed_precision=resolve_precision(config), kwargs_handlers=[patience])
+    if accelerator.is_fsdp2:
+        configure_sharding(accelerator)
     deepspeed = accelerator.deepspeed_plugin
     if deepspeed is not None and deepspeed.zero_stage == 3:
         raise UsageError(
@@ -221,6 +276,18 @@ def open_accelerator(config: BaseConfig) -> Accelerator:
             "(accelerate_configs/fsdp2.yaml) or ZeRO-2."
         )
     return accelerator
+
+
+def configure_sharding(accelerator: Accelerator) -> None:
+    """Set what accelerate's configuration file can't express."""
+    plugin: Any = accelerator.state.fsdp_plugin
+    # Set here and not in the file, where it would make transformers load every model without weights.
+    plugin.cpu_ram_efficient_loading = True
+    if accelerator.mixed_precision != "no":
+        # accelerate would round outputs (log-probabilities, entropies and values) and the sums of gradients.
+        plugin.mixed_precision_policy = MixedPrecisionPolicy(
+            param_dtype=compute_dtype(accelerator), reduce_dtype=torch.float32
+        )
 
 
 def save_start(folder: RunFolder, model: Any, chat: Chat) -> None:

@@ -25,7 +25,6 @@ from agentgym_trainer.algorithms import Imitation
 from agentgym_trainer.config import RLConfig
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.learner.learner import Learner
-from agentgym_trainer.models.load import load_model
 from agentgym_trainer.models.policy import PolicyModel
 from agentgym_trainer.rollout.environments import OpenEnvironment
 from agentgym_trainer.run.console import RunConsole
@@ -37,7 +36,7 @@ from agentgym_trainer.tokens.encode import encode
 from agentgym_trainer.tokens.trajectory import trajectory
 from agentgym_trainer.trainers.dagger import Round, check_experts
 from agentgym_trainer.trainers.renaming import rename_share
-from agentgym_trainer.trainers.setup import model_from_scratch, play_tasks, refusing, save_model
+from agentgym_trainer.trainers.setup import load_policy, model_from_scratch, play_tasks, refusing, save_model
 from agentgym_trainer.trainers.training_data import imitated
 
 
@@ -79,7 +78,7 @@ class WarmStarter:
                 continue
             if each.number:
                 set_seed(each.seed % 2**32, device_specific=True)  # for dropout
-                model = load_model(str(last), dtype=torch.float32, device=self.accelerator.device)
+                model = load_policy(self.config, str(last), self.accelerator, dtype=torch.float32)
                 self._train(f"Training DAgger round {each.number}", model, data, warm.dagger.epochs, each.seed, trained)
             else:
                 self._train("Warm start", self._untrained(data), data, warm.epochs, self.config.seed, trained)
@@ -102,7 +101,7 @@ class WarmStarter:
         config = self.config
         if config.model == "scratch":
             return model_from_scratch(config, self.worlds, Oracle(config.warm_start.noise), seen)
-        return load_model(config.model, dtype=torch.float32, device=self.accelerator.device)
+        return load_policy(config, config.model, self.accelerator, dtype=torch.float32)
 
     def _train(
         self, phase: str, loaded: tuple[Any, Chat], data: Sequence[Episode], epochs: int, seed: int, folder: Path

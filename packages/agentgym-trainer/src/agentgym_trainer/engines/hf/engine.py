@@ -48,10 +48,10 @@ def transformers_engine(
     """Return an engine that samples from `model`, a causal language model or a PEFT model of one, on its device.
 
     Args:
-        model: The model; with `own_copy`, as it was before it was distributed. The copy is made immediately.
+        model: The model. It must not be sharded.
         end_id: The token that ends a completion.
-        own_copy: Whether to sample from a copy of the model. Otherwise the model must not be trained while the engine
-            samples, and `load` only updates the version, because the weights are shared.
+        own_copy: Whether to sample from a copy of the model, made immediately. Otherwise the model must not be trained
+            while the engine samples, and `load` only updates the version, because the weights are shared.
         autocast: Returns a context manager for each forward pass, such as accelerate's `autocast`.
         keep: The maximum number of tokens in the cache of trajectories that aren't being sampled; None: as many as fit
             into 2 GiB on a CPU, or a tenth of a GPU's memory.
@@ -82,7 +82,7 @@ def open_engine(context: EngineContext) -> Batching:
         ValueError: when the model has layers with another attention than full causal attention.
     """
     return transformers_engine(
-        context.model, end_id=context.end_id, own_copy=context.own_copy, autocast=context.autocast
+        context.model(), end_id=context.end_id, own_copy=context.own_copy, autocast=context.autocast
     )
 
 
