@@ -127,11 +127,14 @@ def test_two_processes_warm_start_by_dagger_like_one(tmp_path: Path) -> None:
         torch.testing.assert_close(weights[name], tensor, atol=1e-3, rtol=0)
 
 
-def test_two_processes_with_sharding_train_like_one(one: RunFolder, tmp_path: Path) -> None:
+def test_two_processes_with_sharding_train_and_resume_like_one(one: RunFolder, tmp_path: Path) -> None:
     run, log = RunFolder(tmp_path / "run"), tmp_path / "log"
-    assert run_two_processes(train, "sharded", "none", coin_flags(run.path, *SETTINGS), log=log) == [0, 0], (
-        log.read_text()
-    )
+    codes = run_two_processes(train, "sharded", "interrupted", coin_flags(run.path, *SETTINGS), log=log)
+    assert codes == [130, 130], log.read_text()
+    saved = run.checkpoints / "step-000001"
+    assert len(list((saved / "pytorch_model_fsdp_0").glob("*.distcp"))) == 2
+    assert (saved / "model.safetensors").exists()
+    assert run_two_processes(train, "sharded", "none", ["--resume", str(run.path)], log=log) == [0, 0], log.read_text()
     _assert_same(run, one)
     # The engines have copies of the weights, which are compared to the learner's after every update.
     assert all(line["logprob_check_gap"] < 1e-4 for line in run.read_metrics())

@@ -75,8 +75,9 @@ class Learner:
             actor.allocate()
         self.reference = None if reference is None else self._placed(reference)
         optimizer = torch.optim.AdamW(
-            parameter_groups(actor, settings.lr, critic_lr), betas=settings.betas, weight_decay=settings.weight_decay
-        )
+            parameter_groups(actor, settings.lr, critic_lr), betas=settings.betas, weight_decay=settings.weight_decay,
+            fused=accelerator.device.type == "cuda",
+        )  # fmt: skip
         # Not accelerate's wrapper of it, which checkpoints save: that would step once for every process.
         self.scheduler = make_schedule(optimizer, settings, total_steps)
         self.actor, self.optimizer, _ = accelerator.prepare(actor, optimizer, self.scheduler)

@@ -1,4 +1,4 @@
-"""The optimizer's parameter groups and learning-rate schedule, and the configurations that can't be trained."""
+"""The optimizer's parameter groups and learning-rate schedule, and its precision."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ from transformers import (
 
 from agentgym_trainer.config import Optimizer
 from agentgym_trainer.models.policy import PolicyModel
+
+
+def compute_dtype(accelerator: Accelerator) -> torch.dtype:
+    """Return the data type in which models compute."""
+    return {"no": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[accelerator.mixed_precision]
 
 
 def check_precision(accelerator: Accelerator, actor: PolicyModel) -> None:

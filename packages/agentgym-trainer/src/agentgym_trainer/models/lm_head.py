@@ -11,28 +11,29 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import linear
 
-CHUNK = 512
-"""Tokens per chunk."""
+_CHUNK_BYTES = {"cpu": 2**27, "cuda": 2**30}
+"""Size of a chunk's logits in float32, of which there are a few copies. A GPU would wait for memory with smaller ones:
+the gradient of the whole head is read and written once per chunk."""
 
 
 def token_scores(
-    hidden_MD: Tensor, weight_VD: Tensor, target_M: Tensor, *, temperature: float = 1.0, chunk: int = CHUNK
+    hidden_MD: Tensor, weight_VD: Tensor, target_M: Tensor, *, temperature: float = 1.0, chunk: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return the log-probability of each target and the entropy of its distribution in nats.
 
-    Both are differentiable with respect to the hidden states and the weight. Logits are computed in autocast's dtype if
-    autocast is on, else in that of the hidden states; softmax and sums are at least float32.
+    Both are differentiable with respect to the hidden states and the weight. The head is applied in autocast's dtype if
+    autocast is on, else in that of the hidden states. Softmax, sums, and on a GPU the logits are at least float32.
 
     Args:
         hidden_MD: Last hidden states.
         weight_VD: Weight of the head.
         target_M: Token ids, int64.
         temperature: Divides the logits.
-        chunk: Tokens per chunk. Affects memory, not results.
+        chunk: Tokens per chunk; None: 1 GiB of logits on a GPU, 128 MiB on a CPU. Affects memory, not results.
     """
     device = hidden_MD.device.type
+    chunk = chunk or max(1, _CHUNK_BYTES.get(device, 2**30) // (4 * len(weight_VD)))
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_MD.dtype
     with torch.autocast(device, enabled=False):
         scores: Any = _TokenScores.apply(hidden_MD, weight_VD, target_M, temperature, chunk, dtype)
@@ -73,7 +74,9 @@ class _TokenScores(torch.autograd.Function):
             grad_logp_M = torch.zeros_like(entropy_M)
         head = weight_VD.to(ctx.dtype)
         grad_hidden_MD = torch.empty_like(hidden_MD)
-        grad_weight_VD = torch.zeros_like(weight_VD) if ctx.needs_input_grad[1] else None
+        grad_weight_VD = None
+        if ctx.needs_input_grad[1]:
+            grad_weight_VD = torch.zeros_like(weight_VD, dtype=torch.promote_types(weight_VD.dtype, torch.float32))
         for start in range(0, len(hidden_MD), ctx.chunk):
             chunk = slice(start, start + ctx.chunk)
             h = hidden_MD[chunk].to(ctx.dtype)
@@ -83,14 +86,23 @@ class _TokenScores(torch.autograd.Function):
             grad_CV = grad_CV.div_(ctx.temperature).to(ctx.dtype)
             grad_hidden_MD[chunk] = grad_CV @ head
             if grad_weight_VD is not None:
-                grad_weight_VD += grad_CV.T @ h
+                grad_weight_VD += _product(grad_CV.T, h)
+        if grad_weight_VD is not None:
+            grad_weight_VD = grad_weight_VD.to(weight_VD.dtype)
         return grad_hidden_MD, grad_weight_VD, None, None, None, None
 
 
 def _log_softmax(hidden_CD: Tensor, head_VD: Tensor, temperature: float) -> Tensor:
-    logits = linear(hidden_CD.to(head_VD.dtype), head_VD)
+    logits = _product(hidden_CD.to(head_VD.dtype), head_VD.T)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return torch.log_softmax(logits.div_(temperature) if temperature != 1 else logits, -1)
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """Return the matrix product. Of half-precision matrices on a GPU it isn't rounded, but float32."""
+    if left.is_cuda and left.dtype in (torch.bfloat16, torch.float16):
+        return torch.mm(left, right, out_dtype=torch.float32)
+    return left @ right
 
 
 def _grad_logits(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from agentgym_envs import Episode
@@ -23,8 +23,13 @@ from agentgym_trainer.models.scratch import build_model, train_tokenizer
 from agentgym_trainer.tokens.chat import Chat
 
 
-def load_model(name: str, *, dtype: torch.dtype, device: torch.device) -> tuple[Any, Chat]:
+def load_model(name: str, *, dtype: torch.dtype | Literal["auto"], device: torch.device) -> tuple[Any, Chat]:
     """Load a causal language model and its chat by name or path; an adapter is merged into its model.
+
+    Args:
+        name: Name or path of the model.
+        dtype: The data type of the weights; auto: the one that they were saved in.
+        device: Where to load them.
 
     Raises:
         UsageError: It can't be loaded; the message says what was tried.

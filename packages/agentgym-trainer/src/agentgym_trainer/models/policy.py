@@ -18,7 +18,7 @@ from torch.nn.functional import linear
 
 from agentgym_trainer.algorithms.types import ModelOutputs
 from agentgym_trainer.models.attention import SDPA, Segments, packed_inputs, use_attention
-from agentgym_trainer.models.lm_head import CHUNK, token_scores
+from agentgym_trainer.models.lm_head import token_scores
 
 
 class ValueHead(nn.Module):
@@ -64,7 +64,7 @@ class PolicyModel(nn.Module):
         temperature: float = 1.0,
         critic: ValueHead | SeparateCritic | None = None,
         attention: str = SDPA,
-        chunk: int = CHUNK,
+        chunk: int | None = None,
     ) -> None:
         """Prepare `policy` for packed segments.
 
@@ -73,7 +73,7 @@ class PolicyModel(nn.Module):
             temperature: Sampling temperature, at which log-probabilities are computed.
             critic: Predicts returns; None without a critic.
             attention: One of `attention.KERNELS`.
-            chunk: Tokens per application of the language-model head.
+            chunk: Tokens per application of the language-model head, see `token_scores`.
 
         Raises:
             ValueError: The model can't read packed segments, or transforms its logits after the head.
@@ -148,7 +148,11 @@ class PolicyModel(nn.Module):
 
         accelerate tells parameters apart by their addresses, and fills them with those of the main process.
         """
-        self._apply(lambda tensor: torch.empty_like(tensor, device="cpu") if tensor.is_meta else tensor)
+
+        def allocated(tensor: Tensor) -> Tensor:
+            return torch.empty_like(tensor, device="cpu") if tensor.is_meta else tensor
+
+        self._apply(allocated)
         self.tie_weights()
 
 

@@ -14,21 +14,25 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from agentgym_eval.util.errors import UsageError
 from peft import set_peft_model_state_dict
 from peft.utils import SAFETENSORS_WEIGHTS_NAME
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from agentgym_trainer.curriculum.state import Best, TrainingState
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.learner.finite_checks import NotFinite, check_weights
 from agentgym_trainer.learner.learner import Learner
+from agentgym_trainer.learner.optimizer import compute_dtype
 from agentgym_trainer.run.disk import writing
 
 MANIFEST = "manifest.json"
@@ -242,7 +246,10 @@ class Checkpoints:
 
 def seal(folder: Path) -> None:
     """Write the manifest with the size and SHA-256 of every file, and sync everything to disk."""
-    files = {path.relative_to(folder).as_posix(): _fingerprint(path) for path in _files(folder)}
+    found = _files(folder)
+    with ThreadPoolExecutor() as threads:
+        fingerprints = threads.map(_fingerprint, found)
+        files = {path.relative_to(folder).as_posix(): each for path, each in zip(found, fingerprints, strict=True)}
     for path in folder.rglob("*"):
         _sync(path)
     manifest = folder / MANIFEST
@@ -261,8 +268,11 @@ def find_damage(folder: Path) -> str | None:
                 return f"{name} is missing"
             if path.stat().st_size != sealed["size"]:
                 return f"{name} has {path.stat().st_size} bytes instead of {sealed['size']}"
-            if _fingerprint(path) != sealed:
-                return f"{name} has other content than was written"
+        with ThreadPoolExecutor() as threads:
+            fingerprints = threads.map(_fingerprint, [folder / name for name in files])
+            for (name, sealed), found in zip(files.items(), fingerprints, strict=True):
+                if found != sealed:
+                    return f"{name} has other content than was written"
     except FileNotFoundError:
         return f"{MANIFEST} is missing"
     except (OSError, ValueError, LookupError, TypeError) as error:
@@ -289,12 +299,25 @@ def _write_weights(learner: Learner, models: list[Any], weights: list[Any], fold
     """Save hook: write the policy or its adapter in Hugging Face's format, and the critic, in place of accelerate's."""
     weights.clear()
     accelerator = learner.accelerator
-    state: Any = accelerator.get_state_dict(learner.actor)
+    # accelerate has written the shards in full precision; beside them, the model is for other programs to load.
+    state: Any = _gather(learner) if accelerator.is_fsdp2 else accelerator.get_state_dict(learner.actor)
     if accelerator.is_main_process:
         policy: Any = accelerator.unwrap_model(learner.actor).policy
         policy.save_pretrained(folder, state_dict=_part(state, "policy."))
         if critic := _part(state, "critic."):
             save_file({name: tensor.contiguous() for name, tensor in critic.items()}, Path(folder, CRITIC))
+
+
+@torch.no_grad()
+def _gather(learner: Learner) -> dict[str, Tensor]:
+    """Return the sharded weights in the data type of the computation, in the main process; others get none."""
+    gathered: dict[str, Tensor] = {}
+    for name, tensor in learner.actor.state_dict().items():
+        computed = tensor.to(compute_dtype(learner.accelerator))
+        whole = computed.full_tensor() if isinstance(computed, DTensor) else computed
+        if learner.accelerator.is_main_process:
+            gathered[name] = whole.cpu()
+    return gathered
 
 
 def _read_weights(learner: Learner, models: list[Any], folder: str) -> None:

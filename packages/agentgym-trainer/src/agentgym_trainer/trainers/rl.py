@@ -12,6 +12,7 @@ from agentgym_envs import Episode
 from agentgym_trainer.config import RLConfig
 from agentgym_trainer.curriculum.state import Reached
 from agentgym_trainer.learner.learner import Learner
+from agentgym_trainer.learner.optimizer import compute_dtype
 from agentgym_trainer.models.attention import choose_attention
 from agentgym_trainer.models.load import check_model, is_adapter, with_lora
 from agentgym_trainer.models.policy import PolicyModel, ValueHead, separate_critic
@@ -23,7 +24,6 @@ from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tokens.demonstrations import Demonstrations
 from agentgym_trainer.trainers.rl_loop import RLLoop, engine_has_weights
 from agentgym_trainer.trainers.setup import (
-    compute_dtype,
     export_model,
     init_processes,
     load_policy,

@@ -35,6 +35,7 @@ from agentgym_trainer.curriculum.task_sampler import apportion, evenly
 from agentgym_trainer.distributed import PATIENCE, Ranks
 from agentgym_trainer.engines.base import Engine
 from agentgym_trainer.engines.factory import ENGINES, GROUP, EngineContext, EngineFactory
+from agentgym_trainer.learner.optimizer import compute_dtype
 from agentgym_trainer.models.load import is_adapter, load_architecture, load_model, scratch_model, with_lora
 from agentgym_trainer.models.resolve import resolve_model
 from agentgym_trainer.models.weights import weights_of
@@ -247,11 +248,6 @@ def load_policy(
     return model, chat
 
 
-def compute_dtype(accelerator: Accelerator) -> torch.dtype:
-    """Return the data type in which models compute."""
-    return {"no": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[accelerator.mixed_precision]
-
-
 def policy_dtype(config: BaseConfig) -> torch.dtype:
     """Return the dtype to load the policy's weights in: bfloat16 for frozen ones under an adapter, else float32."""
     return torch.bfloat16 if config.lora.rank and resolve_precision(config) == "bf16" else torch.float32
@@ -301,7 +297,9 @@ def export_model(checkpoint: Path, folder: Path) -> None:
     Raises:
         OSError: when it can't be written, for example because the disk is full. No partial files are left.
     """
-    model, chat = load_model(str(checkpoint), dtype=torch.float32, device=torch.device("cpu"))
+    # Adapters are merged in float32; whole models are exported as they were saved.
+    dtype = torch.float32 if is_adapter(str(checkpoint)) else "auto"
+    model, chat = load_model(str(checkpoint), dtype=dtype, device=torch.device("cpu"))
     save_model(model, chat, folder)
 
 

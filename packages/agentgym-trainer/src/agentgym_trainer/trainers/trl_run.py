@@ -43,6 +43,7 @@ from agentgym_trainer.trainers.evaluation import Evaluator
 from agentgym_trainer.trainers.setup import (
     export_model,
     has_own_weights,
+    is_sharded,
     model_from_scratch,
     open_accelerator,
     open_engine,
@@ -110,7 +111,9 @@ def train_on_data(
         if made_here and not ranks.broadcast(folder.start.exists()):
             _make_start(config, folder, worlds, episodes)
         name = str(folder.start) if made_here else config.model
-        model, chat = load_model(name, dtype=policy_dtype(config), device=accelerator.device)
+        # TRL shards the model when it trains; until then it must not take a whole model's memory on the device.
+        device = torch.device("cpu") if is_sharded(accelerator) else accelerator.device
+        model, chat = load_model(name, dtype=policy_dtype(config), device=device)
         model = with_lora(model, config.lora, seed=config.seed) if config.lora.rank else model
         own_copy = has_own_weights(config, accelerator)
         engine = open_engine(config, name, model, chat, accelerator, folder.path, tracker.say, own_copy=own_copy)
