@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.config import Lora, RLConfig
-from agentgym_trainer.trainers.setup import policy_dtype, release_memory, resolve_precision
+from agentgym_trainer.trainers.setup import open_accelerator, policy_dtype, release_memory, resolve_precision
 
 pytestmark = pytest.mark.quick
 
@@ -33,6 +34,12 @@ def test_only_frozen_weights_are_loaded_in_bfloat16() -> None:
     assert policy_dtype(RLConfig(device="cpu", precision="bf16", lora=lora)) == torch.bfloat16
     assert policy_dtype(RLConfig(device="cpu", precision="bf16")) == torch.float32
     assert policy_dtype(RLConfig(device="cpu", lora=lora)) == torch.float32
+
+
+def test_a_launcher_that_requests_deepspeed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    with pytest.raises(UsageError, match="requests DeepSpeed, which isn't supported; use FSDP2"):
+        open_accelerator(CPU)
 
 
 def test_memory_can_be_released_at_any_time() -> None:

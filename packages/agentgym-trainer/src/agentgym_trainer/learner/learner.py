@@ -23,15 +23,7 @@ from torch.distributed.tensor import DTensor
 from agentgym_trainer.algorithms import Algorithm, Imitation
 from agentgym_trainer.algorithms.types import AdvantageOutput, ModelOutputs, TokenBatch
 from agentgym_trainer.config import Optimizer
-from agentgym_trainer.learner.finite_checks import (
-    GRADIENTS,
-    NotFinite,
-    Skips,
-    check_weights,
-    count_nonfinite,
-    listed,
-    pop_causes,
-)
+from agentgym_trainer.learner.finite_checks import GRADIENTS, Skips, check_weights, count_nonfinite, pop_causes
 from agentgym_trainer.learner.loss_term import LossTerm
 from agentgym_trainer.learner.optimizer import check_precision, make_schedule, parameter_groups
 from agentgym_trainer.learner.packing import Pack, Unit, empty_pack, make_packs, split_minibatches
@@ -66,11 +58,7 @@ class Learner:
         """
         self.accelerator = accelerator
         self.settings = settings
-        check_precision(accelerator, actor)
-        if (deepspeed := accelerator.deepspeed_plugin) is not None:
-            # DeepSpeed clips gradients itself, and requires a micro-batch size that has no effect here.
-            required = {"gradient_clipping": settings.clip_norm, "train_micro_batch_size_per_gpu": 1}
-            deepspeed.deepspeed_config.update(required)
+        check_precision(accelerator)
         if accelerator.is_fsdp2:
             actor.allocate()
         self.reference = None if reference is None else self._placed(reference)
@@ -278,22 +266,17 @@ class Learner:
 
     def _skip(self, causes: list[str]) -> None:
         """Skip the step: weights and optimizer state stay unchanged. With fp16 the loss scale is reduced, which may be
-        enough. DeepSpeed takes or skips its step within the backward pass.
+        enough.
         """
         scaler = self.accelerator.scaler
         if scaler is not None:
             scaler.update()
-        elif self.accelerator.distributed_type == DistributedType.DEEPSPEED and not self.optimizer.step_was_skipped:
-            raise NotFinite(f"DeepSpeed has taken a step with values that aren't finite in the {listed(causes)}.")
         self.skips.skipped(causes, curable=scaler is not None and causes == [GRADIENTS] and scaler.get_scale() > 1)
 
     def _clip(self) -> dict[str, float]:
         """Clip gradients to `clip_norm`. The critic's own weights are clipped separately, since their gradients may be
         much larger and would scale the policy's down.
         """
-        if self.accelerator.distributed_type == DistributedType.DEEPSPEED:
-            # DeepSpeed has already clipped, to the norm in its own configuration.
-            return {"grad_norm": float(self.accelerator.clip_grad_norm_([], self.settings.clip_norm) or 0.0)}
         # accelerate's own clipping would unscale fp16 gradients once per call.
         self.accelerator.unscale_gradients()
         clip_norm = self.settings.clip_norm
@@ -336,7 +319,7 @@ class Learner:
 
     def _accumulating(self, last: bool) -> AbstractContextManager[None]:
         """Control gradient synchronization: DDP synchronizes with the last micro-batch only, FSDP with each, since it
-        stores only its shard of gradients. DeepSpeed takes its step when gradients are synchronized.
+        stores only its shard of gradients.
         """
         self.accelerator.sync_gradients = last
         sharded = self.accelerator.distributed_type == DistributedType.FSDP

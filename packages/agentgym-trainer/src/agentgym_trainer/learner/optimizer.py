@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedType
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import (
     get_constant_schedule_with_warmup,
@@ -23,16 +22,10 @@ def compute_dtype(accelerator: Accelerator) -> torch.dtype:
     return {"no": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[accelerator.mixed_precision]
 
 
-def check_precision(accelerator: Accelerator, actor: PolicyModel) -> None:
-    """Refuse configurations that accelerate or DeepSpeed would silently change."""
-    deepspeed = accelerator.distributed_type == DistributedType.DEEPSPEED
-    if accelerator.mixed_precision == "fp16" and accelerator.scaler is None and not deepspeed:
+def check_precision(accelerator: Accelerator) -> None:
+    """Refuse a precision that accelerate would silently ignore."""
+    if accelerator.mixed_precision == "fp16" and accelerator.scaler is None:
         raise ValueError("accelerate ignores fp16 on this device; choose the precision bf16 or no.")
-    if deepspeed and actor.critic is not None:
-        raise ValueError(
-            "DeepSpeed clips all gradients by one norm, so the critic's would scale the policy's down; "
-            "use DDP or FSDP2, or an algorithm without a critic."
-        )
 
 
 def parameter_groups(actor: PolicyModel, lr: float, critic_lr: float | None) -> list[dict[str, Any]]:

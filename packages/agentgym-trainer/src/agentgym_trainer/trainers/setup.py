@@ -20,7 +20,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedType, InitProcessGroupKwargs, is_bf16_available
+from accelerate.utils import DistributedType, InitProcessGroupKwargs, is_bf16_available, parse_flag_from_env
 from accelerate.utils.memory import clear_device_cache
 from agentgym_envs import Episode, Policy
 from agentgym_envs.util.importing import described
@@ -55,7 +55,7 @@ def init_processes(config: BaseConfig) -> Ranks:
     """Join a run as one of the processes started by the launcher, or as the only one.
 
     Raises:
-        UsageError: when there is no engine of the configured name, or the launcher requests DeepSpeed ZeRO-3.
+        UsageError: when there is no engine of the configured name, or the launcher requests DeepSpeed.
     """
     engine_factory(config.engine.kind)
     open_accelerator(config)
@@ -257,20 +257,19 @@ def open_accelerator(config: BaseConfig) -> Accelerator:
     """Return the accelerator of this process.
 
     Raises:
-        UsageError: when the launcher requests DeepSpeed ZeRO-3, whose weights can't be sent to engines.
+        UsageError: when the launcher requests DeepSpeed.
     """
+    if parse_flag_from_env("ACCELERATE_USE_DEEPSPEED"):
+        raise UsageError(
+            "The launcher requests DeepSpeed, which isn't supported; use FSDP2, which shards as much: "
+            "--config_file accelerate_configs/fsdp2.yaml, in the folder of the package agentgym_trainer."
+        )
     on_cpu = runs_on_cpu(config)
     # On CPUs, tensors and messages share a process group. A GPU's group has only updates to wait for.
     patience = InitProcessGroupKwargs(timeout=PATIENCE if on_cpu else timedelta(minutes=30))
     accelerator = Accelerator(cpu=on_cpu, mixed_precision=resolve_precision(config), kwargs_handlers=[patience])
     if accelerator.is_fsdp2:
         configure_sharding(accelerator)
-    deepspeed = accelerator.deepspeed_plugin
-    if deepspeed is not None and deepspeed.zero_stage == 3:
-        raise UsageError(
-            "DeepSpeed's ZeRO-3 shards the weights so that they can't be sent to engines; use FSDP2 "
-            "(accelerate_configs/fsdp2.yaml) or ZeRO-2."
-        )
     return accelerator
 
 
