@@ -36,6 +36,7 @@ def vllm_engine(
     max_context: int,
     dtype: torch.dtype,
     lora_rank: int = 0,
+    device: torch.device | None = None,
 ) -> Engine:
     """Return an engine for a model in a local folder or on the Hugging Face Hub.
 
@@ -48,19 +49,35 @@ def vllm_engine(
         max_context: The maximum number of tokens of a context and its completion; limited by the model's own maximum.
         dtype: The data type of the computation.
         lora_rank: The rank of the adapters that will be loaded; 0 when whole models will be.
+        device: The device that trains; None: the current GPU. The CPU build of vLLM always uses the CPU.
 
     Raises:
         ImportError: when vLLM isn't installed; the message says how to install it.
-        ValueError: when vLLM can't run the model, or the memory is too small.
+        ValueError: when vLLM can't run the model or needs a GPU that isn't used, or the memory is too small.
     """
     if find_spec("vllm") is None:
         raise ImportError(MISSING)
-    device = None if is_cpu_build() else torch.cuda.current_device()
     core = partial(
         VllmCore, model, memory, end_id=end_id, max_context=max_context, dtype=dtype, lora_rank=lora_rank,
-        device=device,
+        device=_gpu(device),
     )  # fmt: skip
     return Batching(core, in_thread=True)
+
+
+def _gpu(device: torch.device | None) -> int | None:
+    """Return the index of the current GPU, or None for the CPU build of vLLM.
+
+    Raises:
+        ValueError: when the CUDA build is installed, and there is no GPU, or the run doesn't use it.
+    """
+    if is_cpu_build():
+        return None
+    if not torch.cuda.is_available() or (device is not None and device.type != "cuda"):
+        raise ValueError(
+            "the installed build of vLLM needs a GPU, and this run uses the CPU; choose the engine transformers, or "
+            f"install the build that fits: {how_to_install()}."
+        )
+    return torch.cuda.current_device()
 
 
 class VllmCore:

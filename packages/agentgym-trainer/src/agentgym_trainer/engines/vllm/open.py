@@ -17,7 +17,7 @@ def open_in_process(context: EngineContext) -> Engine:
 
     Raises:
         ImportError: when vLLM isn't installed.
-        ValueError: when vLLM can't run the model, or the memory is too small.
+        ValueError: when vLLM can't run the model or needs a GPU that isn't used, or the memory is too small.
     """
     return vllm_engine(
         context.name,
@@ -26,6 +26,7 @@ def open_in_process(context: EngineContext) -> Engine:
         max_context=context.max_context,
         dtype=context.dtype,
         lora_rank=context.lora_rank,
+        device=next(context.model.parameters()).device,
     )
 
 
