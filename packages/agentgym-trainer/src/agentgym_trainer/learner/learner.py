@@ -25,7 +25,7 @@ from agentgym_trainer.algorithms.types import AdvantageOutput, ModelOutputs, Tok
 from agentgym_trainer.config import Optimizer
 from agentgym_trainer.learner.finite_checks import GRADIENTS, Skips, check_weights, count_nonfinite, pop_causes
 from agentgym_trainer.learner.loss_term import LossTerm
-from agentgym_trainer.learner.optimizer import check_precision, make_schedule, parameter_groups
+from agentgym_trainer.learner.optimizer import OffloadedMoments, check_precision, make_schedule, parameter_groups
 from agentgym_trainer.learner.packing import Pack, Unit, empty_pack, make_packs, split_minibatches
 from agentgym_trainer.models.policy import PolicyModel
 from agentgym_trainer.models.weights import Weights, weights_of
@@ -69,6 +69,7 @@ class Learner:
         # Not accelerate's wrapper of it, which checkpoints save: that would step once for every process.
         self.scheduler = make_schedule(optimizer, settings, total_steps)
         self.actor, self.optimizer, _ = accelerator.prepare(actor, optimizer, self.scheduler)
+        self._moments = OffloadedMoments(self.optimizer) if settings.offload else None
         self.skips = Skips(settings.max_skips)
 
     @property
@@ -185,19 +186,22 @@ class Learner:
         parts = min([wanted, *(count for *_, count in non_empty[:1])])
         order, device = torch.Generator().manual_seed(seed), self.accelerator.device
         steps: list[dict[str, float]] = []
-        for _ in range(epochs if non_empty else 0):
-            split = [
-                (
-                    term,
-                    split_minibatches(count, parts, order)[rank_N].to(device),
-                    term.tokens.loss_mask_N.to(device),
-                )
-                for term, rank_N, count in non_empty
-            ]
-            steps += [
-                self._optimizer_step([(term, loss_mask_N & (part_N == part)) for term, part_N, loss_mask_N in split])
-                for part in range(parts)
-            ]
+        with self._moments.on_device() if self._moments else nullcontext():
+            for _ in range(epochs if non_empty else 0):
+                split = [
+                    (
+                        term,
+                        split_minibatches(count, parts, order)[rank_N].to(device),
+                        term.tokens.loss_mask_N.to(device),
+                    )
+                    for term, rank_N, count in non_empty
+                ]
+                steps += [
+                    self._optimizer_step(
+                        [(term, loss_mask_N & (part_N == part)) for term, part_N, loss_mask_N in split]
+                    )
+                    for part in range(parts)
+                ]
         for _ in range(epochs * minibatches - len(steps) if steps else 0):
             self.scheduler.step()
         names = dict.fromkeys(name for step in steps for name in step)

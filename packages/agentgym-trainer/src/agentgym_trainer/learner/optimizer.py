@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from accelerate import Accelerator
+from torch import Tensor
+from torch.distributed.tensor import DTensor
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import (
     get_constant_schedule_with_warmup,
@@ -26,6 +30,43 @@ def check_precision(accelerator: Accelerator) -> None:
     """Refuse a precision that accelerate would silently ignore."""
     if accelerator.mixed_precision == "fp16" and accelerator.scaler is None:
         raise ValueError("accelerate ignores fp16 on this device; choose the precision bf16 or no.")
+
+
+class OffloadedMoments:
+    """AdamW's moments in host memory, except while they are needed on the device."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        """Manage the moments of `optimizer`, which has taken any number of steps.
+
+        Raises:
+            ValueError: The weights are sharded.
+        """
+        if any(isinstance(weight, DTensor) for group in optimizer.param_groups for weight in group["params"]):
+            raise ValueError("optimizer.offload is for weights that aren't sharded; FSDP2 shards the moments, too.")
+        self._optimizer = optimizer
+        self._host: dict[tuple[Tensor, str], Tensor] = {}
+        """Pinned memory of each moment, which is reused."""
+
+    @contextmanager
+    def on_device(self) -> Generator[None]:
+        """Have the moments on their weights' devices in the context."""
+        for weight, state in self._optimizer.state.items():
+            for name in self._moments(state):
+                state[name] = state[name].to(weight.device, non_blocking=True)
+        try:
+            yield
+        finally:
+            for weight, state in self._optimizer.state.items():
+                for name in self._moments(state):
+                    moment, place = state[name], (weight, name)
+                    if place not in self._host:
+                        self._host[place] = torch.empty_like(moment, device="cpu", pin_memory=moment.is_cuda)
+                    state[name] = self._host[place].copy_(moment)
+
+    @staticmethod
+    def _moments(state: dict[str, Any]) -> list[str]:
+        """Return the names of tensors of the weight's size; the number of steps stays where it is."""
+        return [name for name, value in state.items() if isinstance(value, Tensor) and value.dim()]
 
 
 def parameter_groups(actor: PolicyModel, lr: float, critic_lr: float | None) -> list[dict[str, Any]]:

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from agentgym_trainer.algorithms import GRPO
+from agentgym_trainer.learner.optimizer import OffloadedMoments
+from torch._subclasses.fake_tensor import FakeTensorMode
+from toy_learner import make_learner, make_trajectories, update_on
+
+
+def _devices(optimizer: torch.optim.Optimizer) -> set[str]:
+    """Return the devices of the moments."""
+    (state,) = optimizer.state.values()
+    return {state[name].device.type for name in ("exp_avg", "exp_avg_sq")}
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_offloaded_moments_are_on_the_device_only_in_the_context(fused: bool) -> None:
+    with FakeTensorMode():
+        weight = torch.nn.Parameter(torch.zeros(3, 2, device="cuda"))
+        optimizer = torch.optim.AdamW([weight], fused=fused)
+        moments = OffloadedMoments(optimizer)
+        places: list[set[str]] = []
+        for _ in range(2):
+            with moments.on_device():
+                weight.grad = torch.ones_like(weight)
+                optimizer.step()
+                places.append(_devices(optimizer))
+            places.append(_devices(optimizer))
+    assert places == [{"cuda"}, {"cpu"}] * 2
+
+
+def test_offloading_keeps_the_updates(new_model: Callable[..., Any]) -> None:
+    students = [make_learner(new_model(init=1.0), offload=offload, reference=True) for offload in (False, True)]
+    trajectories = make_trajectories(1)
+    for student in students:
+        for _ in range(2):
+            update_on(student, trajectories, GRPO, minibatches=2)
+    for one, other in zip(*(student.policy.parameters() for student in students), strict=True):
+        assert torch.equal(one, other)
