@@ -13,10 +13,13 @@ import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from agentgym_trainer.engines.base import Completion, EngineGone, EngineUsage, SamplingParams
-from agentgym_trainer.models.weights import Weights
+from agentgym_trainer.models.weights import HostCopy, Weights
+
+if TYPE_CHECKING:
+    import torch
 
 _T = TypeVar("_T")
 
@@ -46,8 +49,12 @@ class Core(Protocol):
         """Load new weights. Running requests continue with them after the tokens sampled so far."""
         ...
 
-    def sleep(self) -> None:
-        """Free what only sampling needs, until the next `load` or `admit`. No request is running."""
+    def sleep(self) -> bool:
+        """Free what only sampling needs, until the next `load` or `admit`. No request is running.
+
+        Returns:
+            Whether the weights were freed, too: they are then loaded again before the next `admit`.
+        """
         ...
 
     def close(self) -> None:
@@ -65,7 +72,9 @@ class _Request:
 class Batching:
     """An `Engine` that runs a core with continuous batching."""
 
-    def __init__(self, make: Callable[[EngineUsage], Core], *, in_thread: bool) -> None:
+    def __init__(
+        self, make: Callable[[EngineUsage], Core], *, in_thread: bool, dtype: torch.dtype | None = None
+    ) -> None:
         """Create the core.
 
         Args:
@@ -74,6 +83,8 @@ class Batching:
             in_thread: Run the core in a thread of its own, concurrently with the event loop. Otherwise it runs in the
                 loop itself: the same requests then always share the same steps, which makes results reproducible
                 bit by bit.
+            dtype: Data type of a copy of the weights, which is kept in host memory for a core that has lost them if the
+                learner's don't last (`Weights.lasting`); None: that of the learner's.
         """
         self.usage = EngineUsage()
         self.version = 0
@@ -91,7 +102,10 @@ class Batching:
         self._alone = asyncio.Lock()
         self._pausing = self._frozen = False
         """`_pausing`: no waiting request is admitted. `_frozen`: no step is computed for running ones either."""
+        self._copy = HostCopy(dtype)
         self._weights: Weights | None = None
+        self._unloaded = False
+        """Whether the core has freed its weights. Only changed where the core computes."""
         self._death: BaseException | None = None
         """The error that the core died of, until its successor has completed a request."""
         self._over = ""
@@ -122,9 +136,9 @@ class Batching:
             EngineGone: when the core died, and died again after it was recreated.
         """
         async with self._paused(frozen=True):
-            self._weights, self.version = weights, weights.version
+            self._weights, self.version = self._copy.of(weights), weights.version
             # If the core dies here, its successor loads them as well.
-            await self._survived(lambda: self._core.load(weights))
+            await self._survived(self._load_core)
 
     async def sleep(self) -> None:
         """Free what only sampling needs, after all running requests have finished.
@@ -133,7 +147,7 @@ class Batching:
             EngineGone: as `load`.
         """
         async with self._paused(frozen=False):
-            while not await self._survived(lambda: self._core.sleep()):
+            while not await self._survived(self._sleep_core):
                 pass
 
     async def close(self) -> None:
@@ -231,6 +245,8 @@ class Batching:
         return self._core.step() if any_running else []
 
     def _admit(self, requests: Mapping[int, _Request]) -> None:
+        if requests and self._unloaded:
+            self._load_core()
         for number, request in requests.items():
             self._core.admit(number, request.ids, request.sampling)
 
@@ -267,10 +283,17 @@ class Batching:
         # An error on closing would only hide the one that the core died of.
         with contextlib.suppress(Exception):
             self._close_core()
-        self._core, self._alive = self._make(self.usage), True
+        self._core, self._alive, self._unloaded = self._make(self.usage), True, False
+        self._load_core()
+        self._admit(requests)
+
+    def _load_core(self) -> None:
         if self._weights is not None:
             self._core.load(self._weights)
-        self._admit(requests)
+        self._unloaded = False
+
+    def _sleep_core(self) -> None:
+        self._unloaded = self._core.sleep() or self._unloaded
 
     def _close_core(self) -> None:
         if self._alive:

@@ -77,20 +77,21 @@ class Learner:
         """The Hugging Face model under training, or the peft model of one."""
         return self._bare.policy
 
-    def weights(self, version: int, *, copied: bool = False) -> Weights:
+    def weights(self, version: int, *, lasting: bool = True) -> Weights:
         """Return the weights for an engine: the policy's tensors, or only the adapter's if one trains.
 
-        FSDP2 shards are gathered into CPU memory of every process, so all processes must call this.
+        FSDP2 shards are gathered while an engine loads them, in the data type of the computation. All processes must
+        call this.
 
         Args:
             version: Number of updates that produced the weights.
-            copied: Always copy the tensors to the CPU, so that the next update doesn't change them.
+            lasting: Whether no update is taken before the next load.
 
         Raises:
             NotFinite: The weights hold non-finite values.
         """
         check_weights(self.policy.parameters(), self.accelerator)
-        return weights_of(self.policy, version, copied=copied)
+        return weights_of(self.policy, version, lasting=lasting, precision=self.accelerator.mixed_precision)
 
     @property
     def _bare(self) -> PolicyModel:

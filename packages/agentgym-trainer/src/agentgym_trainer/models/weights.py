@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 
@@ -17,32 +18,124 @@ class Weights:
     version: int
     """Number of updates that produced the weights."""
     tensors: Callable[[], Iterator[tuple[str, Tensor]]]
-    """Iterates over Hugging Face names and unsharded tensors; every call gives the same ones until the next load."""
+    """Starts a pass over Hugging Face names and unsharded tensors, which are on the learner's device."""
     adapter: Mapping[str, Any] | None = None
     """peft configuration of the LoRA adapter that the tensors belong to; None if they are a whole model."""
+    lasting: bool = True
+    """Whether passes give the same tensors until the next load. Otherwise they do so only until this load ends, because
+    updates continue meanwhile, or because the tensors are gathered for it: an engine that may need them later makes one
+    pass with a `HostCopy`."""
+    collective: bool = False
+    """Whether a pass gathers shards from all processes, so that all must make it at the same time and to its end, from
+    their main threads. `RolloutRunner.load` does so, and gives engines weights for which this is false."""
 
 
-def weights_of(policy: Any, version: int, *, copied: bool = False) -> Weights:
+def weights_of(policy: Any, version: int, *, lasting: bool = True, precision: str = "no") -> Weights:
     """Return the weights for an engine: the policy's tensors, or only the adapter's if one trains.
 
-    FSDP2 shards are gathered into CPU memory of every process, so all processes must call this.
+    Nothing is copied. FSDP2 shards are gathered tensor by tensor during each pass, on their device.
 
     Args:
         policy: A Hugging Face model, or a peft model of one.
         version: Number of updates that produced the weights.
-        copied: Always copy the tensors to the CPU, so that the next update doesn't change them.
+        lasting: Whether the policy doesn't change before the next load.
+        precision: accelerate's mixed precision: no, bf16 or fp16. Shards of a whole model are cast to its data type before
+            they are gathered.
     """
+    import torch
     from peft import PeftModel, get_peft_model_state_dict
     from torch.distributed.tensor import DTensor
 
-    adapter = None
+    adapter, dtype = None, {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
     if isinstance(policy, PeftModel):
         # By default, peft would query the hub for whether the vocabulary has been resized.
         tensors = get_peft_model_state_dict(policy, save_embedding_layers=False)
         adapter = policy.peft_config[str(policy.active_adapter)].to_dict()
+        dtype = None
     else:
         tensors = policy.state_dict()
-    whole = {name: t.full_tensor().cpu() if isinstance(t, DTensor) else t for name, t in tensors.items()}
-    if copied:
-        whole = {name: tensor.to("cpu", copy=True) for name, tensor in whole.items()}
-    return Weights(version, lambda: iter(whole.items()), adapter)
+    _finish_kernels(tensors.values())
+    if not any(isinstance(tensor, DTensor) for tensor in tensors.values()):
+        return Weights(version, lambda: iter(tensors.items()), adapter, lasting)
+
+    def gathered() -> Iterator[tuple[str, Tensor]]:
+        for name, tensor in tensors.items():
+            cast = tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor
+            yield name, cast.full_tensor() if isinstance(cast, DTensor) else cast
+
+    return Weights(version, gathered, adapter, lasting=False, collective=True)
+
+
+def _finish_kernels(tensors: Iterable[Tensor]) -> None:
+    """Wait until the last update has been computed: engines read the tensors in other CUDA streams than the learner."""
+    import torch
+
+    for device in {tensor.device for tensor in tensors if tensor.is_cuda}:
+        torch.cuda.current_stream(device).synchronize()
+
+
+class HostCopy:
+    """A copy in host memory of the last weights that an engine was given, to load them again after they were lost.
+
+    Its memory is reused for the next weights. Weights that last aren't copied.
+    """
+
+    def __init__(self, dtype: torch.dtype | None = None) -> None:
+        """Copy nothing yet.
+
+        Args:
+            dtype: The data type of the engine's weights, in which floating-point tensors of whole models are kept; None
+                keeps theirs.
+        """
+        self._dtype = dtype
+        self._kept: dict[str, Tensor] = {}
+
+    def of(self, weights: Weights) -> Weights:
+        """Return the same weights with any number of passes, one at a time; the first one copies the tensors.
+
+        Nothing is copied before it starts. If it is broken off, the next pass first copies the rest.
+        """
+        if weights.lasting:
+            self._kept = {}
+            return weights
+        passes = _Passes(weights.tensors, self._kept, None if weights.adapter is not None else self._dtype)
+        self._kept = passes.kept
+        return replace(weights, tensors=passes, lasting=True)
+
+
+class _Passes:
+    """Starts passes over tensors: the first over a source, which it copies, the others over the copies."""
+
+    def __init__(
+        self,
+        source: Callable[[], Iterator[tuple[str, Tensor]]],
+        reused: dict[str, Tensor],
+        dtype: torch.dtype | None,
+    ) -> None:
+        self.kept: dict[str, Tensor] = {}
+        self._open = source
+        self._source: Iterator[tuple[str, Tensor]] | None = None
+        self._reused = reused
+        self._dtype = dtype
+
+    def __call__(self) -> Iterator[tuple[str, Tensor]]:
+        if self._source is None:
+            self._source = self._open()
+            return self._copying(self._source)
+        for _ in self._copying(self._source):
+            pass
+        return iter(self.kept.items())
+
+    def _copying(self, source: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+        for name, tensor in source:
+            self._keep(name, tensor)
+            yield name, tensor
+
+    def _keep(self, name: str, tensor: Tensor) -> None:
+        import torch
+
+        dtype = self._dtype if self._dtype is not None and tensor.is_floating_point() else tensor.dtype
+        memory = self._reused.pop(name, None)
+        if memory is None or memory.shape != tensor.shape or memory.dtype != dtype:
+            memory = torch.empty(tensor.shape, dtype=dtype)
+        self.kept[name] = memory.copy_(tensor.detach())

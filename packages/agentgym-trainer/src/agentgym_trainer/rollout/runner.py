@@ -29,6 +29,7 @@ from agentgym_envs import (
 from agentgym_envs.core.loop_thread import LoopThread
 
 from agentgym_trainer.engines.base import Engine, SamplingParams, Weights
+from agentgym_trainer.rollout.weight_stream import WeightStream
 from agentgym_trainer.tokens.chat import Chat, Context
 
 T = TypeVar("T")
@@ -182,24 +183,42 @@ class RolloutRunner:
                 first = errors.exceptions[0]
                 raise first from first.__cause__
 
-    def run(self, coroutine: Coroutine[Any, Any, T], *, checked: bool = False) -> T:
+    def run(
+        self,
+        coroutine: Coroutine[Any, Any, T],
+        *,
+        checked: bool = False,
+        meanwhile: Callable[[Future[T]], object] = lambda _: None,
+    ) -> T:
         """Run a coroutine in the loop and return its result. An interruption cancels it first.
 
         Args:
             coroutine: The coroutine.
             checked: Whether the check is called while it runs, every second.
+            meanwhile: Called in this thread once it runs, with its outcome to be.
 
         Raises:
             RuntimeError: if this runner is closed.
         """
         with self._running(coroutine) as running:
+            meanwhile(running)
             while checked and not wait([running], _GLANCE).done:
                 self._check()
             return _over(running).result()
 
     def load(self, weights: Weights) -> None:
-        """Load new weights into the engine. See `Engine.load`."""
-        self.run(self.engine.load(weights), checked=True)
+        """Load new weights into the engine. See `Engine.load`.
+
+        Sharded weights are gathered in this thread, by all processes: all must call this, and each gathers all tensors,
+        also if its engine fails or loads nothing.
+        """
+        if not weights.collective:
+            self.run(self.engine.load(weights), checked=True)
+            return
+        stream = WeightStream(weights)
+        with stream.gathering():
+            loading = self.engine.load(stream.weights)
+            self.run(loading, checked=True, meanwhile=lambda outcome: stream.feed(outcome.done, self._check))
 
     def sleep(self) -> None:
         """Free the engine's memory that only sampling needs. See `Engine.sleep`."""

@@ -167,8 +167,8 @@ class RLLoop:
         """Load the weights of this step into the engine, with empty caches, as in a run that was resumed."""
         if self._synced != step:
             with self._timer.phase("load"):
-                # A copy, where an engine that dies while the learner works has to be given them again.
-                weights = self.learner.weights(step, copied=self.config.async_rollout.max_staleness > 0)
+                # With asynchronous rollouts, the update changes them while the engine samples.
+                weights = self.learner.weights(step, lasting=not self.config.async_rollout.max_staleness)
                 with self.ranks.errors_together():
                     self.rollouts.load(weights)
                 if engine_has_weights(self.config, self.learner.accelerator):

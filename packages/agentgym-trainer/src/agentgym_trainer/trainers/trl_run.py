@@ -294,11 +294,11 @@ class TRLRunCallback(TrainerCallback):
     @contextmanager
     def _playing(self, step: int) -> Generator[None]:
         """Have the engine sample with the weights of this step, without affecting the training's random state."""
-        model, rollouts = self.trainer.model, self.held_out.rollouts
+        model, rollouts, accelerator = self.trainer.model, self.held_out.rollouts, self.trainer.accelerator
         was_training, cuda = model.training, [model.device] if model.device.type == "cuda" else []
         model.eval()
-        check_weights(model.parameters(), self.trainer.accelerator)
-        weights = weights_of(self.trainer.accelerator.unwrap_model(model), step)
+        check_weights(model.parameters(), accelerator)
+        weights = weights_of(accelerator.unwrap_model(model), step, precision=accelerator.mixed_precision)
         try:
             with torch.random.fork_rng(cuda):
                 with self.ranks.errors_together():

@@ -24,8 +24,10 @@ from agentgym_eval.policies.policies import Oracle
 from agentgym_trainer.algorithms import Imitation
 from agentgym_trainer.config import RLConfig
 from agentgym_trainer.distributed import Ranks
+from agentgym_trainer.learner.finite_checks import check_weights
 from agentgym_trainer.learner.learner import Learner
 from agentgym_trainer.models.policy import PolicyModel
+from agentgym_trainer.models.weights import weights_of
 from agentgym_trainer.rollout.environments import OpenEnvironment
 from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
@@ -117,7 +119,10 @@ class WarmStarter:
         for _ in self.console.phase(phase, steps, total):
             if ranks.any(self.stopping()):
                 raise KeyboardInterrupt
-        weights = dict(learner.weights(0).tensors())
+        check_weights(learner.policy.parameters(), self.accelerator)
+        # All processes gather, and only the main one keeps the weights.
+        tensors = weights_of(learner.policy, 0).tensors()
+        weights = {name: tensor.cpu() for name, tensor in tensors if ranks.is_main}
         with ranks.errors_together():
             if ranks.is_main:
                 save_model(learner.policy, chat, folder, weights)

@@ -215,7 +215,7 @@ class _Core:
 
     def load(self, weights: Weights) -> None:
         """Load new weights, drop the cache of the old ones, and prefill running requests again."""
-        self.sleep()
+        self._rows = None
         if self._own:
             _copy_weights(self._model, weights)
         self.version = weights.version
@@ -223,9 +223,10 @@ class _Core:
         for number, draft in self._drafts.items():
             draft.row = self._join(number, draft.row.ids)
 
-    def sleep(self) -> None:
+    def sleep(self) -> bool:
         """Drop the cache."""
         self._rows = None
+        return False
 
     def close(self) -> None:
         """Drop everything."""

@@ -61,7 +61,7 @@ def vllm_engine(
         VllmCore, model, memory, end_id=end_id, max_context=max_context, dtype=dtype, lora_rank=lora_rank,
         device=_gpu(device),
     )  # fmt: skip
-    return Batching(core, in_thread=True)
+    return Batching(core, in_thread=True, dtype=dtype)
 
 
 def _gpu(device: torch.device | None) -> int | None:
@@ -104,7 +104,10 @@ class VllmCore:
         self._end_id = end_id
         self._device = device
         self._adapter: Any = None
-        self._asleep = False
+        self._replaced = False
+        """Whether the weights are no longer those that vLLM started with."""
+        self._asleep: tuple[str, ...] = ()
+        """What vLLM has freed."""
         # vLLM creates a process group if there is none yet. Only then may closing the engine destroy it.
         self._owns_group = not distributed.is_initialized()
         knobs = {"model": model, "max_model_len": self.max_context, "dtype": dtype}
@@ -118,7 +121,7 @@ class VllmCore:
         from vllm.inputs.engine import tokens_input
 
         with self._at_work():
-            self._wake()
+            self._wake("weights", "kv_cache")
             prompt, params = tokens_input(list(ids)), self._params(sampling)
             self._engine.add_request(str(number), prompt, params, lora_request=self._adapter)
 
@@ -136,27 +139,42 @@ class VllmCore:
         """Copy a model's weights into vLLM's, or replace the adapter, and reset the prefix cache.
 
         Running requests are prefilled again before they continue.
+
+        Raises:
+            RuntimeError: when the prefix cache can't be reset.
         """
         with self._at_work():
-            self._wake()
+            # Memory for the cache isn't needed yet, so the learner's weights and the gathered ones fit more easily.
+            self._wake("weights")
             # First, because the scheduler may run ahead of the GPU: tokens of the old weights that haven't been
             # returned yet are dropped and sampled again with the new weights.
             self._engine.collective_rpc("synchronize_device")
-            self._engine.reset_prefix_cache(reset_running_requests=True)
+            if not self._engine.reset_prefix_cache(reset_running_requests=True):
+                raise RuntimeError("vLLM can't reset its prefix cache, which holds values of the old weights.")
             if weights.adapter is None:
                 tensors = untied(weights.tensors()) if self._tied else weights.tensors()
                 self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": tensors})
+                self._replaced = True
             else:
                 self._engine.collective_rpc(put_adapter, args=(weights.tensors(), weights.adapter))
                 self._adapter = _adapter_request()
+            # An update that starts after this must not change tensors that are still being read.
+            self._engine.collective_rpc("synchronize_device")
+            self._wake("kv_cache")
             self._engine.set_weight_version(str(weights.version))
 
-    def sleep(self) -> None:
-        """Free the GPU's memory: move the weights to the host and drop the cache. On a CPU, vLLM doesn't support it."""
-        if self._device is not None and not self._asleep:
-            with self._at_work():
-                self._engine.sleep(level=1)
-            self._asleep = True
+    def sleep(self) -> bool:
+        """Free the GPU's memory. On a CPU, vLLM doesn't support it.
+
+        Weights that were loaded are dropped, and have to be loaded again. Those that vLLM started with, such as the
+        base model of an adapter, are moved to the host.
+        """
+        if self._device is None or self._asleep:
+            return False
+        with self._at_work():
+            self._engine.sleep(level=2 if self._replaced else 1)
+        self._asleep = ("weights", "kv_cache")
+        return self._replaced
 
     def close(self) -> None:
         """Free everything."""
@@ -173,10 +191,11 @@ class VllmCore:
         if self._device is not None:
             torch.cuda.empty_cache()
 
-    def _wake(self) -> None:
-        if self._asleep:
-            self._engine.wake_up()
-            self._asleep = False
+    def _wake(self, *tags: str) -> None:
+        """Allocate again what vLLM has freed of these: weights and kv_cache."""
+        if freed := [tag for tag in tags if tag in self._asleep]:
+            self._engine.wake_up(freed)
+            self._asleep = tuple(tag for tag in self._asleep if tag not in freed)
 
     def _params(self, sampling: SamplingParams) -> Any:
         from vllm import SamplingParams
