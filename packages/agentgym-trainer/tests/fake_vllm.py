@@ -33,6 +33,7 @@ class FakeWorker(WeightReceiver):
             model_config=model,
             lora_config=SimpleNamespace(max_lora_rank=8),
             device_config=SimpleNamespace(device_type="fake"),
+            weight_transfer_config=None,
         )
 
     def agentgym_take_adapter(self, host: str, port: int, secret: str, config: Any) -> None:

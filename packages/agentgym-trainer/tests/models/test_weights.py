@@ -62,7 +62,11 @@ def test_first_pass_copies_weights_in_the_engines_data_type() -> None:
     for _ in range(2):
         again = dict(weights.tensors())
         assert list(again) == list(SOURCE)
-        assert (again["one"].dtype, again["one"].tolist(), again["count"].dtype) == (torch.bfloat16, [1, 1], torch.int64)
+        assert (again["one"].dtype, again["one"].tolist(), again["count"].dtype) == (
+            torch.bfloat16,
+            [1, 1],
+            torch.int64,
+        )
     assert read == list(SOURCE)
 
 

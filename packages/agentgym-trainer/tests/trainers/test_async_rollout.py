@@ -134,17 +134,25 @@ def test_weights_kept_for_engine_restarts_are_not_overwritten_by_updates(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = _without_evaluation(build(async_rollout=AsyncRollout(1), steps=2), monkeypatch)
-    load, loaded = loop.rollouts.engine.load, list[tuple[Weights, dict[str, torch.Tensor]]]()
+    engine = cast("Any", loop.rollouts.engine)
+    load, update, versions = engine.load, loop.learner.update, list[int]()
+    loaded: dict[str, torch.Tensor] = {}
 
     async def record_load(weights: Weights) -> None:
-        loaded.append((weights, {name: tensor.clone() for name, tensor in weights.tensors()}))
+        loaded.update((name, tensor.clone()) for name, tensor in weights.tensors())
         await load(weights)
 
-    monkeypatch.setattr(loop.rollouts.engine, "load", record_load)
+    def compare_after_update(*args: Any, **options: Any) -> Any:
+        metrics = update(*args, **options)
+        versions.append(engine._weights.version)
+        assert all(torch.equal(tensor, loaded[name]) for name, tensor in engine._weights.tensors())
+        assert not all(torch.equal(tensor, loaded[name]) for name, tensor in loop.learner.weights(0).tensors())
+        return metrics
+
+    monkeypatch.setattr(engine, "load", record_load)
+    monkeypatch.setattr(loop.learner, "update", compare_after_update)
     loop.run(lambda: False)
-    assert [weights.version for weights, _ in loaded] == [0, 1]
-    for weights, copies in loaded:
-        assert all(torch.equal(tensor, copies[name]) for name, tensor in weights.tensors())
+    assert versions == [0, 1]
 
 
 def test_replies_across_a_weight_sync_keep_logprobs_per_version(

@@ -39,8 +39,8 @@ def weights_of(policy: Any, version: int, *, lasting: bool = True, precision: st
         policy: A Hugging Face model, or a peft model of one.
         version: Number of updates that produced the weights.
         lasting: Whether the policy doesn't change before the next load.
-        precision: accelerate's mixed precision: no, bf16 or fp16. Shards of a whole model are cast to its data type before
-            they are gathered.
+        precision: accelerate's mixed precision: no, bf16 or fp16. Shards of a whole model are cast to its data type
+            before they are gathered.
     """
     import torch
     from peft import PeftModel, get_peft_model_state_dict
@@ -84,10 +84,11 @@ class HostCopy:
         """Copy nothing yet.
 
         Args:
-            dtype: The data type of the engine's weights, in which floating-point tensors of whole models are kept; None
-                keeps theirs.
+            dtype: See the attribute.
         """
-        self._dtype = dtype
+        self.dtype = dtype
+        """The data type of the engine's weights, in which floating-point tensors of whole models are kept; None keeps
+        theirs."""
         self._kept: dict[str, Tensor] = {}
 
     def of(self, weights: Weights) -> Weights:
@@ -98,7 +99,7 @@ class HostCopy:
         if weights.lasting:
             self._kept = {}
             return weights
-        passes = _Passes(weights.tensors, self._kept, None if weights.adapter is not None else self._dtype)
+        passes = _Passes(weights.tensors, self._kept, lambda: self.dtype if weights.adapter is None else None)
         self._kept = passes.kept
         return replace(weights, tensors=passes, lasting=True)
 
@@ -110,7 +111,7 @@ class _Passes:
         self,
         source: Callable[[], Iterator[tuple[str, Tensor]]],
         reused: dict[str, Tensor],
-        dtype: torch.dtype | None,
+        dtype: Callable[[], torch.dtype | None],
     ) -> None:
         self.kept: dict[str, Tensor] = {}
         self._open = source
@@ -134,7 +135,7 @@ class _Passes:
     def _keep(self, name: str, tensor: Tensor) -> None:
         import torch
 
-        dtype = self._dtype if self._dtype is not None and tensor.is_floating_point() else tensor.dtype
+        dtype = (tensor.is_floating_point() and self._dtype()) or tensor.dtype
         memory = self._reused.pop(name, None)
         if memory is None or memory.shape != tensor.shape or memory.dtype != dtype:
             memory = torch.empty(tensor.shape, dtype=dtype)

@@ -1,7 +1,7 @@
-"""Hands weights from the main thread, which gathers them with all processes, to the thread of an engine that loads them.
+"""Hands weights from the main thread, which gathers them with all processes, to the thread of an engine.
 
-Collectives stay in the main thread, in the same order on all processes, whatever happens to an engine. Only a few tensors
-are on their way at a time.
+Collectives stay in the main thread, in the same order on all processes, whatever happens to an engine. Only a few
+tensors are on their way at a time.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def test_load_survives_a_crash_of_the_server() -> None:
 
 def _server_info() -> tuple[int, Any]:
     info = {"dtype": "float32", "logprobs_mode": "processed_logprobs", "max_context": 64, "lora_rank": 0}
-    return 200, {"results": [info]}
+    return 200, {"results": [info | {"weight_transfer": ""}]}
 
 
 @pytest.mark.parametrize("labels", [["default"], ["run@2.2", "run@none"], []], ids=["lost", "torn", "none"])

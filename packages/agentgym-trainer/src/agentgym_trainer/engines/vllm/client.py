@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -93,8 +93,44 @@ class VllmHttp:
         """Resume paused requests."""
         await self._request("POST", "/resume")
 
+    async def count_workers(self) -> int:
+        """Return the number of workers of all engines of the server."""
+        return (await self._request("GET", "/get_world_size"))["world_size"]
+
+    async def init_weight_transfer(self, info: dict[str, Any]) -> None:
+        """Have all workers open vLLM's own weight transfer; returns when it is open."""
+        await self._request("POST", "/init_weight_transfer_engine", json={"init_info": info})
+
+    async def start_weight_update(self) -> None:
+        """Begin to replace the weights through vLLM's own weight transfer."""
+        await self._request("POST", "/start_weight_update")
+
+    async def update_weights(self, info: dict[str, Any]) -> None:
+        """Have all workers receive the tensors with these names, types and shapes; returns when they have."""
+        await self._request("POST", "/update_weights", json={"update_info": info})
+
+    async def finish_weight_update(self) -> None:
+        """End the replacement that `start_weight_update` began."""
+        await self._request("POST", "/finish_weight_update")
+
+    @property
+    def learner_address(self) -> str:
+        """The address of this machine as seen from the server.
+
+        Raises:
+            Away: when the server is unreachable.
+        """
+        return _address_towards(self.url)
+
     async def replace_weights(
-        self, weights: Weights, *, dtype: torch.dtype, label: str, meanwhile: str, adapter: str
+        self,
+        weights: Weights,
+        *,
+        dtype: torch.dtype,
+        label: str,
+        meanwhile: str,
+        adapter: str,
+        send: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Push weights in place.
 
@@ -107,21 +143,29 @@ class VllmHttp:
             label: The label of the new weights.
             meanwhile: The label while the transfer is incomplete.
             adapter: The name under which requests refer to the adapter.
+            send: Sends the weights. None: the workers fetch them over TCP, all at the same time, each in its own pass.
         """
         await self._request("POST", "/pause", params={"mode": "keep"})
         await self.set_label(meanwhile)
-        async with offered(weights.tensors, host=_address_towards(self.url), dtype=dtype) as offer:
+        if send is not None:
+            await send()
+        else:
+            await self._offer(weights, dtype, adapter)
+        reset = await self._request("POST", "/reset_prefix_cache", params={"reset_running_requests": "true"})
+        if not reset["success"]:
+            raise Away("its prefix cache can't be reset")
+        await self.set_label(label)
+        await self.resume()
+
+    async def _offer(self, weights: Weights, dtype: torch.dtype, adapter: str) -> None:
+        """Have all workers fetch the weights over TCP."""
+        async with offered(weights.tensors, host=self.learner_address, dtype=dtype) as offer:
             source = (offer.host, offer.port, offer.secret)
             if weights.adapter is None:
                 await self.call_workers("agentgym_take_weights", *source)
             else:
                 await self.call_workers("agentgym_take_adapter", *source, _plain(weights.adapter))
                 await self._name_adapter(adapter)
-        reset = await self._request("POST", "/reset_prefix_cache", params={"reset_running_requests": "true"})
-        if not reset["success"]:
-            raise Away("its prefix cache can't be reset")
-        await self.set_label(label)
-        await self.resume()
 
     async def _name_adapter(self, name: str) -> None:
         """Register the adapter that the workers hold under a name for requests."""

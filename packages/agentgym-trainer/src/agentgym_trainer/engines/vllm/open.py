@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import uuid4
 
+import torch
+from accelerate import PartialState
+
 from agentgym_trainer.engines.base import Engine
 from agentgym_trainer.engines.factory import EngineContext
 from agentgym_trainer.engines.vllm.in_process import vllm_engine
+from agentgym_trainer.engines.vllm.nccl_transfer import NcclTransfer, can_use_nccl
 from agentgym_trainer.engines.vllm.process import VllmProcess, VllmServerSettings
 from agentgym_trainer.engines.vllm.server import VllmServer
 
@@ -54,6 +58,7 @@ def open_server(context: EngineContext) -> Engine:
         started = ranks.gather([own.url])
         server = own if pushes else started[ranks.first_here]
         context.say(f"Starting a vLLM server, which takes a while; its log file is {own.log}.")
+    device = PartialState().device or torch.device("cpu")
     return VllmServer(
         server,
         run=ranks.broadcast(uuid4().hex),
@@ -61,6 +66,7 @@ def open_server(context: EngineContext) -> Engine:
         max_context=context.max_context,
         pushes=pushes,
         patience=context.settings.patience,
+        nccl=NcclTransfer(device) if pushes and can_use_nccl(device) else None,
     )
 
 

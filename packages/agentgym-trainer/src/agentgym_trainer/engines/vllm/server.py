@@ -7,9 +7,11 @@ server that was restarted in the meantime and has lost the weights.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,9 +19,11 @@ import torch
 from agentgym_trainer.engines.base import Completion, EngineGone, EngineUsage, SamplingParams
 from agentgym_trainer.engines.vllm.backoff import Backoff
 from agentgym_trainer.engines.vllm.client import Away, Refused, VllmHttp
+from agentgym_trainer.engines.vllm.nccl_transfer import BACKEND, NcclTransfer, NoGroup
 from agentgym_trainer.engines.vllm.process import EXTENSION, VllmProcess, supported_rank
-from agentgym_trainer.models.weights import Weights
+from agentgym_trainer.models.weights import HostCopy, Weights
 
+_logger = logging.getLogger(__name__)
 _LOWEST_TEMPERATURE = 0.01
 """vLLM would raise lower temperatures to this one."""
 _FRESH = "default"  # vLLM's label of the weights that a server starts with
@@ -41,6 +45,8 @@ class VllmServer:
             others wait for it.
         patience: Seconds for which the server may be unavailable.
         watch_every: Interval in seconds at which a pushing process checks that the server still has its weights.
+        nccl: Sends whole models to a server that offers vLLM's weight transfer over NCCL. Otherwise, and for adapters,
+            the server's workers fetch the weights over TCP.
     """
 
     def __init__(
@@ -53,6 +59,7 @@ class VllmServer:
         pushes: bool = True,
         patience: float = 300.0,
         watch_every: float = 5.0,
+        nccl: NcclTransfer | None = None,
     ) -> None:
         self.version = 0
         self.usage = EngineUsage()
@@ -60,8 +67,11 @@ class VllmServer:
         self._process = None if isinstance(where, str) else where
         self._http = VllmHttp(where if isinstance(where, str) else where.url)
         self._run, self._end_id, self._pushes = run, end_id, pushes
-        self._watch_every = watch_every
+        self._watch_every, self._nccl = watch_every, nccl
+        self._copy = HostCopy()
         self._weights: Weights | None = None
+        self._passing = False
+        """Whether the weights don't last, and no pass over them was completed yet."""
         self._loads = 0
         self._patience = Backoff(patience)
         self._starts = 0  # of a local server, since its last completion
@@ -102,9 +112,12 @@ class VllmServer:
     async def load(self, weights: Weights) -> None:
         """See `Engine.load`. The server pauses the requests of all its clients during the transfer."""
         async with self._lock:
-            self._weights, self._ready = weights, False
+            self._weights, self._ready = self._copy.of(weights) if self._pushes else weights, False
+            self._passing = not weights.lasting
             self._loads += 1
             self._patience.restored()  # an earlier fault, from before a pause in sampling, must not count
+            if not self._pushes:
+                await self._pass()
             await self._recover(push=self._pushes)
             self._patience.restored()
         self.version = weights.version
@@ -114,9 +127,19 @@ class VllmServer:
     async def sleep(self) -> None:
         """Do nothing: the server keeps its memory."""
 
+    async def _pass(self) -> None:
+        """Make a pass over weights that don't last. In a process that pushes them, this makes a copy; in the others, it
+        lets the processes that do gather them.
+        """
+        passing, self._passing = self._passing, False
+        if passing and self._weights is not None:
+            await asyncio.to_thread(_exhaust, self._weights.tensors())
+
     async def close(self) -> None:
         """Close the connections, and end a local server."""
         self._closed, self._ready = True, False
+        if self._nccl is not None:
+            self._nccl.close()
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait({self._watching})
@@ -191,6 +214,7 @@ class VllmServer:
                 return
             except Away as error:
                 self._patience.tried(error)
+                await self._pass()  # so that the other processes don't wait for this server
             except Refused as error:
                 raise EngineGone(f"The vLLM server at {self.url} can't be used: {error} {self._hint}") from error
 
@@ -217,7 +241,8 @@ class VllmServer:
             EngineGone: when they don't.
         """
         hello = await self._http.call_workers("agentgym_hello")
-        self._dtype: torch.dtype = getattr(torch, hello["dtype"])
+        self._dtype = self._copy.dtype = getattr(torch, hello["dtype"])
+        self._offers_nccl = hello["weight_transfer"] == BACKEND
         if hello["logprobs_mode"] != "processed_logprobs":
             raise EngineGone(
                 f"The vLLM server at {self.url} returns {hello['logprobs_mode']}, not the log-probabilities of the "
@@ -247,14 +272,35 @@ class VllmServer:
         elif label == self._label and not push:
             await self._http.resume()  # a push may have been interrupted just before it resumed the requests
         elif push or label == _FRESH or label.startswith(f"{self._run}@"):
-            await self._http.replace_weights(
-                self._weights, dtype=self._dtype, label=self._label, meanwhile=self._no_label, adapter=self._run
-            )
+            send = await self._nccl_send(self._weights, restarted=label == _FRESH)
+            if send is None:
+                await self._pass()
+            names = {"label": self._label, "meanwhile": self._no_label, "adapter": self._run}
+            await self._http.replace_weights(self._weights, dtype=self._dtype, send=send, **names)
+            self._passing = False
         else:
             raise EngineGone(
                 f"The vLLM server at {self.url} was given the weights {label} while this run used it. Use a separate "
                 "server for each run."
             )
+
+    async def _nccl_send(self, weights: Weights, *, restarted: bool) -> Callable[[], Awaitable[None]] | None:
+        """Return what sends the weights over NCCL; None if this can't be done.
+
+        Raises:
+            Away: when the server is unreachable.
+        """
+        if self._nccl is None or not self._offers_nccl or weights.adapter is not None:
+            return None
+        if restarted:
+            self._nccl.close()  # the group's other members are gone
+        try:
+            await self._nccl.open(self._http)
+        except NoGroup as error:
+            self._nccl = None
+            _logger.warning("The vLLM server at %s can't use NCCL, so it fetches weights over TCP: %s", self.url, error)
+            return None
+        return partial(self._nccl.send, self._http, weights, self._dtype)
 
     def _completion(self, response: Any, sampling: SamplingParams) -> Completion:
         """Return the completion in vLLM's response.
@@ -304,3 +350,8 @@ class VllmServer:
     @property
     def _see_log(self) -> str:
         return f" (see {self._process.log})" if self._process else ""
+
+
+def _exhaust(tensors: Iterable[object]) -> None:
+    for _ in tensors:
+        pass

@@ -36,11 +36,13 @@ class WeightReceiver:
         model, lora = self.vllm_config.model_config, self.vllm_config.lora_config
         if self.vllm_config.device_config.device_type == "cpu":
             check_heads(model)
+        transfer = self.vllm_config.weight_transfer_config
         return {
             "dtype": str(model.dtype).removeprefix("torch."),
             "logprobs_mode": model.logprobs_mode,
             "max_context": model.max_model_len,
             "lora_rank": lora.max_lora_rank if lora else 0,
+            "weight_transfer": transfer.backend if transfer else "",
         }
 
     def agentgym_take_weights(self, host: str, port: int, secret: str) -> None:
