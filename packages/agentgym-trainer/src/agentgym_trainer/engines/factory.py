@@ -37,6 +37,8 @@ class EngineContext:
     """The token that ends a completion."""
     max_context: int
     """The maximum number of tokens of a context and its completion."""
+    device: torch.device
+    """The device of this process."""
     dtype: torch.dtype
     """The data type of the computation."""
     autocast: Callable[..., AbstractContextManager[Any]]

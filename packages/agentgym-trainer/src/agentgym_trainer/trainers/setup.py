@@ -121,6 +121,7 @@ def open_engine(
         own_copy=own_copy,
         end_id=chat.end_id,
         max_context=min(longest, getattr(policy.config, "max_position_embeddings", longest)),
+        device=accelerator.device,
         dtype=compute_dtype(accelerator),
         autocast=accelerator.autocast,
         lora_rank=config.lora.rank,

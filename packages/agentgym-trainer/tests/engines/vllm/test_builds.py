@@ -34,7 +34,7 @@ def cores(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The devices of the engines that were opened."""
     opened: list[Any] = []
 
-    def batching(core: partial[Any], *, in_thread: bool) -> str:
+    def batching(core: partial[Any], **_: Any) -> str:
         opened.append(core.keywords["device"])
         return "engine"
 

@@ -30,7 +30,7 @@ def open_in_process(context: EngineContext) -> Engine:
         max_context=context.max_context,
         dtype=context.dtype,
         lora_rank=context.lora_rank,
-        device=next(context.model.parameters()).device,
+        device=context.device,
     )
 
 
