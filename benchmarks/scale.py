@@ -6,8 +6,8 @@
 `simulator.py` simulates the rollouts; the time of a forward pass on a GPU follows from its bandwidth and FLOP/s. The
 update takes its operations divided by their rate, or its bytes divided by theirs.
 
-The efficiencies below are assumptions; only the rate of sending weights was measured. The results show the bottleneck,
-within a factor of about two. They were not compared with measurements on GPUs.
+The efficiencies below are assumptions. The results show the bottleneck, within a factor of about two. They were not
+compared with measurements on GPUs.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from simulator import PassCost, Turn, simulate
 
 BANDWIDTH_SHARE = 0.6
 """Share of a GPU's memory bandwidth that decoding reaches."""
-PREFILL_MFU, TRAINING_MFU = 0.5, 0.35
+PREFILL_MFU, TRAINING_MFU = 0.5, 0.25
 """Shares of the peak FLOP/s that prefill and training reach."""
-SEND_RATE = 0.9e9
-"""Bytes per second of weights from one process to vLLM servers, measured on one core."""
+EPOCHS, MICRO_TOKENS = 2, 16_384
+"""Settings of the recipes for real models."""
 PASS_OVERHEAD = 2e-3
 """Seconds per forward pass for launching, scheduling and sampling."""
 
@@ -175,34 +175,39 @@ def step(plan: Plan, workload: Workload, *, seed: int = 0) -> Step:
 def update_seconds(plan: Plan, tokens: int) -> float:
     """Return the longer of computation and communication.
 
-    Log-probabilities take 2 operations per weight and token, an update that computes activations twice takes 8. FSDP
-    sends the weights three times per micro-batch, and the gradients once.
+    The reference's log-probabilities take 2 operations per weight and token, an epoch takes 8: a forward pass, another
+    one for gradient checkpointing, and a backward pass. FSDP gathers bfloat16 weights for each of them, and reduces
+    float32 gradients once per epoch and micro-batch.
     """
-    compute = 10 * plan.model.weights * tokens / (plan.learners * plan.gpu.flops * TRAINING_MFU)
+    operations = 2 + EPOCHS * 8
+    compute = operations * plan.model.weights * tokens / (plan.learners * plan.gpu.flops * TRAINING_MFU)
     if plan.learners == 1:
         return compute
-    micro_batches = max(1, round(tokens / (plan.learners * 16_384)))
-    return max(compute, micro_batches * 4 * 2 * plan.model.weights / plan.rate)
+    micro_batches = max(1, round(tokens / (plan.learners * MICRO_TOKENS)))
+    sent = micro_batches * (2 + EPOCHS * (3 * 2 + 4)) * plan.model.weights
+    return max(compute, sent / plan.rate)
 
 
 def permanent_bytes(plan: Plan) -> float:
-    """Return the bytes of weights, gradients and Adam's moments in float32, sharded by FSDP, and of an engine's copy.
+    """Return the bytes of weights, gradients and Adam's moments in float32 and of the reference in bfloat16, both
+    sharded by FSDP, and of an engine's copy.
 
-    Activations and caches come on top.
+    Activations and caches come on top; `train --plan` computes them.
     """
     engine = 0.0 if plan.engines else 2 * plan.model.weights / plan.tensor_parallel
-    return 16 * plan.model.weights / plan.learners + engine
+    return (16 + 2) * plan.model.weights / plan.learners + engine
 
 
 def weights_seconds(plan: Plan) -> float:
     """Return the time to send the weights to the engines.
 
-    They are gathered in float32 from all learners. Separate engines get a bfloat16 copy for each of their GPUs, from as
-    many learners as there are engines.
+    They are gathered in bfloat16 from all learners, and broadcast by NCCL to the GPUs of separate engines.
     """
-    gathered = 4 * plan.model.weights / plan.rate if plan.learners > 1 else 0.0
-    engines = plan.engines // plan.tensor_parallel
-    return gathered + 2 * plan.model.weights * plan.tensor_parallel * -(-engines // plan.learners) / SEND_RATE
+    size = 2 * plan.model.weights
+    gathered = size / plan.rate if plan.learners > 1 else 0.0
+    one_node = plan.learners + plan.engines <= plan.per_node
+    broadcast = size / (plan.gpu.link if one_node else plan.gpu.network) if plan.engines else 0.0
+    return gathered + broadcast
 
 
 PLANS = (
@@ -226,7 +231,7 @@ def table(found: Sequence[tuple[Plan, Workload, Step]]) -> list[dict[str, str]]:
             "environment": workload.name,
             "rollout s": f"{made.rollout:.0f}",
             "update s": f"{made.update:.0f}",
-            "weights s": f"{made.weights:.0f}",
+            "weights s": f"{made.weights:.1f}",
             "step s": f"{made.seconds:.0f}",
             "busy": f"{made.busy:.0%}",
             "tokens/s": f"{made.tokens_per_second:,.0f}",

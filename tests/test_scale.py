@@ -106,14 +106,14 @@ def test_synchronous_phases_add_up_and_overlap_takes_the_longer(scale: Any) -> N
 def test_updates_scale_with_gpus_until_the_network_limits_them(scale: Any) -> None:
     plan = scale.Plan("", scale.MODELS["7B"], learners=1, engines=0)
     one, eight, many = (scale.update_seconds(replace(plan, learners=n), 10**6) for n in (1, 8, 4096))
-    assert one == pytest.approx(10 * 7.6e9 * 1e6 / (989e12 * scale.TRAINING_MFU))
+    assert one == pytest.approx(18 * 7.6e9 * 1e6 / (989e12 * scale.TRAINING_MFU))
     assert eight == pytest.approx(one / 8)
-    assert many == pytest.approx(8 * 7.6e9 / plan.gpu.network)
+    assert many == pytest.approx(22 * 7.6e9 / plan.gpu.network)
 
 
-def test_weight_sync_costs_grow_with_engines_and_are_0_if_colocated(scale: Any) -> None:
-    plan = scale.Plan("", scale.MODELS["7B"], learners=1, engines=0)
+def test_weights_cost_nothing_on_one_gpu_and_most_between_nodes(scale: Any) -> None:
+    plan, size = scale.Plan("", scale.MODELS["7B"], learners=1, engines=0), 2 * 7.6e9
     assert scale.weights_seconds(plan) == 0
-    seconds = 2 * 7.6e9 / scale.SEND_RATE
-    assert scale.weights_seconds(replace(plan, engines=2)) == pytest.approx(2 * seconds)
-    assert scale.weights_seconds(replace(plan, engines=2, tensor_parallel=2)) == pytest.approx(2 * seconds)
+    assert scale.weights_seconds(replace(plan, learners=4)) == pytest.approx(size / plan.gpu.link)
+    assert scale.weights_seconds(replace(plan, learners=4, engines=4)) == pytest.approx(2 * size / plan.gpu.link)
+    assert scale.weights_seconds(replace(plan, learners=16, engines=8)) == pytest.approx(2 * size / plan.gpu.network)
