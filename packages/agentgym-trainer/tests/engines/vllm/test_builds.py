@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from agentgym_trainer.engines.vllm import in_process, open
 from agentgym_trainer.engines.vllm.in_process import vllm_engine
-
-pytestmark = pytest.mark.quick
+from toy_learner import coin_flags, train_cli
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 1)
 OPTIONS: dict[str, Any] = {"end_id": 1, "max_context": 64, "dtype": torch.float32}
@@ -72,6 +72,15 @@ def test_a_run_samples_where_its_model_trains(monkeypatch: pytest.MonkeyPatch) -
     given: dict[str, Any] = {}
     monkeypatch.setattr(open, "vllm_engine", lambda *_, **options: given.update(options))
     context: Any = type("Context", (), dict.fromkeys(("name", "end_id", "max_context", "dtype", "lora_rank")))
-    context.settings, context.model = type("Settings", (), {"memory": 1.0}), torch.nn.Linear(1, 1, device="meta")
+    context.settings, context.device = type("Settings", (), {"memory": 1.0}), CUDA
     open.open_in_process(context)
-    assert given["device"] == torch.device("meta")
+    assert given["device"] == CUDA
+
+
+def test_a_run_on_the_cpu_refuses_the_cuda_build_with_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(in_process, "is_cpu_build", lambda: False)
+    flags = coin_flags(tmp_path / "run", "--warm-start.episodes", "8", "--engine.kind", "vllm")
+    assert train_cli(flags) == 2
+    assert "The engine vllm can't be started: the installed build of vLLM needs a GPU" in capsys.readouterr().err
