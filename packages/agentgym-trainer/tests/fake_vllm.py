@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import torch
 from agentgym_trainer.engines.base import SamplingParams
+from agentgym_trainer.engines.vllm.nccl_transfer import NcclTransfer
 from agentgym_trainer.engines.vllm.server import VllmServer
 from agentgym_trainer.engines.vllm.weight_transfer import fetch
 from agentgym_trainer.engines.vllm.worker import WeightReceiver
 from agentgym_trainer.models.weights import Weights
 from patience import PATIENCE
+from torch.distributed import BroadcastOptions, ProcessGroupGloo, TCPStore
 
 Answer = tuple[int, Any]
 
@@ -44,6 +47,70 @@ class FakeWorker(WeightReceiver):
         self.loaded.append(dict(weights_iterator))
 
 
+class GlooGroup:
+    """A group of threads or processes that broadcasts tensors of CPUs, in place of vLLM's NCCL communicator."""
+
+    def __init__(self, host: str, port: int, rank: int, size: int) -> None:
+        """Join the group, and wait for the others."""
+        timeout = timedelta(seconds=PATIENCE)
+        store = TCPStore(host, port, size, is_master=rank == 0, timeout=timeout)
+        self._group: Any = ProcessGroupGloo(store, rank, size, timeout)
+
+    def broadcast(self, tensor: torch.Tensor, src: int, stream: Any = None) -> None:
+        options = BroadcastOptions()
+        options.rootRank = src
+        self._group.broadcast([tensor], options).wait()
+
+    def destroy(self) -> None:
+        self._group = None
+
+
+def gloo_transfer() -> NcclTransfer:
+    """Return the sending side of a transfer over gloo."""
+    return NcclTransfer(torch.device("cpu"), join=lambda host, port, size, device: GlooGroup(host, port, 0, size))
+
+
+class FakeTransfer:
+    """The receiving side of a server's two workers, as vLLM's `NCCLWeightTransferEngine` without packing."""
+
+    workers = 2
+
+    def __init__(self) -> None:
+        self.received: list[list[dict[str, torch.Tensor]]] = []
+        """The tensors that each worker got, for each update."""
+        self.active = False
+        self._groups: list[GlooGroup] = []
+
+    async def init(self, info: Any) -> None:
+        assert (info["rank_offset"], info["world_size"], info["packed"]) == (1, 1 + self.workers, False)
+        host, port, size = info["master_address"], info["master_port"], info["world_size"]
+        joining = [asyncio.to_thread(GlooGroup, host, port, rank, size) for rank in range(1, size)]
+        self._groups = await asyncio.gather(*joining)
+
+    def leave(self) -> None:
+        """End the groups, as when a server dies. A sender that waits for them fails."""
+        for group in self._groups:
+            group.destroy()
+
+    def start(self) -> bool:
+        """Begin an update; False if one is under way."""
+        started, self.active = not self.active, True
+        if started:
+            self.received.append([{} for _ in self._groups])
+        return started
+
+    async def update(self, info: Any) -> None:
+        assert self.active
+        receiving = [asyncio.to_thread(self._receive, worker, info) for worker in range(self.workers)]
+        await asyncio.gather(*receiving)
+
+    def _receive(self, worker: int, info: Any) -> None:
+        for name, dtype, shape in zip(info["names"], info["dtype_names"], info["shapes"], strict=True):
+            tensor = torch.empty(shape, dtype=getattr(torch, dtype))
+            self._groups[worker].broadcast(tensor, src=0)
+            self.received[-1][worker][name] = tensor
+
+
 class FakeServer:
     """A server that answers between `start` and `stop`. Each `start` resets its state and reuses the port."""
 
@@ -58,6 +125,7 @@ class FakeServer:
         self.requests: list[tuple[str, Any]] = []
         self.sampling = 0
         self.healthy = True
+        self.transfer = FakeTransfer()
         self.overrides: dict[str, list[Callable[[], Answer]]] = {}
         """Responses to the next requests, by path, in place of the regular ones."""
         self._writers: set[asyncio.StreamWriter] = set()
@@ -66,6 +134,7 @@ class FakeServer:
 
     def stop(self) -> None:
         self._server.close()
+        self.transfer.leave()
         for writer in self._writers:
             writer.transport.abort()
 
@@ -138,6 +207,18 @@ class FakeServer:
                 return await self._call(body)
             case "/inference/v1/generate":
                 return await self._generate(body)
+            case "/get_world_size":
+                return 200, {"world_size": self.transfer.workers}
+            case "/init_weight_transfer_engine":
+                await self.transfer.init(body["init_info"])
+            case "/start_weight_update":
+                assert not self.running.is_set()
+                return (200, {}) if self.transfer.start() else (500, {"error": {"message": "an update is active"}})
+            case "/update_weights":
+                await self.transfer.update(body["update_info"])
+            case "/finish_weight_update":
+                assert self.transfer.active
+                self.transfer.active = False
             case path:
                 return 404, {"detail": f"no {path} here"}
         return 200, {}

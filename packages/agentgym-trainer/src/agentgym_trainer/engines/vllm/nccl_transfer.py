@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from agentgym_trainer.engines.vllm.client import Refused, VllmHttp
+from agentgym_trainer.engines.vllm.client import Away, Refused, VllmHttp
 from agentgym_trainer.engines.vllm.process import is_cpu_build
 from agentgym_trainer.models.weights import Weights
 
@@ -108,6 +108,10 @@ class NcclTransfer:
             server: The server; the group must be open.
             weights: A whole model.
             dtype: Floating-point tensors are sent in this type.
+
+        Raises:
+            Away: when the server or the group is lost.
+            Refused: when the server can't load the weights.
         """
         tensors = weights.tensors()
         try:
@@ -154,9 +158,12 @@ class NcclTransfer:
 
     def _broadcast(self, tensors: Sequence[Tensor]) -> None:
         assert self._group is not None, "open() must be called before send()"
-        with self._on_stream():
-            for tensor in tensors:
-                self._group.broadcast(tensor, src=0, stream=self._stream)
+        try:
+            with self._on_stream():
+                for tensor in tensors:
+                    self._group.broadcast(tensor, src=0, stream=self._stream)
+        except Exception as error:
+            raise Away(f"the weight transfer failed: {error}") from error
 
     def _on_stream(self) -> AbstractContextManager[object]:
         """Make the device and the stream of the transfer current in this thread."""
@@ -170,9 +177,12 @@ class NcclTransfer:
 async def _all(*parts: Coroutine[Any, Any, Any]) -> list[Any]:
     """Wait for all coroutines, but only for the first that fails: the others might wait for it forever."""
     tasks = [asyncio.create_task(part) for part in parts]
-    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-    for task in done:
-        task.result()
+    done, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    if errors := [error for task in tasks if task in done and (error := task.exception()) is not None]:
+        raise errors[0]
     return [task.result() for task in tasks]
 
 

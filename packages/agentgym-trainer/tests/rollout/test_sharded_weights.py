@@ -1,0 +1,61 @@
+"""Tests of the weights of a learner that is sharded over two processes, each with an engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import weight_ranks
+from forked_processes import run_two_processes
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def by_rank(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each process's engines loaded."""
+    folder = tmp_path_factory.mktemp("sharded")
+    log = folder / "log"
+    assert run_two_processes(weight_ranks.main, folder, log=log) == [0, 0], log.read_text()
+    results = [torch.load(folder / f"{rank}.pt") for rank in range(2)]
+    assert [result["processes"] for result in results] == [2, 2]
+    return results
+
+
+def assert_equal(loaded: Any, expected: Any, dtype: torch.dtype = torch.float32) -> None:
+    assert loaded.keys() == expected.keys()
+    for name, tensor in loaded.items():
+        assert torch.equal(tensor, expected[name].to(dtype)), name
+
+
+@pytest.mark.parametrize(
+    ("case", "dtype"),
+    [("in process", torch.float32), ("bf16", torch.bfloat16), ("one fails once", torch.float32)],
+)
+def test_engine_of_each_process_loads_whole_tensors(
+    by_rank: list[dict[str, Any]], case: str, dtype: torch.dtype
+) -> None:
+    expected = by_rank[0]["expected"]  # only the main process gets a whole state dict
+    for result in by_rank:
+        error, loaded = result[case]
+        assert not error
+        assert_equal(loaded, expected, dtype)
+        assert all(tensor.dtype == dtype for tensor in loaded.values())
+
+
+def test_engine_that_is_gone_ends_all_processes(by_rank: list[dict[str, Any]]) -> None:
+    assert [result["one is gone"] for result in by_rank] == [
+        "The engine died, was restarted, and died again: OSError('the device is lost')"
+    ] * 2
+
+
+@pytest.mark.parametrize(("case", "copies"), [("server over tcp", 1), ("server over nccl", 2)])
+def test_one_process_pushes_to_a_server(by_rank: list[dict[str, Any]], case: str, copies: int) -> None:
+    (first, received), (second, nothing) = by_rank[0][case], by_rank[1][case]
+    assert not first
+    assert not second
+    assert not nothing
+    assert len(received) == copies
+    for loaded in received:
+        assert_equal(loaded, by_rank[0]["expected"])

@@ -1,0 +1,101 @@
+"""Weights of a sharded learner in each of two processes, and the engines that load them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from agentgym_trainer.config.scratch import Scratch
+from agentgym_trainer.distributed import Ranks
+from agentgym_trainer.engines.base import Engine, EngineGone, EngineUsage, Weights
+from agentgym_trainer.engines.batching import Batching
+from agentgym_trainer.engines.scripted import ScriptedEngine
+from agentgym_trainer.models.scratch import build_model
+from agentgym_trainer.models.weights import weights_of
+from agentgym_trainer.rollout.runner import RolloutRunner
+from counting_core import CountingCore
+from fake_vllm import FakeServer, gloo_transfer, make_engine
+from toy_learner import make_learner
+from two_processes import shard
+
+
+class _Core(CountingCore):
+    """A core that keeps what it loads. Its first `failures` loads fail in the middle."""
+
+    def __init__(self, failures: list[int], loaded: dict[str, torch.Tensor], usage: EngineUsage) -> None:
+        super().__init__(usage, [])
+        self.failures, self.loaded = failures, loaded
+
+    def load(self, weights: Weights) -> None:
+        super().load(weights)
+        for number, (name, tensor) in enumerate(weights.tensors()):
+            if self.failures and number == 3:
+                self.failures.pop()
+                raise OSError("the device is lost")
+            self.loaded[name] = tensor.clone()
+
+
+def _load(weights: Weights, engine: Engine) -> str:
+    """Load weights as the training loop does, and return the error that ends the run; empty if there is none."""
+    with RolloutRunner(engine) as rollouts:
+        try:
+            with Ranks().errors_together():
+                rollouts.load(weights)
+        except EngineGone as error:
+            return str(error)
+    return ""
+
+
+def _load_in_process(weights: Weights, *, failures: int = 0, in_thread: bool = True) -> tuple[str, Any]:
+    loaded: dict[str, torch.Tensor] = {}
+    make: Callable[[EngineUsage], _Core] = partial(_Core, [1] * failures, loaded)
+    return _load(weights, Batching(make, in_thread=in_thread)), loaded
+
+
+def _load_into_server(weights: Weights, ranks: Ranks, backend: str) -> tuple[str, Any]:
+    """Load weights into a server of both processes, to which the first one pushes. Return what it got."""
+
+    async def start(server: FakeServer) -> str:
+        await server.start()
+        server.worker.vllm_config.weight_transfer_config = SimpleNamespace(backend=backend)
+        return server.url
+
+    async def stop(server: FakeServer) -> None:
+        server.stop()
+
+    server = FakeServer()
+    with RolloutRunner(ScriptedEngine(lambda ids: ids, end_id=0)) as host:
+        url = ranks.broadcast(host.run(start(server)))
+        error = _load(weights, make_engine(url, pushes=ranks.is_main, nccl=gloo_transfer() if ranks.is_main else None))
+        ranks.gather([0])  # the other process needs the server until here
+        host.run(stop(server))
+    return error, [*server.worker.loaded, *(got for update in server.transfer.received for got in update)]
+
+
+def main(out: Path) -> None:
+    """Load the weights of a sharded model into engines of several kinds, and write what arrived to `out`."""
+    accelerator = Accelerator(cpu=True)
+    shard(accelerator)
+    rank, ranks = accelerator.process_index, Ranks()
+    settings = Scratch(vocab=320, hidden=32, layers=2, heads=2)
+    model = build_model(settings, vocab=320, end_id=2, pad_id=0, seed=5)
+    learner = make_learner(model, accelerator=accelerator)
+    state = accelerator.get_state_dict(learner.actor)
+    results = {
+        "processes": ranks.count,
+        "expected": {name.removeprefix("policy."): tensor for name, tensor in state.items()},
+        "in process": _load_in_process(learner.weights(1), in_thread=False),
+        "bf16": _load_in_process(weights_of(learner.policy, 2, precision="bf16")),
+        "one fails once": _load_in_process(learner.weights(3), failures=rank),
+        "one is gone": _load_in_process(learner.weights(4), failures=2 * rank)[0],
+        "server over tcp": _load_into_server(learner.weights(5), ranks, ""),
+        "server over nccl": _load_into_server(learner.weights(6), ranks, "nccl"),
+    }
+    torch.save(results, out / f"{rank}.pt")
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
