@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import torch
 from agentgym_trainer.engines.base import SamplingParams
-from agentgym_trainer.engines.vllm.nccl_transfer import NcclTransfer
 from agentgym_trainer.engines.vllm.server import VllmServer
 from agentgym_trainer.engines.vllm.weight_transfer import fetch
 from agentgym_trainer.engines.vllm.worker import WeightReceiver
 from agentgym_trainer.models.weights import Weights
+from gloo_group import GlooGroup
 from patience import PATIENCE
-from torch.distributed import BroadcastOptions, ProcessGroupGloo, TCPStore
 
 Answer = tuple[int, Any]
 
@@ -45,29 +43,6 @@ class FakeWorker(WeightReceiver):
 
     def reload_weights(self, weights_iterator: Any) -> None:
         self.loaded.append(dict(weights_iterator))
-
-
-class GlooGroup:
-    """A group of threads or processes that broadcasts tensors of CPUs, in place of vLLM's NCCL communicator."""
-
-    def __init__(self, host: str, port: int, rank: int, size: int) -> None:
-        """Join the group, and wait for the others."""
-        timeout = timedelta(seconds=PATIENCE)
-        store = TCPStore(host, port, size, is_master=rank == 0, timeout=timeout)
-        self._group: Any = ProcessGroupGloo(store, rank, size, timeout)
-
-    def broadcast(self, tensor: torch.Tensor, src: int, stream: Any = None) -> None:
-        options = BroadcastOptions()
-        options.rootRank = src
-        self._group.broadcast([tensor], options).wait()
-
-    def destroy(self) -> None:
-        self._group = None
-
-
-def gloo_transfer() -> NcclTransfer:
-    """Return the sending side of a transfer over gloo."""
-    return NcclTransfer(torch.device("cpu"), join=lambda host, port, size, device: GlooGroup(host, port, 0, size))
 
 
 class FakeTransfer:

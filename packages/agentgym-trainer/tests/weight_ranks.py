@@ -19,7 +19,8 @@ from agentgym_trainer.models.scratch import build_model
 from agentgym_trainer.models.weights import weights_of
 from agentgym_trainer.rollout.runner import RolloutRunner
 from counting_core import CountingCore
-from fake_vllm import FakeServer, gloo_transfer, make_engine
+from fake_vllm import FakeServer, make_engine
+from gloo_group import gloo_transfer
 from toy_learner import make_learner
 from two_processes import shard
 

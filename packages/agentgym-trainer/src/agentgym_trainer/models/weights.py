@@ -74,6 +74,12 @@ def _finish_kernels(tensors: Iterable[Tensor]) -> None:
         torch.cuda.current_stream(device).synchronize()
 
 
+def exhaust(tensors: Iterable[tuple[str, Tensor]]) -> None:
+    """Make a pass to its end, for what it does on the way."""
+    for _ in tensors:
+        pass
+
+
 class HostCopy:
     """A copy in host memory of the last weights that an engine was given, to load them again after they were lost.
 

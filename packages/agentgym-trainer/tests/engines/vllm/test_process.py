@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import warnings
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from agentgym_trainer.engines.vllm import process
 from agentgym_trainer.engines.vllm.process import VllmProcess, VllmServerSettings, supported_rank
 from fake_vllm import SAMPLING, make_engine
 from patience import all_end, eventually
+from vllm_pairs import require_vllm
 
 
 @dataclass(frozen=True)
@@ -97,3 +100,47 @@ def test_command_line_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "CUDA_VISIBLE_DEVICES=2,3" in command
     assert not {"--enable-lora", "CUDA_VISIBLE_DEVICES="} & {*replace(settings, devices="", lora_rank=0).command(1)}
     assert [supported_rank(rank) for rank in (1, 2, 8, 500, 9999)] == [1, 8, 8, 512, 9999]
+
+
+@pytest.mark.parametrize(
+    ("devices", "tensor_parallel", "parallel"),
+    [
+        ("", 1, {}),
+        ("1", 1, {}),
+        ("6,7", 1, {"--data-parallel-size": "2"}),
+        ("6,7", 2, {"--tensor-parallel-size": "2"}),
+        ("0,1,2,3,4,5", 2, {"--tensor-parallel-size": "2", "--data-parallel-size": "3"}),
+    ],
+)
+def test_server_uses_all_devices(
+    devices: str, tensor_parallel: int, parallel: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "find_spec", lambda name: name)
+    settings = VllmServerSettings(
+        Path("start"), max_context=64, dtype="bfloat16", memory=0.5, devices=devices, tensor_parallel=tensor_parallel
+    )
+    transfer = {"--weight-transfer-config": '{"backend": "nccl"}'} if devices else {}
+    for cpu in (False, True):
+        monkeypatch.setattr(process, "is_cpu_build", lambda cpu=cpu: cpu)
+        command = settings.command(8000)
+        options = dict(pairwise(command))
+        found = {name: options[name] for name in options if "parallel" in name or "transfer" in name}
+        assert found == ({} if cpu else {**transfer, **parallel})
+
+
+@pytest.mark.long
+def test_vllm_knows_the_flags_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_vllm()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from vllm.entrypoints.launchers.cli_args import make_arg_parser
+        from vllm.utils.argparse_utils import FlexibleArgumentParser
+    monkeypatch.setattr(process, "is_cpu_build", lambda: False)
+    settings = VllmServerSettings(
+        Path("start"), max_context=64, dtype="bfloat16", memory=0.5, devices="4,5,6,7", tensor_parallel=2, lora_rank=4
+    )
+    command = settings.command(8000)
+    flags = command[command.index("vllm.entrypoints.openai.api_server") + 1 :]
+    known = make_arg_parser(FlexibleArgumentParser()).parse_args(flags)
+    assert (known.tensor_parallel_size, known.data_parallel_size) == (2, 2)
+    assert known.weight_transfer_config.backend == "nccl"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import os
 import re
 import time
 from collections.abc import Callable, Generator
@@ -12,16 +13,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import gloo_group
 import httpx
+import patience
 import psutil
 import pytest
 from agentgym_trainer.config import Lora
 from agentgym_trainer.engines.base import Completion, SamplingParams
-from agentgym_trainer.engines.vllm.process import VllmProcess, VllmServerSettings
+from agentgym_trainer.engines.vllm.process import EXTENSION, VllmProcess, VllmServerSettings
 from agentgym_trainer.engines.vllm.server import VllmServer
 from agentgym_trainer.models.load import with_lora
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.tokens.chat import Chat
+from gloo_group import gloo_transfer
 from patience import PATIENCE, all_end, eventually_async
 from toy_learner import coin_flags, make_learner, train_cli
 from transformers import AutoModelForCausalLM
@@ -39,6 +43,7 @@ from vllm_pairs import (
 )
 
 pytestmark = pytest.mark.long
+IMPORTS = os.pathsep.join(str(Path(module.__file__).parent) for module in (gloo_group, patience))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -54,11 +59,21 @@ class Served(ModelAndEngine):
     start: Path
 
 
+@dataclass(frozen=True)
+class _OfferingTransfer(VllmServerSettings):
+    """Settings of a server with vLLM's own weight transfer, over gloo."""
+
+    def command(self, port: int) -> list[str]:
+        words = [word.replace(EXTENSION, "gloo_worker.GlooReceiver") for word in super().command(port)]
+        path = os.pathsep.join([IMPORTS, os.environ.get("PYTHONPATH", "")])
+        return [*words[:1], f"PYTHONPATH={path}", *words[1:], "--weight-transfer-config", '{"backend": "nccl"}']
+
+
 @pytest.fixture(scope="module")
 def served(chat: Chat, tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
     folder = tmp_path_factory.mktemp("server")
     model = AutoModelForCausalLM.from_pretrained(save_initial_model(folder / "start", chat))
-    settings = VllmServerSettings(folder / "start", max_context=512, dtype="float32", memory=MEMORY, lora_rank=3)
+    settings = _OfferingTransfer(folder / "start", max_context=512, dtype="float32", memory=MEMORY, lora_rank=3)
     process = VllmProcess(settings, folder / "log")
     with asyncio.Runner() as runner:
         engine: Any = VllmServer(process, run="tests", end_id=chat.end_id, max_context=CONTEXT, patience=600.0)
@@ -120,6 +135,20 @@ def test_logprobs_match_the_learner_after_every_update(served: Served, temperatu
         # The tolerance would reveal a stale prefix cache or a stale matrix.
         served.perturb_weights(10 + version)
         assert max_logprob_gap(served.model, contexts, completions, temperature=temperature) > 0.1
+
+
+def test_logprobs_match_after_updates_by_vllms_own_transfer(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    contexts, transfer, tcp = random_contexts(*LENGTHS), gloo_transfer(), list[int]()
+    monkeypatch.setattr(served.engine, "_nccl", transfer)
+    monkeypatch.setattr(served.engine._http, "_offer", lambda *_: tcp.append(1))
+    for version in range(1, 4):
+        served.perturb_weights(20 + version)
+        served.load(version)
+        completions = served.sample(contexts)
+        assert {completion.version for completion in completions} == {version}
+        assert max_logprob_gap(served.model, contexts, completions) < TOLERANCE
+    transfer.close()
+    assert not tcp
 
 
 def test_prefix_cache_is_used_until_an_update(served: Served) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +19,6 @@ from agentgym_trainer.models.weights import Weights
 from fake_vllm import SAMPLING, FakeServer, FakeWorker, fake_weights, make_engine, run_scene
 from patience import PATIENCE, eventually_async
 from torch import Tensor
-from toy_learner import coin_flags, train_cli
 
 
 def test_restarted_server_gets_requests_and_weights_again() -> None:
@@ -253,11 +251,17 @@ def test_interrupted_transfer_leaves_no_partial_weights(monkeypatch: pytest.Monk
     assert not any("two" in received for received in worker.loaded)
 
 
-def test_more_servers_than_processes_are_rejected(tmp_path: Path) -> None:
-    urls = ("--engine.kind", "vllm-server", "--engine.urls", "http://127.0.0.1:1", "http://127.0.0.1:2")
-    flags = coin_flags(tmp_path / "run", "--warm-start.episodes", "0", *urls)
-    assert train_cli(flags, tmp_path / "log") == 2
-    assert "engine.urls names 2 servers" in " ".join((tmp_path / "log").read_text().split())
+def test_process_that_does_not_push_samples_from_a_server_that_is_ahead() -> None:
+    async def scene(server: FakeServer, sampler: VllmServer) -> None:
+        other = make_engine(server, pushes=False)
+        await asyncio.gather(sampler.load(fake_weights(1)), other.load(fake_weights(1)))
+        await sampler.load(fake_weights(2))
+        other._ready = False  # as after a fault
+        assert (await other.generate([5], SAMPLING)).version == 2
+        await other.load(fake_weights(2))
+        await other.close()
+
+    run_scene(scene)
 
 
 def test_weights_are_restored_while_only_other_processes_sample() -> None:

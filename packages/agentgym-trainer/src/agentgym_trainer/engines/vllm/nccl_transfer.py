@@ -21,7 +21,6 @@ from agentgym_trainer.engines.vllm.client import Away, Refused, VllmHttp
 from agentgym_trainer.engines.vllm.process import is_cpu_build
 from agentgym_trainer.models.weights import Weights
 
-BACKEND = "nccl"
 _BUCKET = 512 * 2**20
 """Bytes of tensors that one request announces to the server."""
 _Named = list[tuple[str, Tensor]]

@@ -12,6 +12,7 @@ from agentgym_trainer.engines.base import Engine
 from agentgym_trainer.engines.factory import EngineContext
 from agentgym_trainer.engines.vllm.in_process import vllm_engine
 from agentgym_trainer.engines.vllm.nccl_transfer import NcclTransfer, can_use_nccl
+from agentgym_trainer.engines.vllm.pool import VllmPool
 from agentgym_trainer.engines.vllm.process import VllmProcess, VllmServerSettings
 from agentgym_trainer.engines.vllm.server import VllmServer
 
@@ -35,33 +36,31 @@ def open_in_process(context: EngineContext) -> Engine:
 
 
 def open_server(context: EngineContext) -> Engine:
-    """Return the client of a vLLM server.
+    """Return the client of vLLM servers.
 
-    Running servers (`engine.urls`) are assigned to the processes round-robin. Otherwise the first process of each
-    machine starts one for all its processes. The first client of a server pushes the weights.
+    All processes sample from all running servers (`engine.urls`), and each server gets the weights from one of them.
+    Otherwise the first process of each machine starts a server for all its processes, and sends it the weights.
 
     Raises:
-        ValueError: when there are more servers than processes, so that some would be idle.
         ImportError: when a server has to be started and vLLM isn't installed.
     """
     urls, ranks = context.settings.urls, context.ranks
-    if len(urls) > ranks.count:
-        raise ValueError(
-            f"engine.urls names {len(urls)} servers, but each training process uses one of them, and there are "
-            f"{ranks.count} processes. Name at most that many servers, or one with --data-parallel-size."
-        )
-    server: str | VllmProcess
+    run = ranks.broadcast(uuid4().hex)
     if urls:
-        server, pushes = urls[ranks.index % len(urls)], ranks.index < len(urls)
-    else:
-        own, pushes = _process(context), ranks.index == ranks.first_here
-        started = ranks.gather([own.url])
-        server = own if pushes else started[ranks.first_here]
-        context.say(f"Starting a vLLM server, which takes a while; its log file is {own.log}.")
+        pushed = (number % ranks.count == ranks.index for number in range(len(urls)))
+        servers = [_client(context, run, url, pushes) for url, pushes in zip(urls, pushed, strict=True)]
+        return servers[0] if len(servers) == 1 else VllmPool(servers, dtype=context.dtype)
+    own, pushes = _process(context), ranks.index == ranks.first_here
+    started = ranks.gather([own.url])
+    context.say(f"Starting a vLLM server, which takes a while; its log file is {own.log}.")
+    return _client(context, run, own if pushes else started[ranks.first_here], pushes)
+
+
+def _client(context: EngineContext, run: str, server: str | VllmProcess, pushes: bool) -> VllmServer:
     device = PartialState().device or torch.device("cpu")
     return VllmServer(
         server,
-        run=ranks.broadcast(uuid4().hex),
+        run=run,
         end_id=context.end_id,
         max_context=context.max_context,
         pushes=pushes,
@@ -77,6 +76,7 @@ def _process(context: EngineContext) -> VllmProcess:
         dtype=str(context.dtype).removeprefix("torch."),
         memory=context.settings.memory,
         devices=context.settings.devices,
+        tensor_parallel=context.settings.tensor_parallel,
         lora_rank=context.lora_rank,
         seed=context.seed,
     )

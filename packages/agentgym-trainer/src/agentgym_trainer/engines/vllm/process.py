@@ -6,6 +6,7 @@ that happens (vLLM's own engine processes survive the end of their server).
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -20,7 +21,10 @@ from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
+BACKEND = "nccl"
+"""vLLM's weight transfer that is used if a server has it."""
 EXTENSION = "agentgym_trainer.engines.vllm.worker.WeightReceiver"
 _GRACE = 3.0
 _LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -42,7 +46,10 @@ class VllmServerSettings:
     memory: float
     """Share of the GPU's memory, or GiB for the KV cache on a CPU."""
     devices: str = ""
-    """As in CUDA_VISIBLE_DEVICES; empty: the devices that this process sees."""
+    """As in CUDA_VISIBLE_DEVICES; empty: the devices that this process sees. Only a server with devices of its own
+    gets weights over NCCL, which needs other GPUs than the learner's."""
+    tensor_parallel: int = 1
+    """Number of devices that each copy of the model is split over; a divisor of the number of `devices`."""
     lora_rank: int = 0
     """Maximum rank of adapters; 0: no adapters."""
     seed: int = 0
@@ -63,6 +70,7 @@ class VllmServerSettings:
             "logprobs-mode": "processed_logprobs", "worker-extension-cls": EXTENSION,
             **(_cpu_scheduling(self.memory, self.max_context) if cpu else {"gpu-memory-utilization": self.memory}),
             **({"max-lora-rank": supported_rank(self.lora_rank)} if self.lora_rank else {}),
+            **({} if cpu else self._parallel()),
         }  # fmt: skip
         switches = ["skip-tokenizer-init", "enable-scale-out", "enable-prefix-caching", "enable-prompt-tokens-details"]
         switches += ["disable-uvicorn-access-log", *(["enforce-eager", "no-enable-chunked-prefill"] if cpu else [])]
@@ -77,6 +85,15 @@ class VllmServerSettings:
             *(str(word) for name, value in settings.items() for word in (f"--{name}", value)),
             *(f"--{switch}" for switch in switches),
         ]
+
+    def _parallel(self) -> dict[str, Any]:
+        """Return the settings that use all devices."""
+        if not self.devices:
+            return {}
+        copies = len(self.devices.split(",")) // self.tensor_parallel
+        transfer = json.dumps({"backend": BACKEND})
+        sizes = {"tensor-parallel-size": self.tensor_parallel, "data-parallel-size": copies}
+        return {"weight-transfer-config": transfer, **{name: size for name, size in sizes.items() if size > 1}}
 
 
 @dataclass(slots=True)

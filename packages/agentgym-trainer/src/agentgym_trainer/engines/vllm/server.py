@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -19,9 +19,9 @@ import torch
 from agentgym_trainer.engines.base import Completion, EngineGone, EngineUsage, SamplingParams
 from agentgym_trainer.engines.vllm.backoff import Backoff
 from agentgym_trainer.engines.vllm.client import Away, Refused, VllmHttp
-from agentgym_trainer.engines.vllm.nccl_transfer import BACKEND, NcclTransfer, NoGroup
-from agentgym_trainer.engines.vllm.process import EXTENSION, VllmProcess, supported_rank
-from agentgym_trainer.models.weights import HostCopy, Weights
+from agentgym_trainer.engines.vllm.nccl_transfer import NcclTransfer, NoGroup
+from agentgym_trainer.engines.vllm.process import BACKEND, EXTENSION, VllmProcess, supported_rank
+from agentgym_trainer.models.weights import HostCopy, Weights, exhaust
 
 _logger = logging.getLogger(__name__)
 _LOWEST_TEMPERATURE = 0.01
@@ -66,7 +66,7 @@ class VllmServer:
         self.max_context = max_context
         self._process = None if isinstance(where, str) else where
         self._http = VllmHttp(where if isinstance(where, str) else where.url)
-        self._run, self._end_id, self._pushes = run, end_id, pushes
+        self._run, self._end_id, self.pushes = run, end_id, pushes
         self._watch_every, self._nccl = watch_every, nccl
         self._copy = HostCopy()
         self._weights: Weights | None = None
@@ -112,16 +112,16 @@ class VllmServer:
     async def load(self, weights: Weights) -> None:
         """See `Engine.load`. The server pauses the requests of all its clients during the transfer."""
         async with self._lock:
-            self._weights, self._ready = self._copy.of(weights) if self._pushes else weights, False
+            self._weights, self._ready = self._copy.of(weights) if self.pushes else weights, False
             self._passing = not weights.lasting
             self._loads += 1
             self._patience.restored()  # an earlier fault, from before a pause in sampling, must not count
-            if not self._pushes:
+            if not self.pushes:
                 await self._pass()
-            await self._recover(push=self._pushes)
+            await self._recover(push=self.pushes)
             self._patience.restored()
         self.version = weights.version
-        if self._pushes and self._watching is None:
+        if self.pushes and self._watching is None:
             self._watching = asyncio.create_task(self._watch())
 
     async def sleep(self) -> None:
@@ -133,7 +133,7 @@ class VllmServer:
         """
         passing, self._passing = self._passing, False
         if passing and self._weights is not None:
-            await asyncio.to_thread(_exhaust, self._weights.tensors())
+            await asyncio.to_thread(exhaust, self._weights.tensors())
 
     async def close(self) -> None:
         """Close the connections, and end a local server."""
@@ -243,31 +243,18 @@ class VllmServer:
         hello = await self._http.call_workers("agentgym_hello")
         self._dtype = self._copy.dtype = getattr(torch, hello["dtype"])
         self._offers_nccl = hello["weight_transfer"] == BACKEND
-        if hello["logprobs_mode"] != "processed_logprobs":
-            raise EngineGone(
-                f"The vLLM server at {self.url} returns {hello['logprobs_mode']}, not the log-probabilities of the "
-                f"distribution it samples from (processed_logprobs). {self._hint}"
-            )
-        if hello["max_context"] < self.max_context:
-            raise EngineGone(
-                f"The vLLM server at {self.url} takes contexts of {hello['max_context']} tokens, but "
-                f"generation.max_context is {self.max_context}. Start the server with --max-model-len "
-                f"{self.max_context}, or lower generation.max_context."
-            )
-        rank = self._weights.adapter["r"] if self._weights is not None and self._weights.adapter is not None else 0
-        if hello["lora_rank"] < rank:
-            raise EngineGone(
-                f"The vLLM server at {self.url} takes adapters up to rank {hello['lora_rank']}, not {rank}. Start it "
-                f"with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, --enable-lora and --max-lora-rank {supported_rank(rank)}."
-            )
+        adapter = self._weights.adapter if self._weights is not None else None
+        rank = adapter["r"] if adapter is not None else 0
+        if problem := _problem(hello, max_context=self.max_context, rank=rank, hint=self._hint):
+            raise EngineGone(f"The vLLM server at {self.url} {problem}")
 
     async def _bring_weights(self, *, push: bool) -> None:
         """Ensure that the server has the last weights."""
         if self._weights is None:
             return
         label = await self._http.label()
-        if not self._pushes:
-            if label != self._label:
+        if not self.pushes:
+            if not self._is_current(label):
                 raise Away(f"it has the weights {label} and not yet {self._label}")
         elif label == self._label and not push:
             await self._http.resume()  # a push may have been interrupted just before it resumed the requests
@@ -283,6 +270,11 @@ class VllmServer:
                 f"The vLLM server at {self.url} was given the weights {label} while this run used it. Use a separate "
                 "server for each run."
             )
+
+    def _is_current(self, label: str) -> bool:
+        """Whether a label is that of the last weights, or of later ones, which this process hasn't loaded yet."""
+        run, _, number = label.rpartition("@")
+        return run == self._run and label != self._no_label and int(number.split(".")[1]) >= self._loads
 
     async def _nccl_send(self, weights: Weights, *, restarted: bool) -> Callable[[], Awaitable[None]] | None:
         """Return what sends the weights over NCCL; None if this can't be done.
@@ -352,6 +344,21 @@ class VllmServer:
         return f" (see {self._process.log})" if self._process else ""
 
 
-def _exhaust(tensors: Iterable[object]) -> None:
-    for _ in tensors:
-        pass
+def _problem(hello: Mapping[str, Any], *, max_context: int, rank: int, hint: str) -> str:
+    """Return why a server with these settings can't be used, with the server as the subject; empty if it can."""
+    if hello["logprobs_mode"] != "processed_logprobs":
+        return (
+            f"returns {hello['logprobs_mode']}, not the log-probabilities of the distribution it samples from "
+            f"(processed_logprobs). {hint}"
+        )
+    if hello["max_context"] < max_context:
+        return (
+            f"takes contexts of {hello['max_context']} tokens, but generation.max_context is {max_context}. Start the "
+            f"server with --max-model-len {max_context}, or lower generation.max_context."
+        )
+    if hello["lora_rank"] < rank:
+        return (
+            f"takes adapters up to rank {hello['lora_rank']}, not {rank}. Start it with "
+            f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, --enable-lora and --max-lora-rank {supported_rank(rank)}."
+        )
+    return ""

@@ -1,0 +1,34 @@
+"""An extension of vLLM's workers that replaces NCCL in vLLM's own weight transfer with gloo, for servers on a CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from agentgym_trainer.engines.vllm.worker import WeightReceiver
+from gloo_group import GlooGroup
+from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferEngine
+
+
+class _GlooEngine(NCCLWeightTransferEngine):
+    """vLLM's engine with another group. Requests, their checks and the reload of the model are vLLM's."""
+
+    def init_transfer_engine(self, init_info: Any) -> None:
+        assert not init_info.packed
+        rank = init_info.rank_offset + self.parallel_config.rank
+        self.group = GlooGroup(init_info.master_address, init_info.master_port, rank, init_info.world_size)
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        info = self.parse_update_info(update_info)
+        for name, dtype, shape in zip(info.names, info.dtype_names, info.shapes, strict=True):
+            tensor = torch.empty(shape, dtype=getattr(torch, dtype))
+            self.group.broadcast(tensor, src=0)
+            self.model.load_weights([(name, tensor)])
+
+
+class GlooReceiver(WeightReceiver):
+    """The extension; importing its module replaces vLLM's engine."""
+
+
+WeightTransferEngineFactory._registry["nccl"] = lambda: _GlooEngine
