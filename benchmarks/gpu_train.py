@@ -6,7 +6,8 @@ r"""Updates on a GPU: tokens/s, MFU and peak memory.
 This script hasn't been run on a GPU yet, only with `--tiny` on a CPU.
 
 An update is `Learner.update` with GRPO on ragged multi-turn episodes of up to 4k and 16k tokens: a model with the
-architecture of Qwen2.5-0.5B and random weights, bfloat16 autocast over float32 weights, gradient checkpointing, AdamW.
+architecture of Qwen2.5-0.5B and random weights, bfloat16 autocast over float32 weights, AdamW, and gradient
+checkpointing (without it: `--no-checkpointing`).
 "packed" is the layout of `train`; "padded" fills every episode up to the longest with padding tokens, which costs as
 much as a batch of padded rows. Tokens/s counts the episodes' own tokens. So does MFU, with 6 FLOPs per weight and token
 (for the LM head, per completion token) and causal attention, without the recomputation of checkpointing.
@@ -81,14 +82,22 @@ def _trajectory(length: int, padded_length: int, task: str, vocab: int, rng: np.
 
 
 def measure(
-    shape: Shape, context: int, episodes: int, layout: str, accelerator: Accelerator, peak: float | None
+    shape: Shape,
+    context: int,
+    episodes: int,
+    layout: str,
+    accelerator: Accelerator,
+    peak: float | None,
+    *,
+    checkpointing: bool,
 ) -> Measured:
     """Take the mean of some updates after a warm-up update."""
     unpadded = make_trajectories(context, episodes, shape.vocab, padded=False)
     batch = make_batch(make_trajectories(context, episodes, shape.vocab, padded=layout == "padded"))
     device = accelerator.device
     model = random_qwen2(replace(shape, context=context))
-    model.gradient_checkpointing_enable()
+    if checkpointing:
+        model.gradient_checkpointing_enable()
     policy = PolicyModel(model, attention=choose_attention(device, accelerator.mixed_precision))
     learner = Learner(policy, accelerator, Optimizer(lr=1e-6, micro_tokens=2 * context))
     algorithm = Algorithm()
@@ -154,6 +163,7 @@ def main() -> None:
     parser.add_argument(
         "--peak-tflops", type=float, help="dense bfloat16 peak of a device that the script doesn't know"
     )
+    parser.add_argument("--no-checkpointing", action="store_true", help="keep all activations for the backward pass")
     settings = parser.parse_args()
     name = device_name(settings.device)
     peak = settings.peak_tflops or next((flops for part, flops in PEAK_TFLOPS.items() if part in name), None)
@@ -164,7 +174,7 @@ def main() -> None:
     shape = Shape(64, 2, 4, 2, 128, 1024) if settings.tiny else Shape()
     sizes = ((128, 8), (512, 4)) if settings.tiny else ((4096, 32), (16_384, 16))
     found = [
-        measure(shape, context, episodes, layout, accelerator, peak)
+        measure(shape, context, episodes, layout, accelerator, peak, checkpointing=not settings.no_checkpointing)
         for context, episodes in sizes
         for layout in ("packed", "padded")
     ]
