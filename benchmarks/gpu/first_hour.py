@@ -140,6 +140,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--tiny", action="store_true", help="tiny models, which only show that the steps work")
     parser.add_argument("--only", nargs="+", default=[], metavar="STEP", help="run only these steps, again")
     settings = parser.parse_args(words)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the running step, too
     every = steps(settings.model, settings.out.parent, tiny=settings.tiny, device=settings.device)
     if unknown := set(settings.only) - {step.name for step in every}:
         parser.error(f"no step {', '.join(sorted(unknown))}; there are: {', '.join(step.name for step in every)}")
