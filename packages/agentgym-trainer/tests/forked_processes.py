@@ -52,13 +52,18 @@ def _exit_with_presence(module: str) -> None:
 
 
 def run_two_processes(work: Callable[..., None], *args: Any, log: Path) -> list[int | None]:
-    """Run `work` in two processes, as accelerate's launcher does with `cpu-ddp.yaml`, and return their exit codes.
+    """Run `work` in two processes, see `run_processes`."""
+    return run_processes(2, work, *args, log=log)
 
-    Their stderr goes to `log`. If one fails, the other has some time to end by itself.
+
+def run_processes(count: int, work: Callable[..., None], *args: Any, log: Path) -> list[int | None]:
+    """Run `work` in processes, as accelerate's launcher does with `cpu-ddp.yaml`, and return their exit codes.
+
+    Their stderr goes to `log`. If one fails, the others have some time to end by themselves.
     """
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     context = start_processes(
-        _run_process, (store.port, log, work, args), nprocs=2, join=False, start_method="forkserver"
+        _run_process, (count, store.port, log, work, args), nprocs=count, join=False, start_method="forkserver"
     )
     try:
         while not context.join(grace_period=PATIENCE):
@@ -68,12 +73,12 @@ def run_two_processes(work: Callable[..., None], *args: Any, log: Path) -> list[
     return [process.exitcode for process in context.processes]
 
 
-def _run_process(rank: int, port: int, log: Path, work: Callable[..., None], args: Sequence[Any]) -> None:
+def _run_process(rank: int, count: int, port: int, log: Path, work: Callable[..., None], args: Sequence[Any]) -> None:
     os.environ |= {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": "2",
-        "LOCAL_WORLD_SIZE": "2",
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from accelerate import Accelerator, PartialState
+from accelerate import Accelerator, ParallelismConfig, PartialState
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from accelerate.utils.launch import prepare_multi_gpu_env
@@ -99,6 +99,31 @@ def shard(accelerator: Accelerator) -> None:
     for state in (accelerator.state, PartialState()):
         state.distributed_type = DistributedType.FSDP
     assert accelerator.is_fsdp2
+
+
+def update_hybrid(out: Path) -> None:
+    """As one of four processes, update with the weights sharded over two and replicated twice; write the result."""
+    accelerator = Accelerator(cpu=True)
+    shard(accelerator)
+    # On GPUs, accelerate takes it from the environment; on CPUs it would refuse it.
+    accelerator.state.parallelism_config = ParallelismConfig(dp_replicate_size=2, dp_shard_size=2)
+    accelerator.state.device_mesh = accelerator.state.parallelism_config.get_device_mesh("cpu")
+    configure_sharding(accelerator)
+    metrics, weights = update_quarter(accelerator)
+    if accelerator.is_main_process:
+        torch.save({"metrics": metrics, "weights": weights}, out)
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def update_quarter(accelerator: Accelerator) -> tuple[dict[str, float], dict[str, torch.Tensor]]:
+    """Return metrics and weights after an update in which each of four processes has one of four groups."""
+    trajectories = sorted(make_trajectories(21, 8, groups=4), key=lambda trajectory: trajectory.group)
+    own = slice(2 * accelerator.process_index, 2 * accelerator.process_index + 2)
+    model = build_model(Scratch(vocab=320, hidden=32, layers=2, heads=2), vocab=320, end_id=2, pad_id=0, seed=5)
+    student = make_learner(model, accelerator=accelerator, lr=1e-3, micro_tokens=32, reference=True)
+    metrics = update_on(student, trajectories if accelerator.num_processes == 1 else trajectories[own], GRPO)
+    return metrics, accelerator.get_state_dict(student.actor)
 
 
 def score_and_update(folder: Path, out: Path, lora_rank: int) -> None:

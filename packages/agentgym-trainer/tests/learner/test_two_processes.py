@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.resources import files
@@ -12,10 +13,11 @@ import two_processes
 from accelerate import Accelerator
 from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from accelerate.utils.launch import prepare_multi_gpu_env
 from agentgym_trainer.algorithms import GRPO
 from agentgym_trainer.tokens.batch import make_batch
 from agentgym_trainer.tokens.chat import Chat
-from forked_processes import run_two_processes
+from forked_processes import run_processes, run_two_processes
 from toy_learner import make_learner, make_trajectories, update_on
 
 CONFIGS = Path(str(files("agentgym_trainer"))) / "accelerate_configs"
@@ -64,6 +66,30 @@ def test_sharded_bfloat16_keeps_float32_log_probabilities(
     assert found["metrics"]["ratio"] == pytest.approx(1, abs=1e-6)
     assert found["metrics"]["skipped"] == 0
     assert found["dtypes"] == {"torch.float32"}
+
+
+@pytest.mark.long
+def test_four_processes_with_hybrid_sharding_update_like_one(tmp_path: Path) -> None:
+    out, log = tmp_path / "update.pt", tmp_path / "log"
+    assert run_processes(4, two_processes.update_hybrid, out, log=log) == [0] * 4, log.read_text()
+    joint = torch.load(out)
+    metrics, weights = two_processes.update_quarter(Accelerator(cpu=True))
+    for values in (metrics, joint["metrics"]):
+        values.pop("fill"), values.pop("padding")
+    assert joint["metrics"] == pytest.approx(metrics, abs=1e-5)
+    for parameter, tensor in weights.items():
+        torch.testing.assert_close(joint["weights"][parameter], tensor, atol=1e-5, rtol=0)
+
+
+def test_the_launcher_takes_the_flags_for_hybrid_sharding() -> None:
+    comment = (CONFIGS / "fsdp2.yaml").read_text()
+    flags = re.findall(r"--\w*parallelism_config\w*(?: \w+)?(?=[\s.])", comment)
+    words = [word.replace("MACHINES", "2").rstrip(".") for flag in flags for word in flag.split()]
+    path = str(CONFIGS / "fsdp2.yaml")
+    parsed = launch_command_parser().parse_args(["--config_file", path, "--num_processes", "16", *words, "train"])
+    environment = prepare_multi_gpu_env(_validate_launch_command(parsed)[0])
+    sizes = [environment[f"PARALLELISM_CONFIG_DP_{name}_SIZE"] for name in ("REPLICATE", "SHARD")]
+    assert sizes == ["2", "8"]
 
 
 @pytest.mark.parametrize("name", SHIPPED)
