@@ -64,6 +64,10 @@ class Command(Generic[_S]):
     """Resume the run in this folder; takes no other flags."""
     list: bool = False
     """List the recipes and exit."""
+    plan: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="[HARDWARE]")] = None
+    """Print the memory that every phase needs and exit, without loading anything: with 0 if the run fits, else with 1
+    and settings with which it would fit. HARDWARE is such as H100, 8xH100, 4x80GB or 8xH100:ddp (several GPUs: FSDP2);
+    default: this machine."""
     tiny: bool = False
     """Smoke test: scale everything down, with a tiny model from scratch on a CPU, overriding flags for sizes."""
 
@@ -114,6 +118,8 @@ def _run(arguments: Sequence[str]) -> int:
 def _train(arguments: Sequence[str], locks: ExitStack, early: Termination) -> int:
     recipe, parsed = _parse(arguments)
     console = Console(stderr=True)
+    if parsed.plan is not None:
+        return _plan(parsed, parsed.plan)
     for sentence in _dropped_options(find_recipe(recipe).config, parsed.config, arguments):
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
     console.print("Loading torch and transformers …", highlight=False)
@@ -225,6 +231,16 @@ def _parse(arguments: Sequence[str]) -> tuple[str, Command[Any]]:
     except ValueError as error:
         raise UsageError(str(error)) from error
     return recipe, command
+
+
+def _plan(parsed: Command[Any], hardware: Sequence[str]) -> int:
+    """Print the memory that the run needs; returns the exit code."""
+    if parsed.resume:
+        raise UsageError("--plan plans new runs: give it the recipe and the flags of the run, without --resume.")
+    from agentgym_trainer.planning.report import print_plan
+
+    config = tiny(parsed.config) if parsed.tiny else parsed.config
+    return 0 if print_plan(config, hardware, Console()) else 1
 
 
 def _registered() -> Iterator[str]:

@@ -228,6 +228,8 @@ class BaseConfig:
     """Number of torch threads on a CPU. On a machine shared with other jobs, more can be many times slower."""
     device: Literal["auto", "cpu"] = "auto"
     """auto: use accelerators if there are any."""
+    check_memory: bool = True
+    """Refuse to start a run that can't fit into the memory of its GPUs, before anything is loaded (`--plan`)."""
     precision: Literal["auto", "no", "bf16", "fp16"] = "no"
     """Mixed precision of accelerate. auto: bf16 if the device computes in it, otherwise no. Weights that train stay
     float32, since bfloat16 would round most of RL's small updates away; the frozen weights under a LoRA adapter are

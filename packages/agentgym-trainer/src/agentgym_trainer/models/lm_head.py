@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-_CHUNK_BYTES = {"cpu": 2**27, "cuda": 2**30}
+CHUNK_BYTES = {"cpu": 2**27, "cuda": 2**30}
 """Size of a chunk's logits in float32, of which there are a few copies. A GPU would wait for memory with smaller ones:
 the gradient of the whole head is read and written once per chunk."""
 
@@ -33,7 +33,7 @@ def token_scores(
         chunk: Tokens per chunk; None: 1 GiB of logits on a GPU, 128 MiB on a CPU. Affects memory, not results.
     """
     device = hidden_MD.device.type
-    chunk = chunk or max(1, _CHUNK_BYTES.get(device, 2**30) // (4 * len(weight_VD)))
+    chunk = chunk or max(1, CHUNK_BYTES.get(device, 2**30) // (4 * len(weight_VD)))
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_MD.dtype
     with torch.autocast(device, enabled=False):
         scores: Any = _TokenScores.apply(hidden_MD, weight_VD, target_M, temperature, chunk, dtype)

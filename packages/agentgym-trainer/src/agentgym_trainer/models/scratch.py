@@ -49,15 +49,14 @@ def train_tokenizer(texts: Iterable[str], vocab: int, merges: Merges = "phrases"
     return wrapped
 
 
-def build_model(scratch: Scratch, *, vocab: int, end_id: int, pad_id: int, seed: int) -> Any:
-    """Return a randomly initialized Qwen3 of this size, in float32 with tied embeddings.
+def scratch_config(scratch: Scratch, *, vocab: int, end_id: int | None = None, pad_id: int | None = None) -> Any:
+    """Return the transformers configuration of a Qwen3 of this size, with tied embeddings.
 
     Not Qwen2: `AutoTokenizer` applies Qwen2's splitting rules to every Qwen2 checkpoint, regardless of its tokenizer.
     """
-    import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from transformers import Qwen3Config
 
-    config = Qwen3Config(
+    return Qwen3Config(
         vocab_size=vocab,
         hidden_size=scratch.hidden,
         intermediate_size=2 * scratch.hidden,
@@ -72,6 +71,14 @@ def build_model(scratch: Scratch, *, vocab: int, end_id: int, pad_id: int, seed:
         bos_token_id=None,
         initializer_range=_INITIAL_STD,
     )
+
+
+def build_model(scratch: Scratch, *, vocab: int, end_id: int, pad_id: int, seed: int) -> Any:
+    """Return a randomly initialized model of this size (`scratch_config`), in float32."""
+    import torch
+    from transformers import Qwen3ForCausalLM
+
+    config = scratch_config(scratch, vocab=vocab, end_id=end_id, pad_id=pad_id)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Qwen3ForCausalLM(config)

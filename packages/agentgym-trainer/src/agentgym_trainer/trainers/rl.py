@@ -16,6 +16,7 @@ from agentgym_trainer.learner.optimizer import compute_dtype
 from agentgym_trainer.models.attention import choose_attention
 from agentgym_trainer.models.load import check_model, is_adapter, with_lora
 from agentgym_trainer.models.policy import PolicyModel, ValueHead, separate_critic
+from agentgym_trainer.planning.report import check_memory
 from agentgym_trainer.rollout.environments import open_environments
 from agentgym_trainer.rollout.runner import RolloutRunner
 from agentgym_trainer.run.console import RunConsole
@@ -52,6 +53,7 @@ def train(config: RLConfig, folder: RunFolder, console: RunConsole, stopping: St
     """
     torch.set_num_threads(config.threads)
     accelerator, ranks = open_accelerator(config), init_processes(config)
+    check_memory(config, accelerator, console.say)
     precision = accelerator.mixed_precision
     attention = choose_attention(accelerator.device, precision)
     processes = f" by {ranks.count} processes" if ranks.count > 1 else ""

@@ -29,6 +29,7 @@ from agentgym_trainer.engines.base import EngineError
 from agentgym_trainer.learner.finite_checks import Skips, check_weights, listed
 from agentgym_trainer.models.load import check_model, is_adapter, load_model, with_lora
 from agentgym_trainer.models.weights import weights_of
+from agentgym_trainer.planning.report import check_memory
 from agentgym_trainer.rollout.environments import OpenEnvironment, open_environments
 from agentgym_trainer.rollout.failures import TooManyFailed
 from agentgym_trainer.rollout.groups import EpisodeOutcome
@@ -103,6 +104,7 @@ def train_on_data(
     disable_progress_bars()
     torch.set_num_threads(config.threads)
     accelerator, ranks = open_accelerator(config), Ranks()
+    check_memory(config, accelerator, tracker.say)
     with open_environments(config) as worlds, tracker.showing():
         if config.model != "scratch" and not folder.start.exists():
             check_model(config.model)

@@ -1,0 +1,140 @@
+"""The shapes of a model: its configuration by name or path, and the number of weights of its parts.
+
+Configurations come from a local folder, the local cache of the Hugging Face Hub, the table in `families`, or the hub,
+in this order. Nothing is read but `config.json`.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from agentgym_eval.util.errors import UsageError
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from agentgym_trainer.config import BaseConfig, Lora
+from agentgym_trainer.models.load import is_adapter, with_lora
+from agentgym_trainer.models.resolve import ON_HUB, SMOLLM2, resolve_model
+from agentgym_trainer.models.scratch import scratch_config
+from agentgym_trainer.planning.families import known_names, known_shape
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The weights of a causal language model, all in numbers of elements."""
+
+    config: Any
+    """Its transformers configuration."""
+    layers: int
+    layer: int
+    """Weights of one layer."""
+    root: int
+    """Weights outside of the layers: embeddings, head, last norm. Tied embeddings count once."""
+    head: int
+    """Weights of the head that are not the embeddings'."""
+    largest: int
+    """Weights of the largest tensor."""
+    cache: int
+    """Keys and values of a token in all layers."""
+    context: int
+    """Maximum number of positions."""
+
+    @property
+    def weights(self) -> int:
+        """All weights."""
+        return self.layers * self.layer + self.root
+
+
+def find_config(config: BaseConfig) -> Any:
+    """Return the transformers configuration of the model that a run trains, without loading weights.
+
+    Raises:
+        UsageError: It can't be found; the message names the models that can be planned without network access.
+    """
+    if config.model == "scratch":
+        return scratch_config(config.scratch, vocab=config.scratch.vocab)
+    if is_adapter(config.model):
+        from peft import PeftConfig
+
+        base = PeftConfig.from_pretrained(config.model).base_model_name_or_path
+        return _by_name(str(base))
+    return _by_name(config.model)
+
+
+def _by_name(name: str) -> Any:
+    if name == SMOLLM2:
+        name = ON_HUB  # without converting the package's file
+    path = resolve_model(name)
+    if not Path(path).is_dir() and (shape := known_shape(path)):
+        return AutoConfig.for_model(**shape)
+    try:
+        found = AutoConfig.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"The shapes of {name} aren't known here, so its memory can't be computed. There is no such folder, and "
+            f"reading its config.json from the hub failed: {str(error).splitlines()[0]} Give the path of a folder with "
+            f"its config.json. Known without network access are: {known_names()}."
+        ) from error
+    return found.get_text_config()
+
+
+def count_weights(config: Any) -> Shape:
+    """Count the weights of a model from its transformers configuration.
+
+    Raises:
+        UsageError: transformers has no causal language model for the configuration.
+    """
+    try:
+        one, two = (_on_meta(config, layers) for layers in (1, 2))
+    except ValueError as error:
+        raise UsageError(f"The model can't be trained: {str(error).splitlines()[0]}") from error
+    layer = _elements(two) - _elements(one)
+    head = one.get_output_embeddings().weight
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    key_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    return Shape(
+        config,
+        layers=config.num_hidden_layers,
+        layer=layer,
+        root=_elements(one) - layer,
+        head=0 if head is one.get_input_embeddings().weight else head.numel(),
+        largest=max(weight.numel() for weight in one.parameters()),
+        cache=2 * config.num_hidden_layers * key_heads * width,
+        context=getattr(config, "max_position_embeddings", None) or 0,
+    )
+
+
+def adapter_weights(config: Any, lora: Lora) -> int:
+    """Return the number of weights of a model's LoRA adapters.
+
+    Raises:
+        UsageError: One of `lora.targets` is not a linear layer of the model.
+    """
+    one, two = (
+        sum(weight.numel() for weight in with_lora(_on_meta(config, layers), lora, seed=0).parameters()
+            if weight.requires_grad)
+        for layers in (1, 2)
+    )  # fmt: skip
+    return one + (config.num_hidden_layers - 1) * (two - one)
+
+
+def build(config: Any, layers: int, dtype: torch.dtype) -> Any:
+    """Build a model with fewer layers, on torch's current default device."""
+    small = copy.deepcopy(config)
+    kinds = getattr(small, "layer_types", None)
+    small.num_hidden_layers = layers
+    if kinds:
+        small.layer_types = kinds[:layers]
+    return AutoModelForCausalLM.from_config(small, dtype=dtype, attn_implementation="sdpa")
+
+
+def _on_meta(config: Any, layers: int) -> Any:
+    with torch.device("meta"):
+        return build(config, layers, torch.float32)
+
+
+def _elements(model: Any) -> int:
+    return sum(weight.numel() for weight in model.parameters())
