@@ -12,6 +12,7 @@ EXAMPLES = (
     "train quickstart --world.env my_worlds:mine/World-v0 --out runs/mine",
     "train textcraft-grpo --tiny",
     "train babyai-grpo --model Qwen/Qwen2.5-1.5B-Instruct --algorithm ppo --optimizer.lr 2e-6",
+    "train babyai-grpo --lora.rank 32 --engine.kind vllm --plan H100",
     "train --resume runs/mine",
 )
 _BATCH = "--tasks-per-step times --group-size, the episodes of each task"

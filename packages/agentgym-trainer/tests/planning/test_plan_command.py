@@ -1,0 +1,75 @@
+"""Tests of `train --plan`, and of the check before a run loads anything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+from agentgym_eval.util.errors import UsageError
+from agentgym_trainer.config import EngineSettings
+from agentgym_trainer.planning.report import check_memory
+from agentgym_trainer.recipes import RECIPES
+from toy_learner import train_cli
+
+SMALL = ["textcraft-scaling", "--model", "Qwen/Qwen2.5-0.5B-Instruct", "--engine.kind", "vllm"]
+
+
+def test_a_plan_prints_every_phase_and_starts_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert train_cli([*SMALL, "--plan", "24GB"]) == 0
+    out, _ = capfd.readouterr()
+    for phase in ("load", "engine", "rollout", "log-probs", "update", "weight load", "checkpoint"):
+        assert f" {phase} " in out
+    assert "0.49B weights, all train" in out and "gradient checkpointing on" in out and "It fits." in out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_that_doesnt_fit_ends_with_1_and_says_what_does(capfd: pytest.CaptureFixture[str]) -> None:
+    assert train_cli([*SMALL, "--plan", "24GB", "--gradient-checkpointing", "off"]) == 1
+    out, _ = capfd.readouterr()
+    assert "It doesn't fit: update needs" in out
+    assert "It fits with --gradient-checkpointing on\n" in out
+
+
+def test_a_plan_without_hardware_is_for_this_machine(capfd: pytest.CaptureFixture[str]) -> None:
+    assert train_cli(["quickstart", "--plan"]) == 0
+    assert "the CPU of this machine" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--plan", "8xH10"], "Did you mean H100?"),
+        (["--plan", "H100", "H200"], "one description of hardware"),
+        (["--resume", "runs/mine", "--plan"], "without --resume"),
+    ],
+    ids=["unknown", "several", "resume"],
+)
+def test_wrong_uses_of_plan_are_refused(arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert train_cli(arguments) == 2
+    assert message in capfd.readouterr().err
+
+
+def gpu(monkeypatch: pytest.MonkeyPatch, gigabytes: float) -> Any:
+    """Return an accelerator of one process with a GPU."""
+    properties = SimpleNamespace(total_memory=int(gigabytes * 1e9))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    return cast("Any", SimpleNamespace(device=torch.device("cuda", 0), num_processes=1, is_fsdp2=False))
+
+
+def test_a_run_that_cant_fit_on_its_gpu_is_refused_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(RECIPES["textcraft-scaling"].config, engine=EngineSettings(kind="vllm"))
+    accelerator, said = gpu(monkeypatch, 85), list[str]()
+    with pytest.raises(UsageError, match=r"doesn't fit on 1x81GB.*--no-check-memory"):
+        check_memory(config, accelerator, said.append)
+    check_memory(replace(config, check_memory=False), accelerator, said.append)
+    check_memory(replace(config, model="Qwen/Qwen2.5-0.5B-Instruct"), accelerator, said.append)
+    accelerator.device = torch.device("cpu")
+    check_memory(config, accelerator, said.append)
+    assert said == []

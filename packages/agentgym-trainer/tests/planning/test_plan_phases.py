@@ -1,0 +1,165 @@
+"""Tests of the memory of phases: what runs on GPUs need, which are refused, and what is proposed instead."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from agentgym_eval.util.errors import UsageError
+from agentgym_trainer.config import AsyncRollout, BaseConfig, EngineSettings, Lora, Optimizer, RLConfig
+from agentgym_trainer.planning.hardware import Hardware, described, this_machine
+from agentgym_trainer.planning.phases import make_plan
+from agentgym_trainer.planning.proposals import propose
+from agentgym_trainer.planning.report import hardware_of, refuse_misfit
+from agentgym_trainer.recipes import RECIPES
+
+VLLM = EngineSettings(kind="vllm", memory=0.4)
+SERVER = EngineSettings(kind="vllm-server", urls=("http://127.0.0.1:8100",))
+ON_GPUS = [name for name, recipe in RECIPES.items() if recipe.config.device != "cpu"]
+
+
+def run(model: str = "Qwen/Qwen2.5-7B-Instruct", **changes: Any) -> RLConfig:
+    config = RECIPES["textcraft-scaling"].config
+    assert isinstance(config, RLConfig)
+    return replace(config, model=model, **({"engine": VLLM} | changes))
+
+
+def gigabytes(config: BaseConfig, hardware: str, phase: str, part: str = "") -> float:
+    found = make_plan(config, described(hardware)).phase(phase)
+    return sum(each.bytes for each in found.device if part in each.name) / 1e9
+
+
+@pytest.mark.parametrize("name", ON_GPUS)
+def test_recipes_for_gpus_fit_on_eight_of_80_gb(name: str) -> None:
+    config = RECIPES[name].config
+    if config.model.startswith("runs/"):
+        config = replace(config, model="Qwen/Qwen2.5-7B-Instruct")
+    plan = make_plan(replace(config, engine=VLLM), described("8xH100"))
+    assert plan.fits, plan.problems
+
+
+@pytest.mark.parametrize(
+    ("config", "hardware"),
+    [
+        pytest.param(run("Qwen/Qwen2.5-0.5B-Instruct"), "24GB", id="0.5B-24GB"),
+        pytest.param(run(lora=Lora(rank=32)), "H100", id="7B-lora-80GB"),
+        pytest.param(run(engine=SERVER), "4xH100", id="7B-servers-4x80GB"),
+        pytest.param(run("Qwen/Qwen2.5-32B-Instruct", engine=SERVER), "16xH100", id="32B-servers-16x80GB"),
+    ],
+)
+def test_what_is_said_to_fit_fits(config: RLConfig, hardware: str) -> None:
+    plan = make_plan(config, described(hardware))
+    assert plan.fits, plan.problems
+
+
+@pytest.mark.parametrize(
+    ("config", "hardware"),
+    [
+        pytest.param(run(gradient_checkpointing="off"), "8xH100", id="no-checkpointing"),
+        pytest.param(run(), "H100", id="7B-one-gpu"),
+        pytest.param(run(), "8xH100:ddp", id="7B-ddp"),
+        pytest.param(run("Qwen/Qwen2.5-3B-Instruct", engine=replace(VLLM, memory=0.7)), "H100", id="large-engine"),
+        pytest.param(run(lora=Lora(rank=32), engine=replace(VLLM, memory=0.1)), "H100", id="small-engine"),
+        pytest.param(
+            run("Qwen/Qwen2.5-0.5B-Instruct", optimizer=Optimizer(micro_tokens=131_072)), "24GB", id="large-micro-batch"
+        ),
+    ],
+)  # fmt: skip
+def test_what_cant_fit_is_refused_with_settings_that_do(config: RLConfig, hardware: str) -> None:
+    plan = make_plan(config, described(hardware))
+    assert not plan.fits and plan.certain
+    found = propose(plan)
+    assert found
+    for proposal in found:
+        assert make_plan(proposal.plan.config, proposal.plan.hardware).fits
+        assert str(proposal)
+    with pytest.raises(UsageError, match=r"doesn't fit on .* It fits with") as error:
+        refuse_misfit(config, described(hardware))
+    assert all(str(proposal) in str(error.value) for proposal in found)
+
+
+def test_the_nearest_proposal_keeps_method_and_hardware() -> None:
+    nearest, *_ = propose(make_plan(run(gradient_checkpointing="off"), described("8xH100")))
+    assert str(nearest) == "--gradient-checkpointing on"
+
+
+def test_upper_bounds_fail_a_plan_but_refuse_no_run() -> None:
+    config = run(engine=EngineSettings(), slots=512, tasks_per_step=512)
+    plan = make_plan(config, described("8xH100"))
+    assert not plan.fits and not plan.certain
+    refuse_misfit(config, described("8xH100"))
+
+
+def test_full_fine_tuning_holds_16_bytes_a_weight_sharded_or_not() -> None:
+    small = run("Qwen/Qwen2.5-0.5B-Instruct")
+    for hardware, shards in (("H100", 1), ("4xH100", 4), ("4xH100:ddp", 1)):
+        held = sum(gigabytes(small, hardware, "update", part) for part in ("AdamW", "gradients"))
+        assert held == pytest.approx(12 * 0.494 / shards, rel=0.01)
+        assert gigabytes(small, hardware, "load", "reference") == pytest.approx(2 * 0.494 / shards, rel=0.01)
+    assert gigabytes(small, "4xH100:ddp", "update", "buckets") == pytest.approx(4 * 0.494, rel=0.01)
+
+
+def test_adapters_need_no_reference_and_a_base_in_half_precision() -> None:
+    config = run(lora=Lora(rank=32))
+    assert gigabytes(config, "H100", "load", "weights") == pytest.approx(15.2 + 0.3, rel=0.02)
+    assert gigabytes(config, "H100", "load", "reference") == 0
+
+
+def test_the_engine_sleeps_during_updates_unless_it_is_elsewhere() -> None:
+    small = "Qwen/Qwen2.5-0.5B-Instruct"
+    assert gigabytes(run(small), "H100", "rollout", "engine") == pytest.approx(0.4 * 85)
+    assert gigabytes(run(small), "H100", "update", "engine") < 2
+    assert gigabytes(run(small, engine=SERVER), "H100", "rollout", "engine") == 0
+    own = run(small, engine=EngineSettings(), async_rollout=AsyncRollout(1))
+    assert gigabytes(own, "H100", "update", "engine's weights") == pytest.approx(4 * 0.494, rel=0.01)
+
+
+def test_offloaded_moments_are_on_the_gpu_during_updates_only() -> None:
+    config = run("Qwen/Qwen2.5-0.5B-Instruct", optimizer=replace(run().optimizer, offload=True))
+    plan = make_plan(config, described("H100"))
+    with_moments = {phase.name for phase in plan.phases for part in phase.device if part.name == "AdamW's moments"}
+    assert with_moments == {"update"}
+    assert plan.phase("rollout").first_host - plan.phase("engine").first_host == pytest.approx(8 * 494_032_768)
+
+
+def test_one_process_loads_a_sharded_model_into_host_memory() -> None:
+    phase = make_plan(run(), described("8xH100")).phase("load")
+    assert phase.first_host - phase.other_host == pytest.approx((4 + 2) * 7_615_616_512)
+
+
+@pytest.mark.parametrize(
+    ("text", "hardware"),
+    [
+        ("h100", Hardware("H100", 1, 85.0e9)),
+        ("8xH200", Hardware("H200", 8, 150.1e9, sharded=True)),
+        ("2xA100-40:ddp", Hardware("A100-40", 2, 42.3e9)),
+        ("4x80GB", Hardware("80GB", 4, 0.98 * 80 * 2**30, sharded=True)),
+    ],
+)
+def test_hardware_is_read_as_it_is_printed(text: str, hardware: Hardware) -> None:
+    assert described(text) == hardware
+    assert described(str(hardware)) == hardware
+
+
+@pytest.mark.parametrize("text", ["0xH100", "8x", "8xH10", "H100:zero", "8 H100"])
+def test_unreadable_hardware_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(UsageError, match="4x80GB"):
+        described(text)
+
+
+def test_gpus_of_a_server_dont_train() -> None:
+    config = run(engine=EngineSettings(kind="vllm-server", devices="6,7"))
+    assert hardware_of(config, ["8xH100"]) == replace(described("8xH100"), processes=6)
+    with pytest.raises(UsageError, match="at least one"):
+        hardware_of(config, ["2xH100"])
+
+
+def test_recipes_for_the_cpu_are_planned_for_this_machine() -> None:
+    assert hardware_of(RECIPES["quickstart"].config, ["8xH100"]) == this_machine(cpu=True)
+
+
+def test_an_unknown_model_is_refused_with_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(UsageError, match=r"folder with its config.json.*Qwen2.5 0.5B"):
+        make_plan(run("nobody/no-model-7B"), described("H100"))
