@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.resources import files
@@ -21,7 +20,7 @@ from forked_processes import run_processes, run_two_processes
 from toy_learner import make_learner, make_trajectories, update_on
 
 CONFIGS = Path(str(files("agentgym_trainer"))) / "accelerate_configs"
-SHIPPED = ["cpu-ddp", "ddp", "fsdp2"]
+SHIPPED = ["cpu-ddp", "ddp", "fsdp2", "hsdp"]
 
 
 @pytest.mark.long
@@ -81,13 +80,9 @@ def test_four_processes_with_hybrid_sharding_update_like_one(tmp_path: Path) -> 
         torch.testing.assert_close(joint["weights"][parameter], tensor, atol=1e-5, rtol=0)
 
 
-def test_the_launcher_takes_the_flags_for_hybrid_sharding() -> None:
-    comment = (CONFIGS / "fsdp2.yaml").read_text()
-    flags = re.findall(r"--\w*parallelism_config\w*(?: \w+)?(?=[\s.])", comment)
-    words = [word.replace("MACHINES", "2").rstrip(".") for flag in flags for word in flag.split()]
-    path = str(CONFIGS / "fsdp2.yaml")
-    parsed = launch_command_parser().parse_args(["--config_file", path, "--num_processes", "16", *words, "train"])
-    environment = prepare_multi_gpu_env(_validate_launch_command(parsed)[0])
+def test_the_launcher_replicates_over_machines_with_hybrid_sharding() -> None:
+    words = ["--config_file", str(CONFIGS / "hsdp.yaml"), "train"]
+    environment = prepare_multi_gpu_env(_validate_launch_command(launch_command_parser().parse_args(words))[0])
     sizes = [environment[f"PARALLELISM_CONFIG_DP_{name}_SIZE"] for name in ("REPLICATE", "SHARD")]
     assert sizes == ["2", "8"]
 
@@ -98,7 +93,7 @@ def test_accelerate_accepts_the_shipped_configurations(name: str) -> None:
     assert load_config_from_file(str(path)).num_processes > 1
     parsed = launch_command_parser().parse_args(["--config_file", str(path), "train"])
     arguments, _, _ = _validate_launch_command(parsed)
-    assert (arguments.multi_gpu, arguments.use_fsdp) == (name in ("cpu-ddp", "ddp"), name == "fsdp2")
+    assert (arguments.multi_gpu, arguments.use_fsdp) == (name in ("cpu-ddp", "ddp"), name in ("fsdp2", "hsdp"))
 
 
 def test_every_shipped_configuration_is_tested() -> None:
