@@ -119,7 +119,7 @@ FLAGS_OF_OTHERS = {"--extra", "--frozen", "--locked", "--upgrade"}  # uv
 FLAGS_OF_OTHERS |= {"--tyro-print-completion", "--version"}  # flags of every command that its help doesn't list
 FLAGS_OF_OTHERS |= {"--machine_rank", "--num_processes"}  # accelerate launch
 FLAGS_OF_OTHERS |= {"--dtype", "--enable-lora", "--enforce-eager", "--max-lora-rank"}  # vllm serve
-FLAGS_OF_OTHERS |= {"--api-server-count", "--data-parallel-size", "--tensor-parallel-size"}
+FLAGS_OF_OTHERS |= {"--api-server-count", "--data-parallel-size", "--tensor-parallel-size", "--weight-transfer-config"}
 
 
 def one_of_each_kind() -> list[str]:
