@@ -98,7 +98,8 @@ class Ranks:
     def errors_together(self) -> Generator[None]:
         """Wait for all processes at the end of the context. If one of them raised, all raise; each its own error first.
 
-        Nothing in the context may wait for other processes.
+        Nothing in the context may wait for other processes, unless all do so whatever fails, as in
+        `RolloutRunner.load`.
         """
         error: Exception | None = None
         try:

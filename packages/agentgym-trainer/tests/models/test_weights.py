@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from agentgym_trainer.config import Lora
 from agentgym_trainer.models.load import with_lora
-from agentgym_trainer.models.weights import HostCopy, Weights
+from agentgym_trainer.models.weights import HostCopy, Weights, weights_of
 from torch import Tensor
 from toy_learner import make_learner
 
@@ -31,6 +32,16 @@ def test_weights_of_an_adapter_are_only_its_tensors(new_model: Callable[..., Any
     assert weights.adapter is not None
     assert weights.adapter["r"] == 2
     assert all(".lora_A." in name or ".lora_B." in name for name, _ in weights.tensors())
+
+
+def test_last_update_has_been_computed_on_a_gpu_before_engines_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[str] = []
+    monkeypatch.setattr(
+        torch.cuda, "current_stream", lambda device: SimpleNamespace(synchronize=lambda: waited.append(device))
+    )
+    tensors = {name: SimpleNamespace(is_cuda=name != "cpu", device="cuda:1") for name in ("one", "two", "cpu")}
+    weights_of(SimpleNamespace(state_dict=lambda: tensors), 1)
+    assert waited == ["cuda:1"]
 
 
 SOURCE = {"one": torch.tensor([1.0, 1.00001]), "count": torch.tensor([7]), "two": torch.arange(3.0)}

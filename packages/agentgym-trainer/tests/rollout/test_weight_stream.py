@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -152,6 +153,21 @@ def test_error_while_gathering_reaches_both_threads() -> None:
         rollouts.load(Weights(1, failing, lasting=False, collective=True))
     eventually(lambda: errors)
     assert [repr(error.__cause__) for error in errors] == ["ArithmeticError('no more memory')"]
+
+
+def test_gpu_memory_of_a_tensor_outlives_its_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gathering and reading use different CUDA streams: each waits for the other where the tensor changes hands."""
+    log: list[tuple[str, bool]] = []
+
+    def note(event: str) -> None:
+        log.append((event, threading.current_thread() is threading.main_thread()))
+
+    stream = SimpleNamespace(synchronize=lambda: note("gathered"))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    tensor: Any = SimpleNamespace(is_cuda=True, device="cuda:1", record_stream=lambda _: note("reading"))
+    with RolloutRunner(Reader(lambda tensors: [note("read") for _ in tensors])) as rollouts:
+        rollouts.load(Weights(1, lambda: iter([("one", tensor)]), lasting=False, collective=True))
+    assert log == [("gathered", True), ("reading", False), ("read", False)]
 
 
 class LoadingCore(CountingCore):

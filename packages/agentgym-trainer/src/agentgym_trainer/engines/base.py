@@ -115,6 +115,9 @@ class Engine(Protocol):
         These are in-flight weight updates (AReaL, arXiv 2505.24298; PipelineRL, arXiv 2509.19128): tokens sampled so
         far keep their versions and log-probabilities and are prefilled again, because caches of the old weights are
         dropped.
+
+        Weights that don't last (`Weights.lasting`) can only be read until this returns, once. An engine that waits for
+        other processes meanwhile must have read them before.
         """
         ...
 
