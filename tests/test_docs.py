@@ -120,6 +120,7 @@ FLAGS_OF_OTHERS |= {"--tyro-print-completion", "--version"}  # flags of every co
 FLAGS_OF_OTHERS |= {"--machine_rank", "--num_processes"}  # accelerate launch
 FLAGS_OF_OTHERS |= {"--dtype", "--enable-lora", "--enforce-eager", "--max-lora-rank"}  # vllm serve
 FLAGS_OF_OTHERS |= {"--api-server-count", "--data-parallel-size", "--tensor-parallel-size", "--weight-transfer-config"}
+FLAGS_OF_OTHERS |= {"--gpus"}  # benchmarks/gpu/first_hour.py
 
 
 def one_of_each_kind() -> list[str]:
