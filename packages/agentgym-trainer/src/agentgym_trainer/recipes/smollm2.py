@@ -47,7 +47,6 @@ _TEXTCRAFT = replace(
     world=WorldConfig("agentgym/TextCraft-v0", ("depth=(1, 2)", "distractors=2"), agent="bare", instructions=False),
     horizon=StepHorizon(stages=(5, 8, 10), every=15),
     generation=Generation(max_tokens=32, max_context=1024),
-    warm_start=replace(_SMOLLM2.warm_start, rename=0.8),
 )
 _BABYAI = replace(
     _SMOLLM2,
