@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -39,6 +40,11 @@ WEIGHTS = {
     "HuggingFaceTB/SmolLM2-1.7B-Instruct": 1_711_376_384,
 }
 """Numbers of parameters on the models' pages."""
+
+
+def key(tensor: torch.Tensor) -> Any:
+    storage: Any = tensor.untyped_storage()
+    return storage._cdata
 
 
 def config_of(name: str) -> Any:
@@ -83,11 +89,11 @@ def test_with_checkpointing_a_row_keeps_the_inputs_of_the_layers() -> None:
 
 def test_memory_grows_with_tokens_critic_and_adapter() -> None:
     config = config_of("SmolLM2-135M")
-    plain = measure(config, ROW).peak
-    assert measure(config, replace(ROW, lengths=(8_192,))).peak == pytest.approx(plain / 2, rel=0.1)
-    assert measure(config, replace(ROW, critic="separate")).peak > 1.7 * plain
-    assert measure(config, replace(ROW, lora=Lora(rank=8))).saved > 0
-    assert measure(config, replace(ROW, train=False)).peak < 0.3 * plain
+    plain = measure(config, ROW)
+    assert measure(config, replace(ROW, lengths=(8_192,))).saved == pytest.approx(plain.saved / 2, rel=0.1)
+    assert measure(config, replace(ROW, critic="separate")).saved > 1.7 * plain.saved
+    assert measure(config, replace(ROW, lora=Lora(rank=8))).saved < plain.saved  # the residual stream is bfloat16
+    assert measure(config, replace(ROW, train=False)).peak < 0.5 * plain.peak
 
 
 def test_adapters_have_two_matrices_for_each_linear_layer() -> None:
@@ -103,19 +109,18 @@ def test_a_forward_pass_on_the_gpu_keeps_as_much_as_the_measured_one() -> None:
         with FakeTensorMode(allow_non_fake_inputs=True), torch.device("cuda"):
             model = build(config, layers, torch.bfloat16)
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(torch, "equal", lambda *_: True)
+                patch.setattr(torch, "equal", Mock(return_value=True))
                 policy = PolicyModel(model, attention=VARLEN)
             ids, saved = torch.zeros(4_096, dtype=torch.long), dict[int, int]()
-            known = {weight.untyped_storage()._cdata for weight in model.parameters()}
+            known = {key(weight) for weight in model.parameters()}
 
             def keep(tensor: torch.Tensor) -> torch.Tensor:
-                storage = tensor.untyped_storage()
-                saved[storage._cdata] = storage.nbytes()  # noqa: B023
+                saved[key(tensor)] = tensor.untyped_storage().nbytes()  # noqa: B023
                 return tensor
 
             with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
                 outputs = policy(ids, ids, (4_096,), ids, ids)
-            kept.append(sum(size for key, size in saved.items() if key not in known))
+            kept.append(sum(size for found, size in saved.items() if found not in known))
             del outputs
     measured = measure(config, replace(ROW, lengths=(4_096,), autocast=False)).saved
     assert kept[0] + 29 * (kept[1] - kept[0]) == pytest.approx(measured, rel=0.02)

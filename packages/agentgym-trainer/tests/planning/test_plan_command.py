@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -58,8 +59,8 @@ def test_wrong_uses_of_plan_are_refused(arguments: list[str], message: str, capf
 
 def gpu(monkeypatch: pytest.MonkeyPatch, gigabytes: float) -> Any:
     """Return an accelerator of one process with a GPU."""
-    properties = SimpleNamespace(total_memory=int(gigabytes * 1e9))
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    properties = Mock(return_value=SimpleNamespace(total_memory=int(gigabytes * 1e9)))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
     return cast("Any", SimpleNamespace(device=torch.device("cuda", 0), num_processes=1, is_fsdp2=False))
 
 
