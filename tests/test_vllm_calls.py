@@ -56,7 +56,7 @@ def test_all_uses_of_vllm_fit_the_installed_version(script: Any, vllm: Any) -> N
         ("in_process", "skip_tokenizer_init=True", "skip_tokenizer=True", "unexpected keyword argument"),
         ("in_process", '"enable_sleep_mode"', '"sleep_mode"', "EngineArgs has no such field"),
         ("in_process", "sleep(level=", "sleep(depth=", "unexpected keyword argument 'depth'"),
-        ("in_process", "self._engine.wake_up(freed)", 'self._engine.wake_up(tags=["caches"])', "kv_cache, runtime, weights"),
+        ("in_process", "wake_up(freed)", 'wake_up(tags=["caches"])', "kv_cache, runtime, weights"),
         ("in_process", '"synchronize_device"', '"synchronise_device"', "has no synchronise_device"),
         ("in_process", '{"weights_iterator": tensors}', '{"weights": tensors}', "unexpected keyword argument"),
         ("in_process", "reply.token_ids", "reply.tokens", "CompletionOutput has no tokens"),
