@@ -264,8 +264,14 @@ class _Phases:
             if work.adapter and name in ("log-probs", "update", "checkpoint"):
                 # While it sleeps, vLLM has the adapter's base model in host memory. Other weights are dropped.
                 everyone += work.dtype.itemsize * work.shape.weights
-        if work.offloads and name not in ("warm start", "load", "engine"):
+        started = name not in ("warm start", "load", "engine")
+        if work.offloads and started:
             everyone += 8.0 * work.trained
+        if started and self._loads() and self._copies():
+            # Of weights that another pass would have to gather again (`models.weights.HostCopy`).
+            copied = float(work.dtype.itemsize * work.shape.weights)
+            everyone += copied if work.config.engine.kind == "vllm" else 0.0
+            first += copied if work.config.engine.kind == "vllm-server" else 0.0
         sharded, models = work.hardware.sharded, work.weight_bytes + work.reference_bytes
         if name in ("load", "engine") and sharded and not isinstance(work.config, RLConfig):
             everyone += models  # until TRL shards it
@@ -273,9 +279,9 @@ class _Phases:
             first = models
         elif name == "checkpoint" and sharded:
             everyone += 12.0 * work.trained / work.shards
-            first = float(work.dtype.itemsize * work.shape.weights)
+            first += float(work.dtype.itemsize * work.shape.weights)
         elif name == "checkpoint":
-            first = 4.0 * work.trained
+            first += 4.0 * work.trained
         return everyone, first
 
     def _sharded(self, name: str, size: float) -> Part:
