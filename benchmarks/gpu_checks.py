@@ -1,8 +1,8 @@
 r"""Checks on a GPU that need no download: the environment, attention kernels, log-probabilities, loading of weights.
 
-    uv run python benchmarks/gpu_checks.py facts kernels
-    uv run --extra vllm python benchmarks/gpu_checks.py gap load --engine vllm --out checks.json
-    uv run python benchmarks/gpu_checks.py facts kernels gap load --device cpu --tiny    # only shows that they work
+    uv run python benchmarks/gpu_checks.py --checks facts kernels
+    uv run --extra vllm python benchmarks/gpu_checks.py --checks gap load --engine vllm --out checks.json
+    uv run python benchmarks/gpu_checks.py --device cpu --tiny                     # only shows that they work
 
 This script hasn't been run on a GPU yet, only with `--tiny` on a CPU. The model has the architecture of Qwen2.5-0.5B
 and random weights. `gpu/first_hour.py` runs the checks one by one.
@@ -166,7 +166,7 @@ CHECKS = {"facts": facts, "kernels": kernels, "gap": gap, "load": load}
 def main() -> None:
     """Run checks, and print and write what they found."""
     parser = arguments(__doc__, "out", "device", "tiny", device="cuda")
-    parser.add_argument("checks", nargs="+", choices=CHECKS, help="which")
+    parser.add_argument("--checks", nargs="+", choices=CHECKS, default=list(CHECKS), help="all by default")
     parser.add_argument(
         "--engine", choices=("transformers", "vllm", "vllm-server"), default="transformers", help="engine that samples"
     )

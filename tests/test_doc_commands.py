@@ -150,13 +150,17 @@ def last_training_run() -> Path:
 
 
 def run_train(arguments: list[str]) -> None:
-    """Run `train` with a small configuration. A run that differs from an earlier one only in its folder is copied."""
+    """Run `train` with a small configuration, or plan a run of full size. A run that differs from an earlier one only
+    in its folder is copied.
+    """
     from agentgym_trainer import cli
 
     i = arguments.index("--out") if "--out" in arguments else len(arguments)
     out = Path(*arguments[i + 1 : i + 2])
     flags = (*arguments[:i], *arguments[i + 2 :])
-    if flags not in TRAINING_RUNS:
+    if "--plan" in arguments:
+        assert cli._run(arguments) == 0
+    elif flags not in TRAINING_RUNS:
         assert cli._run([*arguments, *SMALL_FLAGS["train"]]) == 0
         TRAINING_RUNS[flags] = (out if i < len(arguments) else last_training_run()).resolve()
     elif i < len(arguments):

@@ -60,7 +60,7 @@ def steps(model: str, runs: Path, *, tiny: bool, device: str) -> list[Step]:
     python = sys.executable
 
     def check(name: str, *more: str) -> tuple[str, ...]:
-        return python, str(FOLDER / "gpu_checks.py"), name, *more, *small
+        return python, str(FOLDER / "gpu_checks.py"), "--checks", name, *more, *small
 
     def script(name: str, *more: str) -> tuple[str, ...]:
         return python, str(FOLDER / f"{name}.py"), *more, *small

@@ -20,6 +20,7 @@ import torch
 from accelerate import PartialState
 from agentgym_trainer.engines.base import Engine
 from agentgym_trainer.engines.factory import ENGINES, EngineContext
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.tensor import DTensor
 
 PHASES = {
@@ -99,7 +100,7 @@ def live_bytes() -> int:
     gc.collect()
     storages: dict[int, int] = {}
     for tensor in gc.get_objects():
-        if issubclass(type(tensor), torch.Tensor) and not tensor.is_meta:
+        if issubclass(type(tensor), torch.Tensor) and not (isinstance(tensor, FakeTensor) or tensor.is_meta):
             local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
             storages[local.untyped_storage().data_ptr()] = local.untyped_storage().nbytes()
     return sum(storages.values())

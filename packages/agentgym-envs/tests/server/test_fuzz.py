@@ -173,5 +173,5 @@ def test_responses_in_sequences_of_calls_match(api: Api) -> None:
             case.validate_response(response, checks=[*CHECKS, checks.use_after_free], headers=BEARER)
             statuses.add((case.operation.label, response.status_code))
 
-    Workflow.run(settings=settings(max_examples=40, stateful_step_count=20, **HYPOTHESIS_SETTINGS))
+    Workflow.run(settings=settings(max_examples=80, stateful_step_count=20, **HYPOTHESIS_SETTINGS))
     assert {("POST /v1/sessions/{session_id}/step", 200), ("DELETE /v1/sessions/{session_id}", 204)} <= statuses
