@@ -129,6 +129,11 @@ def run(step: Step, out: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _terminate(*_: object) -> None:
+    """End this process, and with it the running step."""
+    sys.exit(128 + signal.SIGTERM)
+
+
 def main(words: Sequence[str] | None = None) -> None:
     """Run the steps that haven't succeeded yet, and write the file after each; end with 1 if one failed."""
     parser = argparse.ArgumentParser(description="Run checks and measurements for the first hour on GPUs.")
@@ -140,7 +145,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--tiny", action="store_true", help="tiny models, which only show that the steps work")
     parser.add_argument("--only", nargs="+", default=[], metavar="STEP", help="run only these steps, again")
     settings = parser.parse_args(words)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the running step, too
+    signal.signal(signal.SIGTERM, _terminate)
     every = steps(settings.model, settings.out.parent, tiny=settings.tiny, device=settings.device)
     if unknown := set(settings.only) - {step.name for step in every}:
         parser.error(f"no step {', '.join(sorted(unknown))}; there are: {', '.join(step.name for step in every)}")
