@@ -22,10 +22,13 @@ from agentgym_trainer.algorithms import GRPO as GRPO_PRESET
 from agentgym_trainer.algorithms import GSPO, KL, PPO, Algorithm, Imitation, ReinforcePP
 from agentgym_trainer.config import Lora, Optimizer, RLConfig
 from agentgym_trainer.config.scratch import Scratch
+from agentgym_trainer.curriculum.horizon import Stage
+from agentgym_trainer.curriculum.state import TrainingState
 from agentgym_trainer.learner.learner import Learner
 from agentgym_trainer.models.load import with_lora
 from agentgym_trainer.models.policy import PolicyModel, ValueHead
 from agentgym_trainer.models.scratch import build_model
+from agentgym_trainer.run.checkpoint import Checkpoints
 from agentgym_trainer.tokens.batch import make_batch
 from agentgym_trainer.trainers.setup import configure_sharding, load_policy
 from torch.distributed.fsdp import FSDPModule
@@ -129,14 +132,15 @@ def update_quarter(accelerator: Accelerator) -> tuple[dict[str, float], dict[str
 def score_and_update(folder: Path, out: Path, lora_rank: int) -> None:
     """As one of two processes, load the model in `folder` sharded in bfloat16, score a batch, and update on it.
 
-    Writes log-probabilities, values, metrics and the updated weights to `out`.
+    Writes log-probabilities, metrics and the updated weights to `out`, and a checkpoint to the folder `checkpoints`
+    beside it.
     """
     accelerator = Accelerator(cpu=True, mixed_precision="bf16")
     shard(accelerator)
     configure_sharding(accelerator)
     lora = Lora(rank=lora_rank)
     config = RLConfig(model=str(folder), precision="bf16", device="cpu", gradient_checkpointing="on", lora=lora)
-    model, _ = load_policy(config, str(folder), accelerator)
+    model, chat = load_policy(config, str(folder), accelerator)
     # Only the main process reads the weights.
     assert all(weight.is_meta is (accelerator.process_index == 1) for weight in model.parameters())
     reference = None
@@ -157,6 +161,9 @@ def score_and_update(folder: Path, out: Path, lora_rank: int) -> None:
     metrics = student.update(batch, tokens, GRPO.compute_advantages(tokens, student.total), GRPO)
     dtypes = {str(weight.dtype) for weight in student.actor.parameters() if weight.requires_grad}
     weights = accelerator.get_state_dict(student.actor)
+    Checkpoints(out.with_name("checkpoints"), keep=1, say=print).save(
+        student, chat.tokenizer, TrainingState(Stage(3), 1)
+    )
     if accelerator.is_main_process:
         torch.save({**scores, "metrics": metrics, "dtypes": dtypes, "weights": weights}, out)
     torch.distributed.barrier()

@@ -17,6 +17,7 @@ from agentgym_trainer.algorithms import GRPO
 from agentgym_trainer.tokens.batch import make_batch
 from agentgym_trainer.tokens.chat import Chat
 from forked_processes import run_processes, run_two_processes
+from safetensors.torch import load_file
 from toy_learner import make_learner, make_trajectories, update_on
 
 CONFIGS = Path(str(files("agentgym_trainer"))) / "accelerate_configs"
@@ -65,6 +66,17 @@ def test_sharded_bfloat16_keeps_float32_log_probabilities(
     assert found["metrics"]["ratio"] == pytest.approx(1, abs=1e-6)
     assert found["metrics"]["skipped"] == 0
     assert found["dtypes"] == {"torch.float32"}
+    _assert_saved(tmp_path / "checkpoints" / "step-000001", found["weights"], adapter=lora_rank > 0)
+
+
+def _assert_saved(checkpoint: Path, weights: dict[str, torch.Tensor], *, adapter: bool) -> None:
+    """Check that a checkpoint holds the adapter in float32, or the whole model in the data type of the computation."""
+    saved = load_file(checkpoint / ("adapter_model.safetensors" if adapter else "model.safetensors"))
+    named = {name.removeprefix("policy.").replace(".default", ""): weight for name, weight in weights.items()}
+    assert len(saved) > 10
+    assert all("lora_" in name for name in saved) == adapter
+    for name, weight in saved.items():
+        assert torch.equal(weight, named[name] if adapter else named[name].bfloat16()), name
 
 
 @pytest.mark.long

@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from accelerate import ParallelismConfig
 from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.config import EngineSettings
 from agentgym_trainer.planning.report import check_memory
@@ -61,7 +62,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch, gigabytes: float) -> Any:
     """Return an accelerator of one process with a GPU."""
     properties = Mock(return_value=SimpleNamespace(total_memory=int(gigabytes * 1e9)))
     monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
-    return cast("Any", SimpleNamespace(device=torch.device("cuda", 0), num_processes=1, is_fsdp2=False))
+    device = torch.device("cuda", 0)
+    return cast("Any", SimpleNamespace(device=device, num_processes=1, is_fsdp2=False, parallelism_config=None))
 
 
 def test_a_run_that_cant_fit_on_its_gpu_is_refused_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,3 +76,21 @@ def test_a_run_that_cant_fit_on_its_gpu_is_refused_unless_told_otherwise(monkeyp
     accelerator.device = torch.device("cpu")
     check_memory(config, accelerator, said.append)
     assert said == []
+
+
+def test_hybrid_sharding_shards_over_fewer_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(RECIPES["textcraft-scaling"].config, engine=EngineSettings(kind="vllm"))
+    accelerator = gpu(monkeypatch, 85)
+    accelerator.num_processes, accelerator.is_fsdp2 = 8, True
+    check_memory(config, accelerator, Mock())
+    accelerator.parallelism_config = ParallelismConfig(dp_replicate_size=4, dp_shard_size=2)
+    with pytest.raises(UsageError, match="doesn't fit on 2x81GB"):
+        check_memory(config, accelerator, Mock())
+
+
+def test_a_model_that_cant_be_planned_may_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("agentgym_trainer.planning.report.make_plan", Mock(side_effect=AttributeError("no layers")))
+    check_memory(RECIPES["textcraft-scaling"].config, gpu(monkeypatch, 24), said.append)
+    (sentence,) = said
+    assert sentence.startswith("The memory that this run needs isn't checked, since it can't be computed: Attribute")

@@ -77,7 +77,7 @@ def test_what_cant_fit_is_refused_with_settings_that_do(config: RLConfig, hardwa
         assert make_plan(proposal.plan.config, proposal.plan.hardware).fits
         assert str(proposal)
     with pytest.raises(UsageError, match=r"doesn't fit on .* It fits with") as error:
-        refuse_misfit(config, described(hardware))
+        refuse_misfit(make_plan(config, described(hardware)))
     assert all(str(proposal) in str(error.value) for proposal in found)
 
 
@@ -90,7 +90,7 @@ def test_upper_bounds_fail_a_plan_but_refuse_no_run() -> None:
     config = run(engine=EngineSettings(), slots=512, tasks_per_step=512)
     plan = make_plan(config, described("8xH100"))
     assert not plan.fits and not plan.certain
-    refuse_misfit(config, described("8xH100"))
+    refuse_misfit(make_plan(config, described("8xH100")))
 
 
 def test_full_fine_tuning_holds_16_bytes_a_weight_sharded_or_not() -> None:

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import torch
 from accelerate import Accelerator
+from agentgym_envs.util.importing import described as described_error
 from agentgym_eval.util.errors import UsageError
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from agentgym_trainer.config import BaseConfig
-from agentgym_trainer.planning.activations import NotMeasurable
 from agentgym_trainer.planning.hardware import Hardware, described, on_gpus, this_machine
 from agentgym_trainer.planning.phases import Phase, Plan, make_plan
 from agentgym_trainer.planning.proposals import propose
@@ -83,20 +83,23 @@ def check_memory(config: BaseConfig, accelerator: Accelerator, say: Callable[[st
     if accelerator.device.type != "cuda" or not config.check_memory:
         return
     memory = torch.cuda.get_device_properties(accelerator.device).total_memory
-    hardware = on_gpus(accelerator.num_processes, float(memory), sharded=accelerator.is_fsdp2)
+    parallel, processes = accelerator.parallelism_config, accelerator.num_processes
+    if parallel is not None and parallel.dp_shard_enabled:
+        processes = parallel.dp_shard_size or processes  # with hybrid sharding, these hold all weights together
     try:
-        refuse_misfit(config, hardware)
-    except NotMeasurable as error:
-        say(f"The memory of the run is unknown: {error}")
+        plan = make_plan(config, on_gpus(processes, float(memory), sharded=accelerator.is_fsdp2))
+    except Exception as error:  # noqa: BLE001 - a model that can't be planned may train nevertheless
+        say(f"The memory that this run needs isn't checked, since it can't be computed: {described_error(error)}")
+        return
+    refuse_misfit(plan)
 
 
-def refuse_misfit(config: BaseConfig, hardware: Hardware) -> None:
-    """Refuse a run that can't work on this hardware, even if no episode is long.
+def refuse_misfit(plan: Plan) -> None:
+    """Refuse a run that can't work on its hardware, even if no episode is long.
 
     Raises:
         UsageError: It can't; the message says what is too large, and with what it would fit.
     """
-    plan = make_plan(config, hardware)
     if plan.certain:
         ways = "; or ".join(map(str, propose(plan))) or "a smaller model"
         raise UsageError(

@@ -310,11 +310,19 @@ def _write_weights(learner: Learner, models: list[Any], weights: list[Any], fold
 
 @torch.no_grad()
 def _gather(learner: Learner) -> dict[str, Tensor]:
-    """Return the sharded weights in the data type of the computation, in the main process; others get none."""
+    """Return the sharded weights, in the main process; others get none.
+
+    Whole models are in the data type of the computation. Of a model with an adapter, only what trains is returned, in
+    float32, since the final model is merged from it.
+    """
     gathered: dict[str, Tensor] = {}
-    for name, tensor in learner.actor.state_dict().items():
-        computed = tensor.to(compute_dtype(learner.accelerator))
-        whole = computed.full_tensor() if isinstance(computed, DTensor) else computed
+    actor: Any = learner.accelerator.unwrap_model(learner.actor)
+    state, dtype = learner.actor.state_dict(), compute_dtype(learner.accelerator)
+    if actor.has_adapter:
+        state, dtype = {name: state[name] for name, weight in actor.named_parameters() if weight.requires_grad}, None
+    for name, tensor in state.items():
+        cast = tensor if dtype is None else tensor.to(dtype)
+        whole = cast.full_tensor() if isinstance(cast, DTensor) else cast
         if learner.accelerator.is_main_process:
             gathered[name] = whole.cpu()
     return gathered
