@@ -1,9 +1,9 @@
 """Communication between the processes of a run: sharing work, gathering, broadcasting and raising errors together.
 
-Messages are small (metrics, decisions, errors); tensors go through accelerate. All processes must make the same calls,
-from their main threads: if one doesn't, the others block until the launcher ends them all. Messages don't go through
-NCCL, whose kernels would keep the GPU busy while one process waits for another's episodes, and whose short timeout ends
-a run in which a machine has died.
+Messages are small (metrics, decisions, errors) or episodes; the model's tensors go through accelerate. All processes
+must make the same calls, from their main threads: if one doesn't, the others block until the launcher ends them all.
+Messages don't go through NCCL, whose kernels would keep the GPU busy while one process waits for another's episodes,
+and whose short timeout ends a run in which a machine has died.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from datetime import timedelta
 from functools import cache
 from typing import Any, TypeVar
 
+import torch
 import torch.distributed as dist
 from accelerate import PartialState
 
@@ -65,6 +66,18 @@ class Ranks:
         parts: list[Any] | None = [None] * self.count if self.is_main else None
         dist.gather_object(list(items), parts, group=_messages())
         return [item for part in parts or () for item in part]
+
+    def exchange(self, items: Sequence[_T]) -> list[_T]:
+        """Send `items[i]` to process i, for each process; return what all of them sent to this one, in their order."""
+        if self.count == 1:
+            return list(items)
+        sent = [pickle.dumps(item) for item in items]
+        sizes = self.gather([[len(part) for part in sent]])
+        incoming = [row[self.index] for row in sizes]
+        received = torch.empty(sum(incoming), dtype=torch.uint8)
+        outgoing = torch.frombuffer(bytearray(b"".join(sent)), dtype=torch.uint8)
+        dist.all_to_all_single(received, outgoing, incoming, sizes[self.index], group=_messages())
+        return [pickle.loads(part.numpy().tobytes()) for part in received.split(incoming)]
 
     def broadcast(self, value: _T) -> _T:
         """Return the main process's `value` on all processes."""

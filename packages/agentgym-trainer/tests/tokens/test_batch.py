@@ -1,14 +1,15 @@
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
-from agentgym_trainer.tokens.batch import make_batch
+from agentgym_trainer.tokens.batch import Batch, concatenate, make_batch, take
 from agentgym_trainer.tokens.trajectory import Trajectory
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from random_trajectories import trajectories
 
 pytestmark = pytest.mark.quick
@@ -100,3 +101,42 @@ def test_to_moves_all_tensors(sample: list[Trajectory]) -> None:
         batch.episodes,
     )
     assert moved.tokens.old_logprobs_N is None
+
+
+def _described(batch: Batch) -> dict[str, Any]:
+    """Return a batch as lists, with groups, states and observations in the order in which they occur."""
+    tensors = {name: getattr(batch, name) for name in ("ids_S", "position_S", "completion_index_N")}
+    described = {name: tensor.tolist() for name, tensor in (tensors | batch.tokens.tensors).items()}
+    for name in ("group_E", "state_EK", "observation_EK"):
+        tensor = tensors.get(name, batch.tokens.tensors[name])
+        # Indices of states and observations only have a meaning within a group.
+        keys = [
+            (group if name != "group_E" else 0, index)
+            for group, row in zip(batch.tokens.group_E.tolist(), tensor.tolist(), strict=True)
+            for index in (row if isinstance(row, list) else [row])
+        ]
+        numbers: dict[Any, int] = {}
+        described[name] = [-1 if key[1] < 0 else numbers.setdefault(key, len(numbers)) for key in keys]
+    rest = (batch.starts, batch.completion_starts, batch.episodes)
+    return {**described, "rest": rest, "width": batch.tokens.rewards_EK.shape[0]}
+
+
+@settings(max_examples=50)
+@given(trajectories(), st.data())
+def test_taken_episodes_are_a_batch_of_these_episodes(sample: list[Trajectory], data: st.DataObject) -> None:
+    chosen = [e for e in range(len(sample)) if data.draw(st.booleans())]
+    batch = make_batch(sample)
+    taken, index_N = take(batch, chosen)
+    expected = make_batch([sample[e] for e in chosen])
+    turns = expected.tokens.rewards_EK.shape[1]
+    narrowed = {n: t[:, :turns] for n, t in taken.tokens.tensors.items() if n.endswith("_EK")}
+    assert _described(replace(taken, tokens=replace(taken.tokens, **narrowed))) == _described(expected)
+    assert torch.equal(batch.tokens.rollout_logprobs_N[index_N], expected.tokens.rollout_logprobs_N)
+
+
+@settings(max_examples=50)
+@given(st.lists(trajectories(most=3), min_size=1, max_size=3))
+def test_concatenated_batches_are_a_batch_of_all_episodes(samples: list[list[Trajectory]]) -> None:
+    samples = [[replace(t, group=f"{t.group}{number}") for t in sample] for number, sample in enumerate(samples)]
+    joined = concatenate([make_batch(sample) for sample in samples])
+    assert _described(joined) == _described(make_batch([t for sample in samples for t in sample]))

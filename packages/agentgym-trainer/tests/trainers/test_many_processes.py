@@ -31,7 +31,7 @@ SETTINGS = (
     *("--tasks-per-step", "5", "--steps", "3", "--evaluation.every", "2", "--save-every", "1"),
     *("--warm-start.epochs", "4"),
 )
-PER_PROCESS = ("prefilled", "reused", "padding", "shared", "fill")
+PER_PROCESS = ("prefilled", "reused", "padding", "shared", "fill", "imbalance", "imbalance_dealt")
 """Metrics that depend on the number of processes, since caches and micro-batches aren't shared."""
 
 

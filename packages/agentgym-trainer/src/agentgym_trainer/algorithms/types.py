@@ -59,6 +59,12 @@ class TokenBatch:
     """Critic value of the state before the token, float32; None without a critic."""
 
     @property
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors that aren't None, by name. The suffix of a name is the shape."""
+        named = {name: getattr(self, name) for name in self.__slots__}
+        return {name: tensor for name, tensor in named.items() if tensor is not None}
+
+    @property
     def old_or_rollout_logprobs_N(self) -> Tensor:  # noqa: N802 - the suffix is the shape
         """Log-probability under the learner's weights before the update, or the engine's if that was not computed."""
         return self.rollout_logprobs_N if self.old_logprobs_N is None else self.old_logprobs_N

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedType, gather_object
+from accelerate.utils import DistributedType
 from accelerate.utils.fsdp_utils import fsdp2_prepare_model
 from torch import Tensor
 from torch.distributed.tensor import DTensor
@@ -23,8 +23,10 @@ from torch.distributed.tensor import DTensor
 from agentgym_trainer.algorithms import Algorithm, Imitation
 from agentgym_trainer.algorithms.types import AdvantageOutput, ModelOutputs, TokenBatch
 from agentgym_trainer.config import Optimizer
+from agentgym_trainer.distributed import Ranks
+from agentgym_trainer.learner.balance import balance
 from agentgym_trainer.learner.finite_checks import GRADIENTS, Skips, check_weights, count_nonfinite, pop_causes
-from agentgym_trainer.learner.loss_term import LossTerm
+from agentgym_trainer.learner.loss_term import LossTerm, SplitTerm
 from agentgym_trainer.learner.optimizer import OffloadedMoments, check_precision, make_schedule, parameter_groups
 from agentgym_trainer.learner.packing import Pack, Unit, empty_pack, make_packs, split_minibatches
 from agentgym_trainer.models.policy import PolicyModel
@@ -71,6 +73,7 @@ class Learner:
         self.actor, self.optimizer, _ = accelerator.prepare(actor, optimizer, self.scheduler)
         self._moments = OffloadedMoments(self.optimizer) if settings.offload else None
         self.skips = Skips(settings.max_skips)
+        self._ranks = Ranks()
 
     @property
     def policy(self) -> Any:
@@ -155,7 +158,7 @@ class Learner:
 
         Args:
             batch: The whole batch of this process. It may be empty, if only other processes have episodes. Episodes
-                that `tokens` keeps out of the loss are not trained on.
+                that `tokens` keeps out of the loss are not trained on, and others may be trained on by other processes.
             tokens: From `compute_logprobs`.
             advantages: From the algorithm.
             algorithm: Computes weights and loss.
@@ -173,36 +176,31 @@ class Learner:
         Returns:
             Means over the optimizer steps of the algorithm's metrics and of `loss`, `grad_norm` (before clipping),
             `fill` (share of `micro_tokens` that packs use), `padding` (share of positions that are padding) and
-            `shared` (share of the segments' tokens that are computed with those of another segment); `lr` of the last
-            step; the number of `optimizer_steps`, and how many of them were `skipped` because something was
-            not finite; skipped steps are excluded from the means. Empty if there are no completion tokens.
+            `shared` (share of the segments' tokens that are computed with those of another segment); with several
+            processes, `imbalance` (tokens of the process with the most, relative to the mean) and `imbalance_dealt`
+            (the same before episodes moved between processes, see `balance`); `lr` of the last step; the number of
+            `optimizer_steps`, and how many of them were `skipped` because something was not finite; skipped steps are
+            excluded from the other means. Empty if there are no completion tokens.
 
         Raises:
             NotFinite: On all processes, if too many steps in a row were skipped.
         """
         terms = [LossTerm(batch, tokens, advantages, algorithm, places), *([auxiliary] if auxiliary else [])]
         terms = [replace(term, batch=term.batch.to(self.accelerator.device)) for term in terms]
-        non_empty = [(term, rank_N, count) for term in terms for rank_N, count in [self._episode_ranks(term)] if count]
+        ordered = [(term, *term.episode_order(self._ranks)) for term in terms]
+        non_empty = [(term, position_N, count) for term, position_N, count in ordered if count]
         wanted = max(1, min(minibatches, round(minibatches * share)))
         parts = min([wanted, *(count for *_, count in non_empty[:1])])
         order, device = torch.Generator().manual_seed(seed), self.accelerator.device
         steps: list[dict[str, float]] = []
         with self._moments.on_device() if self._moments else nullcontext():
             for _ in range(epochs if non_empty else 0):
-                split = [
-                    (
-                        term,
-                        split_minibatches(count, parts, order)[rank_N].to(device),
-                        term.tokens.loss_mask_N.to(device),
-                    )
-                    for term, rank_N, count in non_empty
+                splits = [
+                    term.split(split_minibatches(count, parts, order)[position_N].to(device), parts, self.total)
+                    for term, position_N, count in non_empty
                 ]
-                steps += [
-                    self._optimizer_step(
-                        [(term, loss_mask_N & (part_N == part)) for term, part_N, loss_mask_N in split]
-                    )
-                    for part in range(parts)
-                ]
+                splits, imbalance = self._balanced(splits)
+                steps += [self._optimizer_step(splits, part) | imbalance for part in range(parts)]
         for _ in range(epochs * minibatches - len(steps) if steps else 0):
             self.scheduler.step()
         names = dict.fromkeys(name for step in steps for name in step)
@@ -212,35 +210,27 @@ class Learner:
             totals = {"lr": steps[-1]["lr"], "optimizer_steps": len(steps), "skipped": sum(metrics["skipped"])}
         return {name: sum(values) / len(values) for name, values in metrics.items()} | totals
 
-    def _episode_ranks(self, term: LossTerm) -> tuple[Tensor, int]:
-        """Return, for each completion token, the rank of its episode among all episodes that have tokens in the loss (0
-        for others), and the number of those episodes.
+    def _balanced(self, splits: Sequence[SplitTerm]) -> tuple[list[SplitTerm], dict[str, float]]:
+        """Balance the tokens of each term over processes; also return how unequal those of the first one are, if there
+        are several processes.
         """
-        tokens = term.tokens
-        loss_mask_N, episode_N = tokens.loss_mask_N.cpu(), tokens.episode_N.cpu()
-        trained = episode_N[loss_mask_N].unique()
-        places, process = term.places, self.accelerator.process_index
-        local = [places[e] if places else (process, e) for e in trained.tolist()]
-        ranks = {place: rank for rank, place in enumerate(sorted(gather_object(local)))}
-        rank_E = torch.zeros(len(tokens.group_E), dtype=torch.long)
-        rank_E[trained] = torch.tensor([ranks[place] for place in local], dtype=torch.long)
-        return rank_E[episode_N], len(ranks)
+        pairs = [balance(split, self._ranks, micro_tokens=self.settings.micro_tokens) for split in splits]
+        several, imbalance = self._ranks.count > 1, pairs[0][1]
+        named = {"imbalance": imbalance.balanced, "imbalance_dealt": imbalance.dealt} if several else {}
+        return [split for split, _ in pairs], named
 
-    def _optimizer_step(self, chosen: Sequence[tuple[LossTerm, Tensor]]) -> dict[str, float]:
-        """Train on the chosen tokens of each term; this process may have none of them."""
+    def _optimizer_step(self, splits: Sequence[SplitTerm], part: int) -> dict[str, float]:
+        """Train on one mini-batch of each term; this process may have none of its tokens."""
         self.actor.train()
-        counted = [(term, chosen_N, self.total(chosen_N.sum())) for term, chosen_N in chosen]
-        non_empty = [(term, chosen_N, 1 / count) for term, chosen_N, count in counted if count]
+        non_empty = [split for split in splits if split.shares[part]]
         totals: defaultdict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=self.accelerator.device))
-        for number, (term, chosen_N, share) in enumerate(non_empty, 1):
-            algorithm = term.algorithm
-            weight_N = algorithm.weights(term.tokens, chosen_N, self.total)
-            critic_weight_N = algorithm.critic_weights(term.advantages, chosen_N, self.total)
-            for pack, last in self._rounds(term.batch, chosen_N, algorithm.unit):
-                micro_batch = term.micro_batch(pack, share, weight_N, critic_weight_N)
+        for number, split in enumerate(non_empty, 1):
+            term = split.term
+            for pack, last in self._rounds(term.batch, split.part_N == part, term.algorithm.unit):
+                micro_batch = split.micro_batch(pack, part)
                 with self._accumulating(last and number == len(non_empty)):
                     outputs = _score(self.actor, pack)
-                    loss, metrics = algorithm.loss(outputs, micro_batch)
+                    loss, metrics = term.algorithm.loss(outputs, micro_batch)
                     loss = term.weight * loss
                     # accelerate averages gradients over processes, but the weights are for their sum.
                     self.accelerator.backward((loss + _zero(outputs)) * self.accelerator.num_processes)

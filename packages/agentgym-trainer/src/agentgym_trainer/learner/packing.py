@@ -8,7 +8,7 @@ outputs and gradients are the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -48,6 +48,15 @@ class Pack:
     """Index of each token into the batch's N completion tokens, int64."""
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Segments of one group that are computed together, since they share tokens of common prefixes."""
+
+    segments: list[int]
+    tokens: int
+    """Number of tokens, with shared ones counted once."""
+
+
 def make_packs(batch: Batch, chosen_N: Tensor, *, capacity: int, unit: Unit = "segment") -> list[Pack]:
     """Pack the segments that have chosen tokens.
 
@@ -57,11 +66,17 @@ def make_packs(batch: Batch, chosen_N: Tensor, *, capacity: int, unit: Unit = "s
         capacity: Maximum number of tokens per pack, shared ones counted once; a longer unit gets a pack of its own.
         unit: What must not be split: a segment, or all segments of an episode.
     """
+    parts = list_parts(batch, chosen_N, capacity=capacity, unit=unit)
+    bins = first_fit_decreasing([part.tokens for part in parts], capacity)
+    ids = _segment_ids(batch)
+    return [_pack(batch, [g for i in items for g in parts[i].segments], ids, chosen_N) for items in bins]
+
+
+def list_parts(batch: Batch, chosen_N: Tensor, *, capacity: int, unit: Unit) -> list[Part]:
+    """Divide the segments that have chosen tokens into parts whose segments share tokens; see `make_packs`."""
     chosen = chosen_N.tolist()
-    bounds = zip(batch.completion_starts, batch.completion_starts[1:], strict=False)
-    segments = [g for g, (start, end) in enumerate(bounds) if any(chosen[start:end])]
-    ids_S = batch.ids_S.cpu().numpy()
-    ids = {g: ids_S[slice(*batch.starts[g : g + 2])] for g in segments}
+    segments = [g for g, (start, end) in enumerate(pairwise(batch.completion_starts)) if any(chosen[start:end])]
+    ids = _segment_ids(batch)
     units: dict[int, list[int]] = {}
     for g in segments:
         units.setdefault(g if unit == "segment" else batch.episodes[g], []).append(g)
@@ -70,8 +85,7 @@ def make_packs(batch: Batch, chosen_N: Tensor, *, capacity: int, unit: Unit = "s
     for members in units.values():
         groups.setdefault(group_E[batch.episodes[members[0]]], []).append(members)
     parts = [part for members in groups.values() for part in _split_group(members, ids, capacity)]
-    bins = first_fit_decreasing([_count(part, ids) for part in parts], capacity)
-    return [_pack(batch, [g for i in items for g in parts[i]], ids, chosen_N) for items in bins]
+    return [Part(part, _count(part, ids)) for part in parts]
 
 
 def split_minibatches(episodes: int, parts: int, order: torch.Generator) -> Tensor:
@@ -105,7 +119,13 @@ def first_fit_decreasing(sizes: Sequence[int], capacity: int) -> list[list[int]]
     return bins
 
 
-def _split_group(units: Sequence[list[int]], ids: Mapping[int, Ids], capacity: int) -> list[list[int]]:
+def _segment_ids(batch: Batch) -> list[Ids]:
+    """Return the token ids of each segment."""
+    ids_S = batch.ids_S.cpu().numpy()
+    return [ids_S[start:end] for start, end in pairwise(batch.starts)]
+
+
+def _split_group(units: Sequence[list[int]], ids: Sequence[Ids], capacity: int) -> list[list[int]]:
     """Split a group's units into parts that fit into a pack, so that units with long common prefixes stay together."""
     parts: list[list[int]] = []
     for unit in sorted(units, key=lambda segments: _order(ids[segments[0]])):
@@ -119,12 +139,12 @@ def _split_group(units: Sequence[list[int]], ids: Mapping[int, Ids], capacity: i
     return parts
 
 
-def _count(segments: Sequence[int], ids: Mapping[int, Ids]) -> int:
+def _count(segments: Sequence[int], ids: Sequence[Ids]) -> int:
     """Return the number of tokens of segments, with those of common prefixes counted once."""
     return sum(len(ids[g]) - common for g, common in _by_prefix(segments, ids))
 
 
-def _by_prefix(segments: Sequence[int], ids: Mapping[int, Ids]) -> list[tuple[int, int]]:
+def _by_prefix(segments: Sequence[int], ids: Sequence[Ids]) -> list[tuple[int, int]]:
     """Sort segments by their tokens; return each with the length of the prefix that it shares with the one before it,
     which is its longest with any of those before.
     """
@@ -145,7 +165,7 @@ def _common(one: Ids, other: Ids) -> int:
     return int(different.argmax()) if different.any() else least
 
 
-def _pack(batch: Batch, segments: Sequence[int], ids: Mapping[int, Ids], chosen_N: Tensor) -> Pack:
+def _pack(batch: Batch, segments: Sequence[int], ids: Sequence[Ids], chosen_N: Tensor) -> Pack:
     lengths = batch.lengths
     if _count(segments, ids) <= (1 - _LEAST_SHARED) * sum(lengths[g] for g in segments):
         ordered = _by_prefix(segments, ids)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from agentgym_trainer.algorithms.types import TokenBatch
 from agentgym_trainer.tokens.trajectory import Segment, Trajectory
@@ -38,13 +39,17 @@ class Batch:
     @property
     def lengths(self) -> list[int]:
         """Number of tokens of each segment."""
-        return [end - start for start, end in zip(self.starts, self.starts[1:], strict=False)]
+        return [end - start for start, end in pairwise(self.starts)]
+
+    @property
+    def completion_counts(self) -> list[int]:
+        """Number of completion tokens of each segment."""
+        return [end - start for start, end in pairwise(self.completion_starts)]
 
     def to(self, device: torch.device) -> Batch:
         """Return a copy of the batch on `device`."""
         tensors = {name: getattr(self, name).to(device) for name in ("ids_S", "position_S", "completion_index_N")}
-        optional = {name: getattr(self.tokens, name) for name in TokenBatch.__slots__}
-        moved = {name: tensor.to(device) for name, tensor in optional.items() if tensor is not None}
+        moved = {name: tensor.to(device) for name, tensor in self.tokens.tensors.items()}
         return replace(self, **tensors, tokens=replace(self.tokens, **moved))
 
 
@@ -61,6 +66,77 @@ def make_batch(trajectories: Sequence[Trajectory]) -> Batch:
         episodes=tuple(e for e, trajectory in enumerate(trajectories) for _ in trajectory.segments),
         tokens=_token_batch(trajectories, segments, completion_S),
     )
+
+
+def take(batch: Batch, episodes: Sequence[int]) -> tuple[Batch, Tensor]:
+    """Select episodes of a batch, on the CPU.
+
+    Args:
+        batch: The batch.
+        episodes: Distinct indices into E, ascending.
+
+    Returns:
+        The batch of these episodes, in which groups keep their indices, and the indices into N of its completion
+        tokens, int64.
+    """
+    batch, wanted = batch.to(torch.device("cpu")), {e: number for number, e in enumerate(episodes)}
+    segments = [g for g, e in enumerate(batch.episodes) if e in wanted]
+    index_S, index_N = (_ranges(starts, segments) for starts in (batch.starts, batch.completion_starts))
+    lengths, counts = batch.lengths, batch.completion_counts
+    shift_S = torch.zeros(len(batch.ids_S), dtype=torch.long)
+    shift_S[index_S] = torch.arange(len(index_S))
+    index_E = torch.tensor(episodes, dtype=torch.long)
+    tensors = batch.tokens.tensors
+    selected = {name: tensor[index_N if name.endswith("_N") else index_E] for name, tensor in tensors.items()}
+    selected["episode_N"] = _int64(wanted[e] for e in selected["episode_N"].tolist())
+    taken = Batch(
+        ids_S=batch.ids_S[index_S],
+        position_S=batch.position_S[index_S],
+        completion_index_N=shift_S[batch.completion_index_N[index_N]],
+        starts=(0, *accumulate(lengths[g] for g in segments)),
+        completion_starts=(0, *accumulate(counts[g] for g in segments)),
+        episodes=tuple(wanted[batch.episodes[g]] for g in segments),
+        tokens=replace(batch.tokens, **selected),
+    )
+    return taken, index_N
+
+
+def concatenate(batches: Sequence[Batch]) -> Batch:
+    """Join at least one batch into one, on the CPU. No group is in two batches."""
+    batches = [batch.to(torch.device("cpu")) for batch in batches]
+    first_S = [0, *accumulate(len(batch.ids_S) for batch in batches)]
+    first_E = [0, *accumulate(len(batch.tokens.group_E) for batch in batches)]
+    return Batch(
+        ids_S=torch.cat([batch.ids_S for batch in batches]),
+        position_S=torch.cat([batch.position_S for batch in batches]),
+        completion_index_N=torch.cat([at + b.completion_index_N for at, b in zip(first_S, batches, strict=False)]),
+        starts=(0, *accumulate(length for batch in batches for length in batch.lengths)),
+        completion_starts=(0, *accumulate(count for batch in batches for count in batch.completion_counts)),
+        episodes=tuple(at + e for at, batch in zip(first_E, batches, strict=False) for e in batch.episodes),
+        tokens=_concatenate_tokens([batch.tokens for batch in batches]),
+    )
+
+
+def _concatenate_tokens(batches: Sequence[TokenBatch]) -> TokenBatch:
+    first_E = [0, *accumulate(len(batch.group_E) for batch in batches)]
+    first_group = [0, *accumulate(max(batch.group_E.tolist(), default=-1) + 1 for batch in batches)]
+    turns = max(batch.rewards_EK.shape[1] for batch in batches)
+    joined: dict[str, Tensor] = {}
+    for name in batches[0].tensors:
+        parts = [batch.tensors[name] for batch in batches]
+        if name.endswith("_EK"):
+            filler = -1 if name in ("state_EK", "observation_EK") else 0
+            parts = [pad(part, (0, turns - part.shape[1]), value=filler) for part in parts]
+        elif name in ("episode_N", "group_E"):
+            shifts = first_E if name == "episode_N" else first_group
+            parts = [shift + part for shift, part in zip(shifts, parts, strict=False)]
+        joined[name] = torch.cat(parts)
+    return replace(batches[0], **joined)
+
+
+def _ranges(starts: Sequence[int], segments: Sequence[int]) -> Tensor:
+    """Return the indices of the tokens of segments, given where each segment starts."""
+    return torch.cat([torch.arange(0), *(torch.arange(*starts[g : g + 2]) for g in segments)])
 
 
 def _token_batch(trajectories: Sequence[Trajectory], segments: Sequence[Segment], completion_S: Tensor) -> TokenBatch:

@@ -255,7 +255,8 @@ class RLLoop:
                 f"In step {step + 1}, {skipped:.0f} of the optimizer steps were skipped: values in the "
                 f"{listed(self.learner.skips.causes)} weren't finite."
             )
-        packed = {name: metrics.pop(name) for name in ("padding", "shared", "fill") if name in metrics}
+        used = ("padding", "shared", "fill", "imbalance", "imbalance_dealt")
+        packed = {name: metrics.pop(name) for name in used if name in metrics}
         lengths = zip(batch.batch.episodes, batch.batch.lengths, strict=True)
         read = sum(length for episode, length in lengths if batch.in_loss[episode])
         own = (sum(batch.in_loss), read, len(auxiliary.batch.ids_S) if auxiliary else 0)
