@@ -12,7 +12,7 @@ import pytest
 import torch
 from agentgym_trainer.algorithms import GRPO
 from agentgym_trainer.algorithms.types import AdvantageOutput
-from agentgym_trainer.learner.balance import Imbalance, balance, longest_first
+from agentgym_trainer.learner.balance import Imbalance, balance, largest_differencing
 from agentgym_trainer.learner.loss_term import LossTerm, SplitTerm
 from agentgym_trainer.learner.packing import list_parts
 from agentgym_trainer.tokens.batch import make_batch
@@ -171,13 +171,12 @@ def test_nothing_changes_with_one_process() -> None:
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=7), st.integers(1, 3))
-def test_longest_first_is_within_its_bound(sizes: list[int], bins: int) -> None:
+def test_largest_differencing_is_within_its_bound(sizes: list[int], bins: int) -> None:
     def longest(assigned: Sequence[int]) -> int:
         return max(sum(size for size, target in zip(sizes, assigned, strict=True) if target == b) for b in range(bins))
 
     best = min(longest(assigned) for assigned in itertools.product(range(bins), repeat=len(sizes)))
-    # Graham 1969, theorem 2.
-    assert best <= longest(longest_first(sizes, bins)) <= (4 / 3 - 1 / (3 * bins)) * best + 1e-9
+    assert best <= longest(largest_differencing(sizes, bins)) <= 4 / 3 * best
 
 
 def _trajectory(length: int, group: str, rng: np.random.Generator, prompt: Segment | None = None) -> Trajectory:
