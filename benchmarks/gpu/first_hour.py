@@ -86,6 +86,8 @@ def steps(model: str, runs: Path, *, tiny: bool, device: str) -> list[Step]:
         Step("update", script("gpu_train"), 10, "0.5B, rows of 32k tokens: some 15 GB; MFU of 15 to 35%", on_cpu=True),
         Step("update-stored", script("gpu_train", "--no-checkpointing"), 10,
              "0.5B: 27 GB of activations per 16k tokens of a row, so some 62 GB; 25% faster", on_cpu=True),
+        Step("save", script("saving"), 10,
+             "0.5B, 7.9 GB a checkpoint: stops for about 1 s in the background, 3 s the first time", on_cpu=True),
         Step("load-vllm", check("load", "--engine", "vllm"), 10, "2.0 GB of weights: below 1 s"),
         Step("load-server", check("load", "--engine", "vllm-server"), 10, "2.0 GB, 1.0 GB of it sent at 0.9 GB/s: 2 s"),
         Step("rollout", script("gpu_rollout"), 15, "tokens/s grow up to 64 trajectories or more", on_cpu=True),

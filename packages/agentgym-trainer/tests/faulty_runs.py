@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import torch
-from agentgym_trainer.run.checkpoint import find_damage
 from agentgym_trainer.run.folder import RunFolder
+from agentgym_trainer.run.manifest import find_damage
 from safetensors.torch import load_file
 from toy_learner import coin_flags, limit_file_size, sft_flags, train_cli
 

@@ -25,7 +25,7 @@ from agentgym_trainer.config.scratch import Scratch
 from agentgym_trainer.curriculum.horizon import Stage
 from agentgym_trainer.curriculum.state import TrainingState
 from agentgym_trainer.learner.learner import Learner
-from agentgym_trainer.models.load import with_lora
+from agentgym_trainer.models.load import load_chat, with_lora
 from agentgym_trainer.models.policy import PolicyModel, ValueHead
 from agentgym_trainer.models.scratch import build_model
 from agentgym_trainer.run.checkpoint import Checkpoints
@@ -33,7 +33,7 @@ from agentgym_trainer.tokens.batch import make_batch
 from agentgym_trainer.trainers.setup import configure_sharding, load_policy
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
-from toy_learner import auxiliary_loss, make_learner, make_trajectories, update_on
+from toy_learner import auxiliary_loss, limit_file_size, make_learner, make_trajectories, update_on
 
 FIRST_PROCESS_EPISODES = {"even": 4, "uneven": 6, "idle": 8}
 """Number of episodes of the first process, out of eight."""
@@ -166,6 +166,45 @@ def score_and_update(folder: Path, out: Path, lora_rank: int) -> None:
     )
     if accelerator.is_main_process:
         torch.save({**scores, "metrics": metrics, "dtypes": dtypes, "weights": weights}, out)
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def resume_sharded(folder: Path, out: Path) -> None:
+    """As one of two processes, save sharded weights in the background while they train on, and resume from that.
+
+    Writes the weights after the update during the write, and those of the resumed learner after the same update.
+    """
+    accelerator = Accelerator(cpu=True)
+    shard(accelerator)
+    configure_sharding(accelerator)
+    trajectories = make_trajectories(21, 8)[accelerator.process_index :: 2]
+    algorithm = replace(GRPO, kl=replace(GRPO.kl, where="off"))
+    checkpoints, results = Checkpoints(folder, keep=1, say=print, background=True), []
+
+    def learner() -> Learner:
+        accelerator.free_memory()
+        model = build_model(Scratch(vocab=320, hidden=32, layers=2, heads=2), vocab=320, end_id=2, pad_id=0, seed=5)
+        return make_learner(model, critic="head", accelerator=accelerator, lr=1e-3, micro_tokens=32)
+
+    chat = load_chat(str(folder.with_name("model")))
+    student = learner()
+    for step in (1, 2):
+        update_on(student, trajectories, algorithm)
+        checkpoints.save(student, chat.tokenizer, TrainingState(Stage(3), step))
+    update_on(student, trajectories, algorithm)
+    results.append(accelerator.get_state_dict(student.actor))
+    checkpoints.finish()
+    student = learner()
+    assert checkpoints.resume(student) == TrainingState(Stage(3), 2)
+    update_on(student, trajectories, algorithm)
+    results.append(accelerator.get_state_dict(student.actor))
+    if accelerator.is_main_process:
+        torch.save(results, out)
+    with pytest.raises(OSError, match="step-000004 can't be written") as error, limit_file_size(10_000):
+        checkpoints.save(student, chat.tokenizer, TrainingState(Stage(3), 4))
+        checkpoints.finish()
+    assert "Other checkpoints are untouched (step-000002)" in str(error.value)
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 

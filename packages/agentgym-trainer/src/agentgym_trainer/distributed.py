@@ -137,6 +137,19 @@ def _gloo_group(world: Any) -> Any:
     return dist.new_group(timeout=PATIENCE, backend="gloo")
 
 
+def thread_group(thread: str) -> Any:
+    """Return a process group for the messages and CPU tensors of a thread beside the main one, by its name.
+
+    All processes must call this, from their main threads.
+    """
+    return _thread_group(thread, dist.group.WORLD)
+
+
+@cache
+def _thread_group(thread: str, world: Any) -> Any:
+    return dist.new_group(timeout=PATIENCE, backend="gloo", group_desc=thread)
+
+
 def _store() -> Any:
     """Return the key-value store of the process group."""
     return dist.distributed_c10d._get_default_store()  # pyright: ignore[reportPrivateUsage]

@@ -14,6 +14,7 @@ from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_multi_gpu_env
 from agentgym_trainer.algorithms import GRPO
+from agentgym_trainer.run.manifest import find_damage
 from agentgym_trainer.tokens.batch import make_batch
 from agentgym_trainer.tokens.chat import Chat
 from forked_processes import run_processes, run_two_processes
@@ -87,6 +88,19 @@ def _assert_saved(checkpoint: Path, weights: dict[str, torch.Tensor], *, adapter
     assert all("lora_" in name for name in saved) == adapter
     for name, weight in saved.items():
         assert torch.equal(weight, named[name] if adapter else named[name].bfloat16()), name
+
+
+@pytest.mark.long
+def test_sharded_checkpoints_are_written_in_the_background(chat: Chat, tmp_path: Path) -> None:
+    folder, out, log = tmp_path / "checkpoints", tmp_path / "weights.pt", tmp_path / "log"
+    chat.tokenizer.save_pretrained(tmp_path / "model")
+    assert run_two_processes(two_processes.resume_sharded, folder, out, log=log) == [0, 0], log.read_text()
+    uninterrupted, resumed = torch.load(out)
+    assert uninterrupted.keys() == resumed.keys()
+    for name, weight in uninterrupted.items():
+        assert torch.equal(resumed[name], weight), name
+    assert sorted(path.name for path in folder.iterdir()) == ["step-000002"]
+    assert find_damage(folder / "step-000002") is None
 
 
 @pytest.mark.long

@@ -118,8 +118,8 @@ def test_the_engine_sleeps_during_updates_unless_it_is_elsewhere() -> None:
 
 
 def test_offloaded_moments_are_on_the_gpu_during_updates_only() -> None:
-    config = run("Qwen/Qwen2.5-0.5B-Instruct", optimizer=replace(run().optimizer, offload=True))
-    plan = make_plan(config, described("H100"))
+    optimizer = replace(run().optimizer, offload=True)
+    plan = make_plan(run("Qwen/Qwen2.5-0.5B-Instruct", optimizer=optimizer, save_async="off"), described("H100"))
     with_moments = {phase.name for phase in plan.phases for part in phase.device if part.name == "AdamW's moments"}
     assert with_moments == {"update"}
     assert plan.phase("rollout").first_host - plan.phase("engine").first_host == pytest.approx(8 * 494_032_768)
@@ -138,10 +138,44 @@ def test_weights_that_must_be_gathered_are_copied_where_an_engine_loads_them(
     hardware: str, kind: str, first: int, others: int
 ) -> None:
     small, devices = "Qwen/Qwen2.5-0.5B-Instruct", "7" if kind == "vllm-server" else ""
-    plan = make_plan(run(small, engine=EngineSettings(kind=kind, devices=devices)), described(hardware))
+    config = run(small, engine=EngineSettings(kind=kind, devices=devices), save_async="off")
+    plan = make_plan(config, described(hardware))
     before, after = (plan.phase(name) for name in ("engine", "rollout"))
     assert after.other_host - before.other_host == pytest.approx(others * 494_032_768)
     assert after.first_host - before.first_host == pytest.approx(first * 494_032_768)
+
+
+@pytest.mark.parametrize(
+    ("hardware", "lora", "first", "others"),
+    [
+        # Weights and moments in float32, and a sharded model's own files in bfloat16.
+        ("H100", 0, 12 * 494_032_768, 0),
+        ("4xH100:ddp", 0, 12 * 494_032_768, 0),
+        ("4xH100", 0, (12 / 4 + 2) * 494_032_768, 12 / 4 * 494_032_768),
+        ("H100", 8, 12 * 4_399_104, 0),
+        ("4xH100", 8, (2 * 494_032_768 + 12 * 4_399_104) / 4 + 4 * 4_399_104,
+         (2 * 494_032_768 + 12 * 4_399_104) / 4),
+    ],
+)  # fmt: skip
+def test_checkpoints_in_the_background_are_written_from_host_memory(
+    hardware: str, lora: int, first: float, others: float
+) -> None:
+    config = run("Qwen/Qwen2.5-0.5B-Instruct", lora=Lora(rank=lora), engine=SERVER)
+    background, at_once = (
+        make_plan(replace(config, save_async=setting), described(hardware)).phase("update")
+        for setting in ("auto", "off")
+    )
+    assert background.first_host - at_once.first_host == pytest.approx(first)
+    assert background.other_host - at_once.other_host == pytest.approx(others)
+    assert background.device == at_once.device
+
+
+def test_runs_on_one_cpu_save_at_once_unless_asked() -> None:
+    config = run("Qwen/Qwen2.5-0.5B-Instruct", device="cpu", engine=EngineSettings())
+    sizes = [make_plan(replace(config, save_async=setting), this_machine(cpu=True)).phase("checkpoint").bytes
+             for setting in ("off", "auto", "on")]  # fmt: skip
+    assert sizes[1] == sizes[0]
+    assert sizes[2] - sizes[0] == pytest.approx(12 * 494_032_768)
 
 
 @pytest.mark.parametrize(

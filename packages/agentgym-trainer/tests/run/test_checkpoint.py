@@ -11,60 +11,19 @@ from typing import Any
 
 import pytest
 import torch
-from accelerate import Accelerator
 from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.curriculum.horizon import Stage
 from agentgym_trainer.curriculum.state import Best, TrainingState
-from agentgym_trainer.models.policy import PolicyModel, ValueHead, separate_critic
-from agentgym_trainer.run.checkpoint import Checkpoints, find_damage, seal
+from agentgym_trainer.run.checkpoint import Checkpoints
+from agentgym_trainer.run.manifest import find_damage, seal
 from agentgym_trainer.tokens.chat import Chat
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from peft import LoraConfig, get_peft_model
 from toy_learner import limit_file_size
-from transformers import AutoModelForCausalLM, AutoTokenizer, get_scheduler
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 STAGE = Stage(10, 1, 3, "cut", {"coin/dev/1": [0.25, None, 1 / 3]}, 0.125)
 PROGRESS = TrainingState(STAGE, 4, 321, {"coin/Coin-v0": {"coin/train/1": 1 / 3}}, Best(3, 0.5))
-
-
-class TinyLearner:
-    """A minimal learner with an accelerator and an actor, trained on random tokens."""
-
-    def __init__(self, actor: PolicyModel) -> None:
-        critic = list(actor.critic.parameters()) if actor.critic else []
-        policy = [p for p in actor.policy.parameters() if p.requires_grad]
-        groups = [{"params": policy, "lr": 1e-2}, {"params": critic, "lr": 3e-2}]
-        optimizer = torch.optim.AdamW([group for group in groups if group["params"]])
-        schedule = get_scheduler("cosine", optimizer, num_warmup_steps=2, num_training_steps=20)
-        self.accelerator = Accelerator(cpu=True)
-        self.actor, self.optimizer, self.schedule = self.accelerator.prepare(actor, optimizer, schedule)
-
-    def update(self) -> float:
-        """Take one step on random tokens from the global generator."""
-        ids, position, before = torch.randint(3, 320, (12,)), torch.arange(12), torch.arange(11)
-        scores = self.actor(ids, position, (12,), before, ids[1:])
-        loss = -scores.logprobs_M.mean() + (0 if scores.values_M is None else (scores.values_M - 1).square().mean())
-        self.accelerator.backward(loss)
-        self.optimizer.step()
-        self.schedule.step()
-        self.optimizer.zero_grad()
-        return loss.item()
-
-
-@pytest.fixture
-def make_learner(new_model: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that makes learners with equal initial weights; their random generators differ."""
-
-    def make(kind: str = "plain") -> Any:
-        model = new_model(3)
-        critic = {"head": lambda: ValueHead(32), "separate": lambda: separate_critic(model)}.get(kind, lambda: None)()
-        if kind == "lora":
-            torch.manual_seed(5)
-            model = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj", "v_proj"]))
-        return TinyLearner(PolicyModel(model, critic=critic))
-
-    return make
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from agentgym_trainer.run.checkpoint import Checkpoints
+from agentgym_trainer.run.checkpoint_files import LearnerState
 from agentgym_trainer.run.disk import WriteError, writing
 from agentgym_trainer.run.folder import RunFolder
 from faulty_runs import (
@@ -65,6 +66,29 @@ def test_full_disk_at_any_write_ends_with_an_error_message(
         assert not list(run.path.glob(".*"))
         assert_checkpoints_intact(run, steps=SAVED_BEFORE.get(file, SAVED))
     assert_resumes_identically(run, complete)
+
+
+@pytest.mark.long
+def test_full_disk_while_saving_in_the_background_ends_with_an_error_message(
+    rl: CompleteAndPartialRun, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, write, written = RunFolder(tmp_path / "run"), LearnerState.write, []
+
+    def full(state: LearnerState, folder: Path) -> None:
+        written.append(folder.name)
+        if len(written) == SAVED + 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(state, folder)
+
+    monkeypatch.setattr(LearnerState, "write", full)
+    assert train_cli(coin_flags(run.path, *RL, "--save-async", "on")) == 1
+    error = stderr_text(capfd)
+    assert (
+        f"error: {run.checkpoints}/step-{SAVED + 1:06d} can't be written: [Errno 28] No space left on device" in error
+    )
+    assert f"continue with --resume. Other checkpoints are untouched (step-{SAVED:06d})" in error
+    assert_checkpoints_intact(run)
+    assert_resumes_identically(run, rl[0])
 
 
 def test_all_files_of_a_run_are_covered(rl: CompleteAndPartialRun) -> None:

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 import torch
 from agentgym_envs import read_episodes
-from agentgym_trainer.run.checkpoint import Checkpoints, find_damage
+from agentgym_trainer.run.checkpoint import Checkpoints
 from agentgym_trainer.run.folder import RunFolder
+from agentgym_trainer.run.manifest import find_damage
 from forked_processes import train_with_signals
 from safetensors.torch import load_file
 from toy_learner import SignalPoint, coin_flags, limit_file_size, train_cli
@@ -144,6 +145,14 @@ KILL_POINTS = {
     "between a checkpoint's files": (SignalPoint("torch", "save", 4), "step-000002"),
     "between seal and name": (SignalPoint("agentgym_trainer.run.checkpoint", "seal", 2), "step-000004"),
 }  # fmt: skip
+STATE = "agentgym_trainer.run.checkpoint_files:LearnerState"
+BACKGROUND = ("--save-async", "on")
+BACKGROUND_KILLS = {
+    # Weights and optimizer are written by a thread, while the main one trains on.
+    "before the second state": (SignalPoint(STATE, "of", 2), "step-000002"),
+    "between state and seal": (SignalPoint(STATE, "write", 2), "step-000002"),
+    "between seal and name": (SignalPoint("agentgym_trainer.run.checkpoint", "seal", 2), "step-000004"),
+}
 KILLS = [("ppo", name) for name in KILL_POINTS]
 KILLS += [("lora", "in a step")]
 
@@ -163,6 +172,34 @@ def test_killed_runs_resume_bit_for_bit(
     (run.path / ".start").mkdir(exist_ok=True)
     assert train_cli(["--resume", str(run.path)]) == 0
     _assert_same(run, uninterrupted_run(kind))
+
+
+@pytest.mark.parametrize("name", BACKGROUND_KILLS)
+def test_runs_killed_while_saving_in_the_background_resume_bit_for_bit(
+    name: str, tmp_path: Path, uninterrupted_run: Callable[[str], RunFolder]
+) -> None:
+    point, latest = BACKGROUND_KILLS[name]
+    run, log = RunFolder(tmp_path / "run"), tmp_path / "log"
+    code = train_with_signals(point, [*_flags(run.path, "ppo"), *BACKGROUND], log)
+    assert code == -signal.SIGKILL, log.read_text()
+    assert _latest(run) == latest
+    assert train_cli(["--resume", str(run.path)]) == 0
+    _assert_same(run, uninterrupted_run("ppo"))
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_stopped_runs_end_once_the_checkpoint_is_whole(
+    number: int, code: int, tmp_path: Path, uninterrupted_run: Callable[[str], RunFolder]
+) -> None:
+    run, log = RunFolder(tmp_path / "run"), tmp_path / "log"
+    # Sent when the state of step 2 has been written, so that its checkpoint, or that of step 3, is under way.
+    point = SignalPoint(STATE, "write", 1, number)
+    assert train_with_signals(point, [*_flags(run.path, "ppo"), *BACKGROUND], log) == code, log.read_text()
+    assert "Traceback" not in log.read_text()
+    assert not list(run.checkpoints.glob(".step-*"))
+    assert _latest(run) in ("step-000002", "step-000003")
+    assert train_cli(["--resume", str(run.path)]) == 0
+    _assert_same(run, uninterrupted_run("ppo"), earlier=False)
 
 
 def test_the_interrupted_run_has_state_to_restore(uninterrupted_run: Callable[[str], RunFolder]) -> None:

@@ -13,8 +13,8 @@ import pytest
 import torch
 from agentgym_envs import Episode
 from agentgym_trainer.config import SFTConfig
-from agentgym_trainer.run.checkpoint import find_damage
 from agentgym_trainer.run.folder import RunFolder
+from agentgym_trainer.run.manifest import find_damage
 from forked_processes import is_loaded, train_with_signals
 from safetensors.torch import load_file
 from toy_learner import SignalPoint, StopAfterCalls, sft_flags, train_cli

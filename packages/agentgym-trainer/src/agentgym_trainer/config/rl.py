@@ -167,6 +167,9 @@ class RLConfig(BaseConfig):
     imitation: SFTTerm = field(default_factory=SFTTerm)
     rollouts: RolloutFiles = field(default_factory=RolloutFiles)
     warnings: Warnings = field(default_factory=Warnings)
+    save_async: Literal["auto", "on", "off"] = "auto"
+    """Write checkpoints while training continues, from a copy of weights and optimizer state in host memory. One is
+    written at a time, and the run ends only once it's whole. auto: on accelerators, and with several processes."""
     steps: int = 300
     """Updates, each on a new batch of episodes."""
     tasks_per_step: int = 32

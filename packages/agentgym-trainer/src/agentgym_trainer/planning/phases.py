@@ -22,6 +22,8 @@ PROCESS, GPU_PROCESS, ENGINE_PROCESS = 1.0e9, 4.0e9, 3.0e9
 """Bytes of host memory of a process with torch and transformers, on a CPU or a GPU, and of vLLM in it."""
 GPUS_PER_MACHINE = 8
 _MOMENTS = "AdamW's moments"
+_SAVED_FROM = ("rollout", "log-probs", "update", "weight load", "checkpoint")
+"""The phases during which a checkpoint may be written in the background."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +251,8 @@ class _Phases:
 
     def _phase(self, name: str, device: list[Part]) -> Phase:
         """Add the host memory of the processes to a phase."""
+        if not self.work.hardware.on_gpu and name in _SAVED_FROM:
+            device = [*device, Part("checkpoint in the background", self.work.copied_bytes)]
         parts = tuple(part for part in device if part.bytes)
         if not self.work.hardware.on_gpu:
             return Phase(name, parts)
@@ -264,7 +268,10 @@ class _Phases:
             if work.adapter and name in ("log-probs", "update", "checkpoint"):
                 # While it sleeps, vLLM has the adapter's base model in host memory. Other weights are dropped.
                 everyone += work.dtype.itemsize * work.shape.weights
-        started = name not in ("warm start", "load", "engine")
+        started = name in _SAVED_FROM
+        if started and work.copied_bytes:
+            everyone += work.copied_bytes if work.hardware.sharded else 0.0
+            first += 0.0 if work.hardware.sharded else work.copied_bytes
         if work.offloads and started:
             everyone += 8.0 * work.trained
         if started and self._loads() and self._copies():
@@ -277,10 +284,10 @@ class _Phases:
             everyone += models  # until TRL shards it
         elif name == "load" and sharded:
             first = models
-        elif name == "checkpoint" and sharded:
-            everyone += 12.0 * work.trained / work.shards
-            first += float(work.dtype.itemsize * work.shape.weights)
-        elif name == "checkpoint":
+        elif sharded and (name == "checkpoint" or (started and work.copied_bytes)):
+            # The model's own files; of a model with an adapter, only that.
+            first += 4.0 * work.trained if work.adapter else float(work.dtype.itemsize * work.shape.weights)
+        elif name == "checkpoint" and not work.copied_bytes:
             first += 4.0 * work.trained
         return everyone, first
 

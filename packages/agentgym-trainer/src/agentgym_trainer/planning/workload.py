@@ -103,6 +103,19 @@ class Workload:
         return on_gpu and self.config.optimizer.offload and isinstance(self.config, RLConfig)
 
     @property
+    def copied_bytes(self) -> float:
+        """Bytes of the copy of the learner's state from which checkpoints are written in the background: of each
+        process if the state is sharded, otherwise of the main process. 0: they aren't.
+        """
+        config = self.config
+        if not isinstance(config, RLConfig) or config.save_async == "off":
+            return 0.0
+        if config.save_async == "auto" and not self.hardware.on_gpu and self.hardware.processes == 1:
+            return 0.0
+        weights = self.weight_bytes if self.hardware.sharded else 4.0 * self.trained
+        return (weights + 8.0 * self.trained) / self.shards
+
+    @property
     def shards(self) -> int:
         """Number of processes over which weights, gradients and moments are sharded."""
         return self.hardware.processes if self.hardware.sharded else 1

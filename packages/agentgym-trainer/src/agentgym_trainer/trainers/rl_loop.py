@@ -35,7 +35,8 @@ from agentgym_trainer.rollout.failures import FailureLimit, TooManyFailed
 from agentgym_trainer.rollout.groups import EpisodeOutcome
 from agentgym_trainer.rollout.play import seed_of
 from agentgym_trainer.rollout.runner import RolloutRunner
-from agentgym_trainer.run.checkpoint import METRICS, Checkpoints
+from agentgym_trainer.run.checkpoint import Checkpoints
+from agentgym_trainer.run.checkpoint_files import METRICS
 from agentgym_trainer.run.console import PHASES, RunConsole
 from agentgym_trainer.run.diagnostics import Monitor
 from agentgym_trainer.run.folder import Decoding, RunFolder
@@ -59,7 +60,7 @@ from agentgym_trainer.trainers.critic_bootstrap import bootstrap_values
 from agentgym_trainer.trainers.evaluation import Evaluator
 from agentgym_trainer.trainers.logprob_check import PROBES, check_logprobs, last_contexts
 from agentgym_trainer.trainers.rl_batch import Rollouts, StepBatch
-from agentgym_trainer.trainers.setup import has_own_weights
+from agentgym_trainer.trainers.setup import has_own_weights, saves_in_background
 from agentgym_trainer.trainers.task_dependence import task_dependence
 
 _UPDATE, _PROBE = 1, 3  # parts of seeds; the collector uses 0 and evaluations use 2
@@ -89,8 +90,13 @@ class RLLoop:
         self.rollouts = rollouts
         self.demonstrations = demonstrations
         self.ranks = Ranks()
-        minutes, say = config.save_minutes, console.say
-        self.checkpoints = Checkpoints(folder.checkpoints, keep=config.keep_checkpoints, minutes=minutes, say=say)
+        self.checkpoints = Checkpoints(
+            folder.checkpoints,
+            keep=config.keep_checkpoints,
+            say=console.say,
+            minutes=config.save_minutes,
+            background=saves_in_background(config, learner.accelerator),
+        )
         self.collector = RolloutCollector(config, worlds, chat, rollouts, self.ranks)
         self.evaluator = Evaluator(config, folder, worlds, chat, console, rollouts)
         self.rollout_logger = RolloutLogger(config, folder, learner, chat, self.ranks)
@@ -116,6 +122,7 @@ class RLLoop:
             NotFinite: if the weights aren't finite, or too many optimizer steps in a row were skipped. Nothing is
                 saved.
             RunStopped: if code of another package in the loss raised during an update. Nothing is saved.
+            OSError: if a checkpoint can't be written; in the background, after a later step.
             Stopped: if the check of `rollouts` ended the rollout under way. The run is saved.
         """
         config, resumed = self.config, self.checkpoints.resume(self.learner)
@@ -137,6 +144,7 @@ class RLLoop:
                 if not state.learned:
                     state = self.step(state)
                 state = self.finish_step(state)
+                self.checkpoints.settle()
                 # Called once, so that a run never ends early without having been saved.
                 stopped = self.ranks.any(stopping())
                 is_best = state.best is not None and state.best.step == state.step
@@ -144,12 +152,15 @@ class RLLoop:
                 if stopped or is_best or due:
                     self._save(state)
                     resumed = state
+            self._finish_saving()
         except (EngineError, PluginError, TooManyFailed, Stopped):
             # No update was under way, so the learner is at `state`.
             if state.step and state != resumed:
                 self._save(state)
+            self._finish_saving()
             raise
         finally:
+            self.checkpoints.wait()
             self.collector.close()
         return state
 
@@ -363,6 +374,10 @@ class RLLoop:
     def _save(self, state: TrainingState) -> None:
         with self._timer.phase("checkpoint"):
             self.checkpoints.save(self.learner, self.chat.tokenizer, state, self.folder.metrics)
+
+    def _finish_saving(self) -> None:
+        with self._timer.phase("checkpoint"):
+            self.checkpoints.finish()
 
     def _is_due(self, step: int, every: int) -> bool:
         """Whether something done every `every` steps (never if 0), and after the last one, is due after this step."""

@@ -28,9 +28,9 @@ from agentgym_envs.util.redaction import resolved
 from agentgym_eval.policies.policies import Scripted
 from agentgym_eval.util.errors import UsageError
 from torch import Tensor
-from torch.distributed.fsdp import MixedPrecisionPolicy
+from torch.distributed.fsdp import MixedPrecisionPolicy, StateDictType
 
-from agentgym_trainer.config import BaseConfig
+from agentgym_trainer.config import BaseConfig, RLConfig
 from agentgym_trainer.curriculum.task_sampler import apportion, evenly
 from agentgym_trainer.distributed import PATIENCE, Ranks
 from agentgym_trainer.engines.base import Engine
@@ -217,6 +217,13 @@ def resolve_gradient_checkpointing(config: BaseConfig) -> bool:
     return config.model != "scratch" and not runs_on_cpu(config)
 
 
+def saves_in_background(config: RLConfig, accelerator: Accelerator) -> bool:
+    """Return whether checkpoints are written while training continues, with "auto" resolved for this run."""
+    if config.save_async != "auto":
+        return config.save_async == "on"
+    return accelerator.device.type != "cpu" or accelerator.num_processes > 1
+
+
 def is_sharded(accelerator: Accelerator) -> bool:
     """Whether FSDP2 shards the weights that train over the processes."""
     return accelerator.distributed_type == DistributedType.FSDP
@@ -279,6 +286,8 @@ def configure_sharding(accelerator: Accelerator) -> None:
     plugin: Any = accelerator.state.fsdp_plugin
     # Set here and not in the file, where it would make transformers load every model without weights.
     plugin.cpu_ram_efficient_loading = True
+    # The only form in which checkpoints are written.
+    plugin.set_state_dict_type(StateDictType.SHARDED_STATE_DICT)
     if accelerator.mixed_precision != "no":
         # accelerate would round outputs (log-probabilities, entropies and values) and the sums of gradients.
         plugin.mixed_precision_policy = MixedPrecisionPolicy(

@@ -34,7 +34,8 @@ from agentgym_trainer.rollout.environments import OpenEnvironment, open_environm
 from agentgym_trainer.rollout.failures import TooManyFailed
 from agentgym_trainer.rollout.groups import EpisodeOutcome
 from agentgym_trainer.rollout.runner import RolloutRunner
-from agentgym_trainer.run.checkpoint import METRICS, Checkpoints
+from agentgym_trainer.run.checkpoint import Checkpoints
+from agentgym_trainer.run.checkpoint_files import METRICS
 from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.run.metrics import success_metrics, success_rate
