@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from agentgym_eval.metrics.seeds import over_seeds
 from agentgym_trainer.config import Evaluation, Generation, Optimizer, RLConfig, WarmStart, WorldConfig
 from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, StepHorizon
 from harness import markdown, show, write_report
@@ -90,6 +91,7 @@ def report(outcomes: Sequence[Outcome], folder: Path, command: str) -> None:
         samples=SAMPLES,
         steps=f"{ENV_STEPS:,}",
         episodes=BASE.warm_start.episodes,
+        kl=BASE.algorithm.kl.weight,
         noise=f"{BASE.warm_start.noise:.0%}",
         stages="\n".join(f"- {found.method}: {_stages(found)}" for found in outcomes[2:]),
         failed=sum(found.failed for found in outcomes),
@@ -98,16 +100,21 @@ def report(outcomes: Sequence[Outcome], folder: Path, command: str) -> None:
 
 
 def _row(found: Outcome, longest: Outcome) -> dict[str, str]:
-    difference = found.after - longest.after
     return {
         "horizon": found.method,
         "warm start": f"{found.before.mean():.3f}",
         "at the end": interval_text(found.after),
         "each seed": seeds_text(found.after),
-        f"difference to {longest.method}": "–" if found is longest else interval_text(difference, "+"),
+        f"difference to {longest.method}": "–" if found is longest else _difference(found, longest),
         "turns": f"{found.turns:.1f}",
         "updates": f"{found.updates:.0f}",
     }
+
+
+def _difference(found: Outcome, longest: Outcome) -> str:
+    """Return the difference of the means of the seeds, paired by seed, with its t-interval."""
+    at = over_seeds(longest.after.mean(1), found.after.mean(1)).difference
+    return f"{at.mean:+.3f} ({at.low:+.3f} to {at.high:+.3f})"
 
 
 def _stages(found: Outcome) -> str:
@@ -172,8 +179,13 @@ evaluation is the same for all: {tasks} held-out tasks, {samples} sampled episod
 
 {table}
 
-Means over {seeds} seeds with 95% intervals by a bootstrap over seeds and, within each, tasks; differences are paired by
-seed and task. With {seeds} seeds, such intervals are too narrow, if anything. Failed episodes: {failed}.
+Means over {seeds} seeds with 95% intervals by a bootstrap over seeds and, within each, tasks, which are too narrow for
+so few seeds. Differences are paired by seed, with 95% t-intervals over seeds. Failed episodes: {failed}.
+
+What this study can't tell: differences smaller than these t-intervals, and whether a growing horizon prevents
+collapse. None is expected here: the KL weight is {kl:g} (1e-3 in the paper), each batch is used once, and the paper's
+runs collapse after more updates than these have. Equal environment steps with the same number of episodes per update
+also give short horizons more updates, so the horizon isn't all that differs.
 
 ![Held-out success over environment steps](scaling-inter.png)
 
