@@ -12,6 +12,7 @@ from agentgym_envs.core.text_env import EnvFault, Feedback, InvalidFeedback, Mal
 from agentgym_envs.core.text_space import TextSpace
 from agentgym_envs.episodes.conversation import Conversation, Message
 from agentgym_envs.episodes.episode import Episode, Reply, Sample, StopReason, TokenUsage, Turn, read_episodes
+from agentgym_envs.episodes.expert_start import ExpertStart
 from agentgym_envs.episodes.play import EnvSlot, LocalSlot, OpenEpisode, play, play_episode, play_many, play_slots
 from agentgym_envs.episodes.play_pool import PoolSlot, play_pool
 from agentgym_envs.episodes.policy import Policy, TurnContext
@@ -28,6 +29,7 @@ __all__ = [
     "EnvSlot",
     "Episode",
     "EpisodeSpec",
+    "ExpertStart",
     "Feedback",
     "Function",
     "FunctionCall",

@@ -88,6 +88,8 @@ def test_optional_reply_fields_are_written_if_known() -> None:
     assert Reply.from_dict(plain.to_dict()) == plain
     full = Reply("knock", usage=TokenUsage(10, 3), seconds=1.5, finish_reason="tool_calls", reasoning="It is a door.")
     assert Reply("knock", noise=True).to_dict() == plain.to_dict() | {"noise": True}
+    assert Reply("knock", expert=True).to_dict() == plain.to_dict() | {"expert": True}
+    assert Reply.from_dict(Reply("knock", expert=True).to_dict()) == Reply("knock", expert=True)
     turn = replace(EPISODE.turns[0], reply=full)
     record = json.loads(replace(EPISODE, turns=(turn,)).to_json())["turns"][0]["reply"]
     assert record["usage"] == {"prompt_tokens": 10, "completion_tokens": 3, "cached_tokens": None}

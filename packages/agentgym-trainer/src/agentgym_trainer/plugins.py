@@ -19,7 +19,7 @@ from typing import Any, get_type_hints
 from agentgym_eval.util.errors import RunStopped, UsageError, did_you_mean
 
 from agentgym_trainer.algorithms import ADVANTAGES, AdvantageEstimator, Algorithm
-from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, FixedHorizon, Horizon, StepHorizon
+from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, BackwardHorizon, FixedHorizon, Horizon, StepHorizon
 from agentgym_trainer.curriculum.task_sampler import SAMPLERS, TaskSampler
 from agentgym_trainer.reward_shaping import REWARDS, RewardShaping
 
@@ -157,7 +157,9 @@ POINTS: dict[type[Any], PluginPoint] = {
         PluginPoint(
             "advantage estimator", AdvantageEstimator, "agentgym.advantages", tuple(map(type, ADVANTAGES.values()))
         ),
-        PluginPoint("horizon", Horizon, "agentgym.horizons", (FixedHorizon, StepHorizon, AdaptiveHorizon)),
+        PluginPoint(
+            "horizon", Horizon, "agentgym.horizons", (FixedHorizon, StepHorizon, AdaptiveHorizon, BackwardHorizon)
+        ),
         PluginPoint("sampler", TaskSampler, "agentgym.samplers", tuple(map(type, SAMPLERS.values()))),
         PluginPoint("reward shaping", RewardShaping, "agentgym.rewards", tuple(map(type, REWARDS.values()))),
     )

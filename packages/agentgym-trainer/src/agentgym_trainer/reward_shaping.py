@@ -24,7 +24,8 @@ class RewardShaping(Protocol):
     """
 
     def __call__(self, episode: Episode, /) -> Sequence[float]:
-        """Return one reward for each turn of an episode, including plans and reflections.
+        """Return one reward for each turn of an episode, including plans and reflections, and the turns of an expert
+        before the policy's (`turn.reply.expert`), whose rewards aren't trained on.
 
         It must depend only on the episode (`turns` with `reward`, `action`, `valid` and `kind`, `stop`, `score`,
         `success`), so that a resumed run trains on the same rewards. The environment's rewards sum to the score, which
@@ -44,8 +45,8 @@ class EnvironmentReward:
 
 @dataclass(frozen=True)
 class PerTurn:
-    """The environment's rewards, with penalties and a bonus for turns that are actions. Plans, reflections and
-    summaries keep their rewards.
+    """The environment's rewards, with penalties and a bonus for turns that are the policy's actions. Plans, reflections
+    and summaries keep their rewards.
     """
 
     turn_penalty: float = 0.0
@@ -68,12 +69,13 @@ class PerTurn:
     def __call__(self, episode: Episode, /) -> Sequence[float]:
         """Return the reward of each turn."""
         bonus = self.format_bonus / max(1, episode.acts)
+        own = [turn.kind == "act" and not turn.reply.expert for turn in episode.turns]
         return [
             turn.reward
-            - (turn.kind == "act") * self.turn_penalty
-            - (turn.kind == "act" and not turn.valid) * self.invalid_penalty
-            + (turn.kind == "act" and turn.action is not None) * bonus
-            for turn in episode.turns
+            - is_own * self.turn_penalty
+            - (is_own and not turn.valid) * self.invalid_penalty
+            + (is_own and turn.action is not None) * bonus
+            for turn, is_own in zip(episode.turns, own, strict=True)
         ]
 
 

@@ -4,16 +4,19 @@ import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 import pytest
 from agentgym_trainer.curriculum.horizon import (
     KINDS,
     AdaptiveHorizon,
+    BackwardHorizon,
     FixedHorizon,
     Horizon,
     Stage,
     StepHorizon,
     StepOutcome,
+    begun,
     by_kind,
     improving,
 )
@@ -46,8 +49,14 @@ adaptive = st.builds(
     gain=st.sampled_from((0.1, 0.5, 1.0)),
     cut=fractions,
 )
+backward = st.builds(
+    BackwardHorizon, stage_lists, st.integers(1, 9), st.integers(40, 80), st.sampled_from((1.0, 1.3, 2.0))
+)
 horizons = st.one_of(
-    st.builds(FixedHorizon, st.integers(1, 40)), st.builds(StepHorizon, stage_lists, st.integers(1, 9)), adaptive
+    st.builds(FixedHorizon, st.integers(1, 40)),
+    st.builds(StepHorizon, stage_lists, st.integers(1, 9)),
+    adaptive,
+    backward,
 )
 
 
@@ -93,6 +102,53 @@ def test_step_horizon_stages_last_every_steps_and_the_last_forever(
     assert [stage.turns for stage in run_schedule(StepHorizon(stages, every), outcomes)] == expected[
         : len(outcomes) + 1
     ]
+
+
+# The backward schedule.
+
+
+def test_backward_horizon_begins_further_away_in_each_stage_and_ends_with_whole_tasks() -> None:
+    horizon = BackwardHorizon((2, 5), every=10, turns=12, slack=1.5)
+    stages = run_schedule(horizon, [StepOutcome()] * 40)
+    at = [(stages[step].remaining, stages[step].turns) for step in (0, 9, 10, 19, 20, 40)]
+    assert at == [(2, 3), (2, 3), (5, 8), (5, 8), (None, 12), (None, 12)]
+    assert (horizon.longest, horizon.whole_from, horizon.limits) == (12, 20, (3, 8, 12))
+    assert (stages[0].reason, stages[10].reason, stages[10].since, stages[20].since) == ("begin", "steps", 10, 20)
+
+
+@given(backward, outcome_lists)
+def test_backward_limits_never_exceed_those_of_whole_tasks(
+    horizon: BackwardHorizon, outcomes: list[StepOutcome]
+) -> None:
+    for stage in run_schedule(horizon, outcomes):
+        assert stage.turns == (horizon.turns if stage.remaining is None else horizon.limits[stage.number])
+        assert stage.remaining is None or stage.remaining <= stage.turns <= horizon.turns
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"stages": ()}, "horizon.stages are numbers of turns"),
+        ({"stages": (5, 2)}, "horizon.stages are numbers of turns"),
+        ({"every": 0}, "horizon.every must be at least 1 step, not 0"),
+        ({"stages": (5, 40)}, "horizon.turns, 30, must be at least the last of horizon.stages, 40"),
+        ({"slack": 0.5}, "horizon.slack must be a finite number of at least 1, not 0.5"),
+        ({"slack": float("inf")}, "horizon.slack must be a finite number"),
+    ],
+)
+def test_settings_of_backward_horizons_are_checked(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        BackwardHorizon(**settings)
+
+
+@pytest.mark.parametrize("remaining", [0, -1, 2.0])
+def test_stages_of_other_packages_have_at_least_one_remaining_turn(remaining: Any) -> None:
+    class Other(FixedHorizon):
+        def begin(self) -> Stage:
+            return Stage(self.turns, remaining=remaining)
+
+    with pytest.raises(ValueError, match="at least 1 remaining turn"):
+        begun(Other(3))
 
 
 # The adaptive schedule.
@@ -201,11 +257,19 @@ def test_improving_means_rewards_in_the_second_half() -> None:
 
 def test_converting_between_kinds_keeps_the_stages() -> None:
     step = StepHorizon((4, 8, 12), every=25)
-    assert by_kind(step) == {"fixed": FixedHorizon(12), "step": step, "adaptive": AdaptiveHorizon((4, 8, 12), 12)}
+    assert by_kind(step) == {
+        "fixed": FixedHorizon(12),
+        "step": step,
+        "adaptive": AdaptiveHorizon((4, 8, 12), 12),
+        "backward": BackwardHorizon((2, 4), 25, 12),
+    }
+    assert BackwardHorizon((2, 4), 25, 12).limits == step.stages
     assert by_kind(step)["step"] is step
     assert by_kind(FixedHorizon(9))["step"] == StepHorizon((9,))
     assert by_kind(FixedHorizon(9))["adaptive"] == AdaptiveHorizon((9,))
     assert by_kind(StepHorizon((9,), every=1))["adaptive"] == AdaptiveHorizon((9,), at_least=1)
+    assert by_kind(FixedHorizon(9))["backward"] == BackwardHorizon((4,), turns=9)
+    assert by_kind(BackwardHorizon((2, 4), 25, 12))["step"] == StepHorizon((4, 8, 12))
     assert tuple(by_kind(step)) == KINDS
 
 

@@ -80,9 +80,13 @@ class Reply:
     """Reasoning that the endpoint returns separately from the answer. It isn't part of the conversation."""
     noise: bool = False
     """Whether a noisy expert (`oracle:NOISE`) took a random action here instead of its own."""
+    expert: bool = False
+    """Whether the environment's expert replied here, before the policy's first turn (`ExpertStart`)."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to JSON values; `noise` is left out if false, and fields that only endpoints provide if None."""
+        """Convert to JSON values; `noise` and `expert` are left out if false, and fields that only endpoints provide
+        if None.
+        """
         record = {
             name: value
             for name, value in _record(self).items()
@@ -110,7 +114,8 @@ class Reply:
         if usage is not None:
             _check(TokenUsage, usage)
             usage = TokenUsage(**usage)
-        return cls(**record | {"sample": sample, "usage": usage, "noise": record.get("noise") or False})
+        marks = {name: record.get(name) or False for name in _MARKS}
+        return cls(**record | {"sample": sample, "usage": usage} | marks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +139,8 @@ class Turn:
     """Index of the trial within the episode, from 0, for agents that retry the task. The reflection on a finished trial
     belongs to the next one."""
     loss: bool = True
-    """Whether imitation learning trains on the reply; False for some replies in imported data."""
+    """Whether training learns from the reply; False for an expert's turns before the policy's (`Reply.expert`), and for
+    some replies in imported data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +181,8 @@ class Episode:
 
     @property
     def acts(self) -> int:
-        """Number of actions, which horizons and reports count."""
-        return sum(turn.kind == "act" for turn in self.turns)
+        """Number of the policy's actions, which horizons and reports count."""
+        return sum(turn.kind == "act" and not turn.reply.expert for turn in self.turns)
 
     def to_json(self) -> str:
         """Convert to one line of JSON.
@@ -244,8 +250,9 @@ _OBJECT_OR_NULL: _Types = frozenset({dict, type(None)}), "a JSON object or null"
 
 _STOPS = get_args(StopReason)
 _KINDS = get_args(Kind)
-_OPTIONAL = frozenset({"usage", "seconds", "finish_reason", "reasoning", "noise"})
-"""Keys of a reply that may be missing: those that only endpoints provide, and `noise`."""
+_MARKS = ("noise", "expert")
+_OPTIONAL = frozenset({"usage", "seconds", "finish_reason", "reasoning", *_MARKS})
+"""Keys of a reply that may be missing: those that only endpoints provide, and marks that are false."""
 _FIELDS: dict[type, dict[str, _Types]] = {
     Sample: {
         **dict.fromkeys(("prompt", "ids", "logprobs"), _LIST),
@@ -259,7 +266,7 @@ _FIELDS: dict[type, dict[str, _Types]] = {
         **dict.fromkeys(("sample", "usage"), _OBJECT_OR_NULL),
         **dict.fromkeys(("finish_reason", "reasoning"), _TEXT_OR_NULL),
         "seconds": (frozenset({int, float, type(None)}), "a number or null"),
-        "noise": (frozenset({bool, type(None)}), "true, false or null"),
+        **dict.fromkeys(_MARKS, (frozenset({bool, type(None)}), "true, false or null")),
     },
     Turn: {
         **dict.fromkeys(("observation", "state_key", "kind"), _TEXT),

@@ -19,7 +19,8 @@ from agentgym_envs.core.feedback import faulting
 from agentgym_envs.core.registry import text_env
 from agentgym_envs.core.tasks import Task
 from agentgym_envs.core.text_env import EnvFault
-from agentgym_envs.episodes.episode import Episode, Reply, StopReason
+from agentgym_envs.episodes.episode import Episode, Kind, Reply, StopReason
+from agentgym_envs.episodes.expert_start import ExpertPrefix, ExpertStart
 from agentgym_envs.episodes.policy import Policy, TurnContext
 from agentgym_envs.episodes.recorder import EpisodeRecorder, EpisodeSpec
 
@@ -64,12 +65,16 @@ class EnvSlot(ABC):
     async def ask(self, method: str) -> Any:
         """The return value of a method of the environment without arguments. Raises `EnvFault` for any error of it."""
 
-    async def expert(self) -> Reply:
-        """The reply with which the environment's expert would act now, with its reasons if the reply format has them.
+    async def expert(self, kind: Kind = "act") -> Reply:
+        """The reply of the environment's expert now: an action, with its reasons if the reply format has them, or for
+        other kinds its plan or reasons in sentences.
 
         Raises:
             EnvFault: if the environment raised anything.
         """
+        if kind != "act":
+            text = await self.ask("oracle_thought" if kind == "reflect" else "oracle_plan")
+            return Reply(text or "I take one step after the other until the goal is reached.")
         thought = await self.ask("oracle_thought") if self.env.get_wrapper_attr("thinks") else ""
         return Reply(self.env.get_wrapper_attr("format")(await self.ask("oracle"), thought))
 
@@ -118,21 +123,35 @@ class LocalSlot(EnvSlot):
 
 
 class OpenEpisode:
-    """An episode in progress: call `begin`, then `submit` a reply to each `context` until it returns a stop reason."""
+    """An episode in progress: call `begin`, then `submit` a reply to each `context` until it returns a stop reason.
 
-    def __init__(self, slot: EnvSlot, spec: EpisodeSpec, *, horizon: int | None = None, with_env: bool = False) -> None:
+    With an `expert_start`, submit the `expert_reply` where there is one.
+    """
+
+    def __init__(
+        self,
+        slot: EnvSlot,
+        spec: EpisodeSpec,
+        *,
+        horizon: int | None = None,
+        with_env: bool = False,
+        expert_start: ExpertStart | None = None,
+    ) -> None:
         """Record nothing yet.
 
         Args:
             slot: Where the episode is played.
             spec: What is played.
-            horizon: Maximum number of actions of a trial; None leaves it to the environment's own limit.
+            horizon: Maximum number of actions of a trial; None leaves it to the environment's own limit. An expert's
+                actions come on top of it, but count towards the environment's own limit.
             with_env: Whether contexts carry the environment.
+            expert_start: Lets the environment's expert play the first turns of each trial.
         """
         env = slot.env
         turns = env.get_wrapper_attr("turn_limit")(horizon)
         self.recorder = EpisodeRecorder(spec, horizon, env.get_wrapper_attr("agent"), turns=turns)
         self._slot, self._spec, self._with_env = slot, spec, with_env
+        self._horizon, self._expert_start, self._prefix = horizon, expert_start, ExpertPrefix()
 
     @property
     def context(self) -> TurnContext:
@@ -143,19 +162,40 @@ class OpenEpisode:
         """Reset the environment.
 
         Raises:
-            EnvFault: if the environment raised anything.
+            EnvFault: if the environment raised anything, or its expert did not reach the goal.
+            ValueError: as `ExpertStart.prefix`.
         """
+        if self._expert_start is not None:
+            with self.recorder.clock("world"):
+                self._prefix = await self._expert_start.prefix(self._slot, self._spec)
+            horizon = None if self._horizon is None else self._horizon + len(self._prefix.replies)
+            self.recorder.limit(horizon, self._slot.env.get_wrapper_attr("turn_limit")(horizon))
         with self.recorder.clock("world"):
             start = await self._slot.reset(self._spec, self._spec.task_id)
         with faulting(self._slot.name):
             tools = self._slot.env.get_wrapper_attr("tools")
             self.recorder.begin(start.observation, start.info, start.instructions, tools)
 
+    async def expert_reply(self) -> Reply | None:
+        """The expert's reply in a turn before the policy's first one in this trial; None where the policy replies.
+
+        Raises:
+            EnvFault: if the environment raised anything.
+        """
+        context, replies = self.recorder.context, self._prefix.replies
+        about_last_trial = context.kind == "reflect" and not context.acts
+        if context.acts >= len(replies) or about_last_trial:
+            return None
+        if context.kind == "act":
+            return replies[context.acts]
+        with self.recorder.clock("world"):
+            return replace(await self._slot.expert(context.kind), expert=True)
+
     async def submit(self, reply: Reply) -> StopReason | None:
         """Record a reply and take the action in it; why the episode ended, or None while it goes on.
 
         Raises:
-            EnvFault: if the environment raised anything.
+            EnvFault: if the environment raised anything, or an expert's actions led to another state than before.
         """
         recorder, slot = self.recorder, self._slot
         if reply.finish == "length":
@@ -169,12 +209,25 @@ class OpenEpisode:
             return None
         with recorder.clock("world"):
             transition = await slot.step(reply.text)
+        acts, led = recorder.context.acts + 1, len(self._prefix.replies)
         with faulting(slot.name):
-            return recorder.record_step(reply, *transition)
+            stop = recorder.record_step(reply, *transition)
+        if acts == led and (stop or transition.info["state_key"] != self._prefix.state_key):
+            raise EnvFault(
+                f"The {led} actions of the expert in {recorder.task_id} led to another state than before, so "
+                f"{slot.name} isn't deterministic."
+            )
+        return stop
 
 
 async def play_episode(
-    slot: EnvSlot, policy: Policy, spec: EpisodeSpec, *, horizon: int | None = None, retries: int = 1
+    slot: EnvSlot,
+    policy: Policy,
+    spec: EpisodeSpec,
+    *,
+    horizon: int | None = None,
+    retries: int = 1,
+    expert_start: ExpertStart | None = None,
 ) -> Episode:
     """Play one episode.
 
@@ -185,23 +238,26 @@ async def play_episode(
         horizon: Maximum number of actions of a trial; None leaves it to the environment's own limit.
         retries: How often the task is begun again after an `EnvFault`, or any other exception of the environment,
             before the episode counts as failed.
+        expert_start: Lets the environment's expert play the first turns; see `OpenEpisode`.
 
     Raises:
         KeyError: for a task that doesn't exist.
-        ValueError: for a negative number of retries, a horizon below 1, or a slot that needs a task id.
+        ValueError: for a negative number of retries, a horizon below 1, or a slot or an expert that needs a task id.
         Exception: whatever the policy raises other than `EnvFault`.
     """
     if retries < 0:
         raise ValueError(f"The number of retries is at least 0, not {retries}.")
     task = slot.task(spec)
     while True:
-        episode, error = OpenEpisode(slot, spec, horizon=horizon, with_env=policy.needs_env), None
-        recorder, stop = episode.recorder, None
+        episode = OpenEpisode(slot, spec, horizon=horizon, with_env=policy.needs_env, expert_start=expert_start)
+        recorder, stop, error = episode.recorder, None, None
         try:
             await episode.begin()
             while stop is None:
-                with recorder.clock("policy"):
-                    reply = await policy.reply(episode.context)
+                reply = await episode.expert_reply()
+                if reply is None:
+                    with recorder.clock("policy"):
+                        reply = await policy.reply(episode.context)
                 stop = await episode.submit(reply)
         except EnvFault as fault:
             if retries:
@@ -220,6 +276,7 @@ async def play_slots(
     *,
     horizon: int | None = None,
     retries: int = 1,
+    expert_start: ExpertStart | None = None,
 ) -> AsyncGenerator[Episode]:
     """Play `specs`, one coroutine per slot, and yield episodes as they end.
 
@@ -232,6 +289,7 @@ async def play_slots(
         specs: Taken one by one as slots become free.
         horizon: See `play_episode`.
         retries: See `play_episode`.
+        expert_start: See `play_episode`.
 
     Raises:
         Exception: as `play_episode`, from any of the coroutines.
@@ -241,7 +299,8 @@ async def play_slots(
 
     async def work(slot: EnvSlot) -> None:
         for spec in waiting:
-            ended.put_nowait(await play_episode(slot, policy, spec, horizon=horizon, retries=retries))
+            episode = play_episode(slot, policy, spec, horizon=horizon, retries=retries, expert_start=expert_start)
+            ended.put_nowait(await episode)
             await asyncio.sleep(0)  # lets the other slots run where neither environment nor policy ever waits
 
     tasks = [asyncio.create_task(work(slot)) for slot in slots]
@@ -284,6 +343,7 @@ def play_many(
     *,
     horizon: int | None = None,
     retries: int = 1,
+    expert_start: ExpertStart | None = None,
 ) -> Iterator[Episode]:
     """Play `specs` one after the other, synchronously, on the caller's thread.
 
@@ -294,6 +354,7 @@ def play_many(
         specs: What is played.
         horizon: See `play_episode`.
         retries: See `play_episode`.
+        expert_start: See `play_episode`.
 
     Raises:
         RuntimeError: if the policy waits.
@@ -301,7 +362,9 @@ def play_many(
     """
     slot = LocalSlot(env)
     for spec in specs:
-        yield run_without_loop(play_episode(slot, policy, spec, horizon=horizon, retries=retries))
+        yield run_without_loop(
+            play_episode(slot, policy, spec, horizon=horizon, retries=retries, expert_start=expert_start)
+        )
 
 
 def run_without_loop(coroutine: Coroutine[Any, Any, T]) -> T:

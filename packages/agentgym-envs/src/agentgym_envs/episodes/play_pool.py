@@ -14,6 +14,7 @@ from agentgym_envs.core.feedback import Malformed, faulting
 from agentgym_envs.core.registry import text_env
 from agentgym_envs.core.tasks import Task
 from agentgym_envs.episodes.episode import Episode
+from agentgym_envs.episodes.expert_start import ExpertStart
 from agentgym_envs.episodes.play import EnvSlot, Start, Transition, play_slots
 from agentgym_envs.episodes.policy import Policy
 from agentgym_envs.episodes.recorder import EpisodeSpec
@@ -90,6 +91,7 @@ def play_pool(
     horizon: int | None = None,
     retries: int = 1,
     deadline: float | None = None,
+    expert_start: ExpertStart | None = None,
 ) -> AsyncGenerator[Episode]:
     """Play `specs` in slots of a pool and yield episodes as they end. See `play_slots`.
 
@@ -102,9 +104,10 @@ def play_pool(
         horizon: Maximum number of actions of a trial.
         retries: How often a task is begun again after a fault.
         deadline: Seconds for each call of the environment.
+        expert_start: Lets the environment's expert play the first turns; see `play_episode`.
 
     Raises:
         Exception: as `play_episode`, from any slot.
     """
     taken = [PoolSlot(pool, slot, env, deadline) for slot in (range(len(pool)) if slots is None else slots)]
-    return play_slots(taken, policy, specs, horizon=horizon, retries=retries)
+    return play_slots(taken, policy, specs, horizon=horizon, retries=retries, expert_start=expert_start)

@@ -65,9 +65,8 @@ class EpisodeRecorder:
             raise ValueError(f"A horizon is at least 1 turn, not {horizon}.")
         self.key = next(_keys)
         self._spec = spec
-        self._horizon = horizon
+        self.limit(horizon, turns)
         self._agent = agent
-        self._allowed = turns
         self._tools: tuple[dict[str, Any], ...] = ()
         self._instructions = ""
         self._conversation = ConversationBuilder(Scaffold(), "")
@@ -75,6 +74,10 @@ class EpisodeRecorder:
         self._info: dict[str, Any] = {}
         self._turns: list[Turn] = []
         self._seconds = {"world": 0.0, "policy": 0.0}
+
+    def limit(self, horizon: int | None, turns: int | None) -> None:
+        """Set the limits on actions, which include those of an expert; see the constructor."""
+        self._horizon, self._allowed = horizon, turns
 
     @contextmanager
     def clock(self, part: Literal["world", "policy"]) -> Generator[None]:
@@ -161,10 +164,10 @@ class EpisodeRecorder:
         self._observation, self._info = observation, info
 
     def _record(self, reply: Reply, action: str | None, *, valid: bool, reward: float) -> None:
-        kind, state = self._conversation.kind, self._info["state_key"]
+        kind, state, trial = self._conversation.kind, self._info["state_key"], self._conversation.trial
         key = state if kind == "act" else f"{state} {kind}"
         self._turns.append(
-            Turn(self._observation, reply, action, valid, reward, key, kind=kind, trial=self._conversation.trial)
+            Turn(self._observation, reply, action, valid, reward, key, kind=kind, trial=trial, loss=not reply.expert)
         )
 
     def episode(self, task: Task, policy: str, stop: StopReason, error: str | None = None) -> Episode:

@@ -51,6 +51,7 @@ _FEATURES = """
       - {name: finish_reason, dtype: string}
       - {name: reasoning, dtype: string}
       - {name: noise, dtype: bool}
+      - {name: expert, dtype: bool}
     - {name: action, dtype: string}
     - {name: valid, dtype: bool}
     - {name: reward, dtype: float64}

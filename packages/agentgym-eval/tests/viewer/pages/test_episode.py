@@ -10,7 +10,20 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from agentgym_envs import Episode, EpisodeSpec, Policy, Reply, Sample, TokenUsage, Turn, TurnContext, make, play
+from agentgym_envs import (
+    Episode,
+    EpisodeSpec,
+    ExpertStart,
+    Policy,
+    Reply,
+    Sample,
+    TokenUsage,
+    Turn,
+    TurnContext,
+    make,
+    play,
+    play_many,
+)
 from agentgym_envs.agents.agent import Agent
 from agentgym_envs.util.screenshots import ElementBoxes, ScreenshotStore
 from agentgym_eval.policies.policies import Oracle
@@ -82,6 +95,20 @@ def test_episode_page_is_complete_without_scripts(get_page: GetPage, tmp_path: P
     assert page.count('class="scene crafting"') == len(recorded.turns) + 1
     assert page.count('<article class="turn') == len(recorded.turns) + 1
     assert [int(number) for number in re.findall(r'data-turn="(\d+)"', page)] == list(range(len(recorded.turns) + 1))
+
+
+def test_turns_of_an_expert_before_the_policys_are_shown_as_such(get_page: GetPage, tmp_path: Path) -> None:
+    env = Agent.parse("bare").wrap(make("agentgym/TextCraft-v0"))
+    spec = EpisodeSpec("textcraft/test/nether_wart_block", 0, 0, "test")
+    (recorded,) = play_many(env, RepliesInOrder("inventory"), [spec], horizon=1, expert_start=ExpertStart(1))
+    led = len(recorded.turns) - 1
+    assert led > 0
+    write_run_json(write_evaluation_run(tmp_path / "runs" / "a", [recorded]), recorded.env)
+    page = get_page("/episode/a/episodes/0")
+    assert page.count('<article class="turn expert"') == page.count('<span class="tag">expert</span>') == led
+    assert page.count('<span class="tag">masked in the loss</span>') == led
+    assert '<span class="expert">expert</span>' in page
+    assert f"truncated after 1 action in {led + 1} turns" in visible_text(page)
 
 
 def test_grid_is_drawn_for_each_turn(get_page: GetPage, tmp_path: Path) -> None:

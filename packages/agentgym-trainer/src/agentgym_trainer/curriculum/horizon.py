@@ -1,11 +1,14 @@
 """Schedules of the maximum number of turns per episode. `StepHorizon` is ScalingInter-RL (arXiv 2509.08755, sec. 3.3).
 
+`BackwardHorizon` also schedules where episodes begin.
+
 A schedule has no state. It returns the `Stage` that a run begins in and the one after each update. The stage is plain
 data and part of every checkpoint, so a resumed run is in the same stage as an uninterrupted one.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
@@ -24,7 +27,7 @@ class Stage:
     """A run's position in its schedule. `Stage(**asdict(stage))` restores it, also after a round trip through JSON."""
 
     turns: int
-    """Maximum number of turns of an episode."""
+    """Maximum number of the policy's turns in an episode."""
     number: int = 0
     """Index of the stage, from 0."""
     since: int = 0
@@ -36,6 +39,9 @@ class Stage:
     of its episodes failed."""
     cut: float = 0.0
     """Running mean of `StepOutcome.cut` over the stage."""
+    remaining: int | None = None
+    """Number of turns that the environment's expert has left where episodes begin (`agentgym_envs.ExpertStart`); None:
+    the policy plays whole tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +86,8 @@ class Horizon(Protocol):
 
         Returns:
             A `Stage` with 1 to `longest` turns: either `stage` itself or one with a higher `number` and with `since`
-            set to `step`. The fields `success` and `cut` are for the schedule's own use.
+            set to `step`. It may set `remaining`, to at least 1 turn. The fields `success` and `cut` are for the
+            schedule's own use.
         """
         ...
 
@@ -208,6 +215,66 @@ class AdaptiveHorizon:
         return Stage(self.stages[stage.number + 1], stage.number + 1, step, reason)
 
 
+@dataclass(frozen=True)
+class BackwardHorizon:
+    """A schedule in which episodes begin near the end of their task, and further away in each stage.
+
+    The environment's expert plays the turns before (`agentgym_envs.ExpertStart`). In the last stage, the policy plays
+    whole tasks. It advances every `every` steps, like `StepHorizon`. Reverse curricula of this kind: arXiv 1707.05300,
+    arXiv 1812.03381, and R3 for language models (arXiv 2402.05808).
+    """
+
+    stages: tuple[int, ...] = (5, 10)
+    """Number of turns that the expert has left where episodes begin, in each stage but the last."""
+    every: int = 100
+    """Steps per stage."""
+    turns: int = 30
+    """Maximum number of turns per episode in the last stage, in which the policy plays whole tasks."""
+    slack: float = 2.0
+    """Maximum number of the policy's turns in the other stages, as a multiple of those that the expert has left; never
+    more than `turns`."""
+
+    def __post_init__(self) -> None:
+        _check_stages(self.stages)
+        if self.every < 1:
+            raise ValueError(f"horizon.every must be at least 1 step, not {self.every}.")
+        if self.turns < self.stages[-1]:
+            raise ValueError(
+                f"horizon.turns, {self.turns}, must be at least the last of horizon.stages, {self.stages[-1]}: a whole "
+                "task takes no fewer turns than a part of it."
+            )
+        if not 1 <= self.slack < math.inf:
+            raise ValueError(f"horizon.slack must be a finite number of at least 1, not {self.slack}.")
+
+    @property
+    def longest(self) -> int:
+        """The largest number of turns of any stage, which evaluation uses."""
+        return self.turns
+
+    @property
+    def limits(self) -> tuple[int, ...]:
+        """Maximum number of the policy's turns in each stage, including the last."""
+        return (*(min(self.turns, math.ceil(self.slack * remaining)) for remaining in self.stages), self.turns)
+
+    @property
+    def whole_from(self) -> int:
+        """Number of updates after which the policy plays whole tasks."""
+        return len(self.stages) * self.every
+
+    def begin(self) -> Stage:
+        """Return the stage that a run begins in."""
+        return self._stage(0)
+
+    def after(self, stage: Stage, step: int, seen: StepOutcome) -> Stage:
+        """Return the stage after `step` updates. It depends on the step only."""
+        return self._stage(min(step // self.every, len(self.stages)))
+
+    def _stage(self, number: int) -> Stage:
+        remaining = (*self.stages, None)[number]
+        reason: Reason = "steps" if number else "begin"
+        return Stage(self.limits[number], number, number * self.every, reason, remaining=remaining)
+
+
 def begun(horizon: Horizon) -> Stage:
     """Return the stage that a run begins in, checked.
 
@@ -221,7 +288,8 @@ def next_stage(horizon: Horizon, stage: Stage, step: int, seen: StepOutcome) -> 
     """Return the stage of the next update, checked; see `Horizon.after`.
 
     Raises:
-        ValueError: The schedule returned something other than a `Stage` with 1 to `longest` turns.
+        ValueError: The schedule returned something other than a `Stage` with 1 to `longest` turns, and at least 1
+            remaining turn if any are set.
     """
     return _checked(horizon, horizon.after(stage, step, seen))
 
@@ -229,21 +297,35 @@ def next_stage(horizon: Horizon, stage: Stage, step: int, seen: StepOutcome) -> 
 def _checked(horizon: Horizon, stage: Stage) -> Stage:
     if type(stage) is not Stage or type(stage.turns) is not int or not 1 <= stage.turns <= horizon.longest:
         raise ValueError(f"a Stage has from 1 to {horizon.longest} turns, the longest of the schedule; this is {stage}")
+    if stage.remaining is not None and (type(stage.remaining) is not int or stage.remaining < 1):
+        raise ValueError(f"a Stage has at least 1 remaining turn, or None; this is {stage}")
     return stage
 
 
-KINDS = ("fixed", "step", "adaptive")
+KINDS = ("fixed", "step", "adaptive", "backward")
 
 
 def by_kind(horizon: Horizon) -> dict[str, Horizon]:
     """Return one schedule of each of the `KINDS`: `horizon` itself for its own kind, and others with its stages.
 
-    An adaptive schedule made from a step schedule has at least half as many steps per stage. Of a schedule of another
-    package, only the longest stage is known.
+    An adaptive schedule made from a step schedule has at least half as many steps per stage. A backward schedule has
+    the same limits on turns, and begins where the expert has half of them left; made from a step schedule, it has the
+    same steps per stage. Of a schedule of another package, only the longest stage is known.
     """
-    stages = horizon.stages if isinstance(horizon, StepHorizon | AdaptiveHorizon) else (horizon.longest,)
-    at_least = max(1, horizon.every // 2) if isinstance(horizon, StepHorizon) else AdaptiveHorizon.at_least
-    made = (FixedHorizon(stages[-1]), StepHorizon(stages), AdaptiveHorizon(stages, at_least))
+    stages, every, at_least = (horizon.longest,), StepHorizon.every, AdaptiveHorizon.at_least
+    if isinstance(horizon, StepHorizon | AdaptiveHorizon):
+        stages = horizon.stages
+    if isinstance(horizon, BackwardHorizon):
+        stages = horizon.limits
+    if isinstance(horizon, StepHorizon):
+        every, at_least = horizon.every, max(1, horizon.every // 2)
+    remaining = tuple(max(1, turns // 2) for turns in (stages[:-1] or stages))
+    made = (
+        FixedHorizon(stages[-1]),
+        StepHorizon(stages),
+        AdaptiveHorizon(stages, at_least),
+        BackwardHorizon(remaining, every, stages[-1]),
+    )
     same = (horizon if type(schedule) is type(horizon) else schedule for schedule in made)
     return dict(zip(KINDS, same, strict=True))
 

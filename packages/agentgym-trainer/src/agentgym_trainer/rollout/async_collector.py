@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agentgym_envs import Episode, EpisodeSpec, Policy, PoolSlot, play_episode
+from agentgym_envs import Episode, EpisodeSpec, ExpertStart, Policy, PoolSlot, play_episode
 
 from agentgym_trainer.config import RLConfig
 from agentgym_trainer.curriculum.state import TrainingState
@@ -48,7 +48,9 @@ class _InFlightGroup:
     """Index in the order of drawing."""
     spec: GroupSpec
     horizon: int
-    """Maximum number of actions, at the step when it was drawn."""
+    """Maximum number of the policy's actions, at the step when it was drawn."""
+    expert_start: ExpertStart | None
+    """Lets the expert play the first turns, as of that step."""
     episodes: list[Episode] = field(default_factory=list[Episode])
 
     @property
@@ -208,7 +210,9 @@ class AsyncCollector:
             return False
         spec = self._drawn.popleft()
         number = self._started * self._ranks.count + self._ranks.index
-        flight = _InFlightGroup(number, spec, state.stage.turns)
+        remaining = state.stage.remaining
+        start = None if remaining is None else ExpertStart(remaining)
+        flight = _InFlightGroup(number, spec, state.stage.turns, start)
         self._started += 1
         self._under_way.append(flight)
         self._places += flight.places(self._config)
@@ -250,7 +254,9 @@ class AsyncCollector:
         try:
             while queue.waiting and not self._settling:
                 flight, spec = queue.waiting.popleft()
-                flight.episodes.append(await play_episode(place, self._policy, spec, horizon=flight.horizon))
+                horizon, start = flight.horizon, flight.expert_start
+                episode = await play_episode(place, self._policy, spec, horizon=horizon, expert_start=start)
+                flight.episodes.append(episode)
                 if flight.complete:
                     self._changed.set()
                 await asyncio.sleep(0)  # lets the other slots run where neither environment nor policy ever waits

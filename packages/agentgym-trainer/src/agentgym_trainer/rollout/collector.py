@@ -114,7 +114,8 @@ class RolloutCollector:
     def _play_groups(self, specs: Sequence[GroupSpec], state: TrainingState) -> list[EpisodeGroup]:
         config, own = self.config, self.ranks.share(specs)
         with self.ranks.errors_together():
-            played = play_groups(own, self.rollouts, self._policy(), horizon=state.stage.turns)
+            stage, policy = state.stage, self._policy()
+            played = play_groups(own, self.rollouts, policy, horizon=stage.turns, remaining=stage.remaining)
             return [classified(config, episodes, spec.number) for spec, episodes in zip(own, played, strict=True)]
 
     def _policy(self) -> EnginePolicy:

@@ -22,7 +22,7 @@ from agentgym_trainer.curriculum.horizon import improving
 from agentgym_trainer.plugins import blaming
 from agentgym_trainer.reward_shaping import EnvironmentReward, RewardShaping, shaped_rewards
 from agentgym_trainer.tokens.batch import make_batch
-from agentgym_trainer.tokens.trajectory import Trajectory, outline
+from agentgym_trainer.tokens.trajectory import Trajectory, outline, own_rewards
 
 _UNSHAPED = EnvironmentReward()
 
@@ -38,7 +38,7 @@ class EpisodeOutcome:
     """None if the episode failed, as is `success`."""
     success: bool | None
     turns: int
-    """Number of actions."""
+    """Number of the policy's actions."""
     trials: int
     """Number of attempts at the task, for agents that try again."""
     valid: float | None
@@ -52,7 +52,7 @@ class EpisodeOutcome:
     completion_tokens: int
     """Tokens that the policy sampled."""
     replies: tuple[tuple[Kind, int], ...]
-    """Kind and number of completion tokens of each turn."""
+    """Kind and number of completion tokens of each of the policy's turns."""
     version: int | None
     """Version (number of updates) of the oldest weights that it was sampled with; None without samples."""
     tokens_by_version: tuple[tuple[int, int], ...] = ()
@@ -61,11 +61,14 @@ class EpisodeOutcome:
     """Sum of the shaped rewards; None where rewards aren't shaped, and if the episode failed."""
     error: str | None = None
     """Why it failed."""
+    expert_turns: int = 0
+    """Number of actions of the environment's expert before the policy's."""
 
     @classmethod
     def of(cls, episode: Episode, shaped: Sequence[float] | None = None) -> EpisodeOutcome:
-        """The outcome of an episode, with its shaped rewards if there are any."""
-        turns, acts = episode.turns, [turn for turn in episode.turns if turn.kind == "act"]
+        """The outcome of an episode, with the shaped rewards of the policy's turns if there are any."""
+        turns = [turn for turn in episode.turns if not turn.reply.expert]
+        acts = [turn for turn in turns if turn.kind == "act"]
         samples = [turn.reply.sample for turn in turns if turn.reply.sample]
         trained = (turn.reply.sample for turn in turns if turn.loss and turn.reply.sample)
         versions = Counter(version for sample in trained for version in sample.token_versions)
@@ -78,7 +81,7 @@ class EpisodeOutcome:
             success=episode.success,
             turns=len(acts),
             # The reflection on a trial belongs to the next trial, which may never have begun.
-            trials=len({0} | {turn.trial for before, turn in pairwise(turns) if before.trial == turn.trial}),
+            trials=len({0} | {turn.trial for before, turn in pairwise(episode.turns) if before.trial == turn.trial}),
             valid=fmean(turn.valid for turn in acts) if acts else None,
             cut=episode.stop == "truncated" and improving(last),
             contexts=sum(sample.fresh for sample in samples),
@@ -89,6 +92,7 @@ class EpisodeOutcome:
             tokens_by_version=tuple(sorted(versions.items())),
             shaped=None if shaped is None else sum(shaped),
             error=episode.error,
+            expert_turns=sum(turn.kind == "act" and turn.reply.expert for turn in episode.turns),
         )
 
 
@@ -136,7 +140,7 @@ class EpisodeGroup:
     kind: GroupKind
     treatment: Treatment
     shaped: Mapping[int, tuple[float, ...]]
-    """Shaped rewards, one for each turn, by the `sample` of episodes that didn't fail; empty without shaping."""
+    """Shaped rewards of the policy's turns, by the `sample` of episodes that didn't fail; empty without shaping."""
     masked: frozenset[StopReason] = frozenset()
     """Usable episodes that stopped for one of these reasons are out of the loss."""
 
@@ -147,8 +151,8 @@ class EpisodeGroup:
         return GroupOutcome(self.number, self.kind, self.treatment, outcomes, self.masked)
 
     def rewards(self, episode: Episode) -> tuple[float, ...]:
-        """The rewards that an episode of the group trains on, one for each turn."""
-        return self.shaped.get(episode.sample) or tuple(turn.reward for turn in episode.turns)
+        """The rewards that an episode of the group trains on, one for each of the policy's turns."""
+        return self.shaped.get(episode.sample) or own_rewards(episode)
 
     @classmethod
     def from_episodes(
@@ -174,7 +178,7 @@ class EpisodeGroup:
             PluginError: if the advantage estimator of another package can't be used.
         """
         usable = tuple(e for e in episodes if not e.failed)
-        shaped = {} if reward == _UNSHAPED else {e.sample: shaped_rewards(reward, e) for e in usable}
+        shaped = {} if reward == _UNSHAPED else {e.sample: own_rewards(e, shaped_rewards(reward, e)) for e in usable}
         group = cls(number, tuple(episodes), usable, "ok", "keep", shaped, masked)
         outlines = make_batch([group.trajectory(e, outline(e)) for e in usable])
         with blaming(algorithm.advantages, doing=f"compare the episodes of {episodes[0].task_id}"):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 import numpy as np
-from agentgym_envs import Episode
+from agentgym_envs import Episode, ExpertStart
 
 from agentgym_trainer.config import BaseConfig
 from agentgym_trainer.engines.base import Engine
@@ -30,6 +30,7 @@ def play_groups(
     policy: EnginePolicy,
     *,
     horizon: int,
+    remaining: int | None = None,
     watch: Callable[[Iterator[Episode]], Iterator[Episode]] = iter,
 ) -> list[list[Episode]]:
     """Play groups.
@@ -38,14 +39,21 @@ def play_groups(
         specs: The groups.
         rollouts: Plays the episodes.
         policy: The policy.
-        horizon: Maximum number of turns of an episode.
+        horizon: Maximum number of the policy's turns in an episode.
+        remaining: Number of turns that the environment's expert has left where episodes begin; None: the policy plays
+            whole tasks.
         watch: Sees each episode when it has ended, to show progress.
 
     Returns:
         The episodes of each group, in the order of their samples.
     """
     requests = [
-        RolloutRequest(world, [episode for group in groups for episode in group.episodes], horizon)
+        RolloutRequest(
+            world,
+            [episode for group in groups for episode in group.episodes],
+            horizon,
+            None if remaining is None else ExpertStart(remaining),
+        )
         for world, groups in groupby(specs, key=lambda group: group.world)
     ]
     played = {(group.world.name, group.episodes[0].task_id): list[Episode]() for group in specs}

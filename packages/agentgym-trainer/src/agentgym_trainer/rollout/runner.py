@@ -19,6 +19,7 @@ from agentgym_envs import (
     EnvPool,
     Episode,
     EpisodeSpec,
+    ExpertStart,
     Policy,
     Reply,
     ReplyWrapper,
@@ -130,7 +131,9 @@ class RolloutRequest:
     world: RolloutEnvironment
     episodes: Iterable[EpisodeSpec]
     horizon: int | None = None
-    """Maximum number of actions of an episode."""
+    """Maximum number of the policy's actions in an episode."""
+    expert_start: ExpertStart | None = None
+    """Lets the environment's expert play the first turns of each episode."""
 
 
 class RolloutRunner:
@@ -290,7 +293,14 @@ def _settle(outcome: Future[T], task: asyncio.Task[T]) -> None:
 
 async def _play(request: RolloutRequest, policy: Policy, ended: SimpleQueue[Episode | None]) -> None:
     env = request.world
-    episodes = play_pool(env.pool, policy, request.episodes, env=env.wrapped, horizon=request.horizon)
+    episodes = play_pool(
+        env.pool,
+        policy,
+        request.episodes,
+        env=env.wrapped,
+        horizon=request.horizon,
+        expert_start=request.expert_start,
+    )
     async with aclosing(episodes):
         async for episode in episodes:
             ended.put(episode)

@@ -108,7 +108,8 @@ class RunConsole:
         stage, step = metrics["stage"], metrics["step"]
         if stage["number"] and stage["since"] == step - 1:
             why = _REASONS.get(stage["why"], stage["why"])
-            self.say(f"From step {step} on, episodes have up to {metrics['horizon']} turns: {why}.")
+            begin = f" and begin where the expert has {left} left" if (left := stage.get("remaining")) else ""
+            self.say(f"From step {step} on, episodes have up to {metrics['horizon']} turns{begin}: {why}.")
         for warning in metrics.get("warnings", ()):
             self._print(f"[yellow]Warning ({warning['id']}, step {step}):[/] {escape(warning['sentence'])}")
         self.note("Reinforcement learning", step, steps, " · ".join(_shown(metrics)))

@@ -60,6 +60,7 @@ def episode_metrics(episodes: Sequence[EpisodeOutcome]) -> dict[str, Any]:
         "score": mean(lambda episode: episode.score or 0.0),
         **({"shaped_return": shaped} if (shaped := mean(lambda episode: episode.shaped)) is not None else {}),
         "turns": mean(lambda episode: episode.turns),
+        **({"expert_turns": led} if (led := mean(lambda episode: episode.expert_turns)) else {}),
         "trials": mean(lambda episode: episode.trials),
         "valid": mean(lambda episode: episode.valid),
         "failed": len(episodes) - len(scored),

@@ -94,7 +94,8 @@ def _mark_stages(axes: Any, lines: list[dict[str, Any]]) -> None:
         if stage["number"] != number:
             number = stage["number"]
             why = f" ({stage['why']})" if stage["why"] not in ("begin", "steps") else ""
-            text = f"{line['horizon']} turns{why}"
+            left = f", expert's last {stage['remaining']}" if stage.get("remaining") else ""
+            text = f"{line['horizon']} turns{left}{why}"
             axes.axvline(begins, color="grey", linestyle=":", linewidth=1)
             axes.annotate(text, (begins, 1.0), (3, -8), textcoords="offset points", color="grey", size=8)
         begins = line["env_steps"]

@@ -21,7 +21,7 @@ from agentgym_trainer.rollout.groups import EpisodeGroup, GroupOutcome
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.tokens.batch import Batch, make_batch
 from agentgym_trainer.tokens.chat import Chat
-from agentgym_trainer.tokens.trajectory import Segment, Trajectory, trajectory
+from agentgym_trainer.tokens.trajectory import Segment, Trajectory, own_turns, trajectory
 
 SCHEMA = "agentgym.tokens/2"
 _DIGITS = 4
@@ -99,16 +99,17 @@ class RolloutLogger:
         entropy: Sequence[float],
     ) -> dict[str, Any]:
         advantages, entropies = None if advantage is None else iter(advantage), iter(entropy)
+        turns = own_turns(episode)
         return {
             "task_id": episode.task_id,
             "sample": episode.sample,
             "group": group,
             "trained": advantage is not None,
-            "segments": [self._segment(segment, advantages, entropies) for segment in path.segments],
+            "segments": [self._segment(segment, turns, advantages, entropies) for segment in path.segments],
         }
 
     def _segment(
-        self, segment: Segment, advantages: Iterator[float] | None, entropies: Iterator[float]
+        self, segment: Segment, turns: Sequence[int], advantages: Iterator[float] | None, entropies: Iterator[float]
     ) -> dict[str, Any]:
         mask = segment.loss_mask
 
@@ -118,7 +119,7 @@ class RolloutLogger:
         return {
             "tokens": self._chat.token_texts(segment.ids),
             "loss_mask": [int(in_loss) for in_loss in mask],
-            "turn": segment.turns,
+            "turn": [turns[turn] if turn >= 0 else turn for turn in segment.turns],
             "logprobs": [
                 _rounded(value) if in_loss else None for value, in_loss in zip(segment.logprobs, mask, strict=True)
             ],

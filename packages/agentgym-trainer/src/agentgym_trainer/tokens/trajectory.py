@@ -1,6 +1,7 @@
 """Episodes as tokens: the context, the mask of completion tokens and the turn of each completion token.
 
-They are built from the sampled ids, never from text. Plans, reflections and summaries are turns like any other.
+They are built from the sampled ids, never from text. Plans, reflections and summaries are turns like any other. The
+turns of an expert before the policy's (`Reply.expert`) are not turns of the trajectory: it begins with the policy's.
 """
 
 from __future__ import annotations
@@ -96,6 +97,31 @@ class Trajectory:
         return sum(len(segment.ids) for segment in self.segments)
 
 
+def own_turns(episode: Episode) -> list[int]:
+    """Return the indices of the turns that aren't an expert's, which are the turns of its trajectory."""
+    return [number for number, turn in enumerate(episode.turns) if not turn.reply.expert]
+
+
+def own_rewards(episode: Episode, rewards: Sequence[float] | None = None) -> tuple[float, ...]:
+    """Return the rewards of the turns that aren't an expert's.
+
+    The rewards of an expert before the policy's first turn are left out: they are the same in all episodes of a group,
+    and not the policy's. Those in later trials are added to the policy's turn before, because the reset of the score at
+    the start of a trial includes those of the trial before.
+
+    Args:
+        episode: The episode.
+        rewards: A reward for each of its turns; None takes the environment's.
+    """
+    kept: list[float] = []
+    for turn, reward in zip(episode.turns, rewards or [turn.reward for turn in episode.turns], strict=True):
+        if not turn.reply.expert:
+            kept.append(reward)
+        elif kept:
+            kept[-1] += reward
+    return tuple(kept)
+
+
 def trajectory(episode: Episode) -> Trajectory:
     """Convert an episode to a trajectory.
 
@@ -105,14 +131,17 @@ def trajectory(episode: Episode) -> Trajectory:
     if episode.failed:
         raise ValueError(f"The episode of {episode.task_id} failed ({episode.error}); a failed episode never trains.")
     segments: list[list[tuple[int, Turn]]] = []
+    indices = {number: index for index, number in enumerate(own_turns(episode))}
     for number, turn in enumerate(episode.turns):
+        if turn.reply.sample is None and turn.reply.expert:
+            continue  # part of the next prompt
         if turn.reply.sample is None:
             raise ValueError(
                 f"Turn {number} of {episode.task_id} by {episode.policy} has no sampled ids; encode the episode first."
             )
         if turn.reply.sample.fresh:
             segments.append([])
-        segments[-1].append((number, turn))
+        segments[-1].append((indices.get(number, -1), turn))
     return replace(outline(episode), segments=tuple(_segment(turns) for turns in segments))
 
 
@@ -120,14 +149,15 @@ def outline(episode: Episode) -> Trajectory:
     """Return a trajectory with everything but the tokens: completion tokens have id 0, and prompt tokens are left out.
     A reply without sampled ids counts as one token.
     """
-    sizes = [1 if turn.reply.sample is None else len(turn.reply.sample.ids) for turn in episode.turns]
-    numbers = tuple(k for k, turn in enumerate(episode.turns) if turn.loss for _ in range(sizes[k]))
+    turns = [episode.turns[number] for number in own_turns(episode)]
+    sizes = [1 if turn.reply.sample is None else len(turn.reply.sample.ids) for turn in turns]
+    numbers = tuple(k for k, turn in enumerate(turns) if turn.loss for _ in range(sizes[k]))
     tokens = len(numbers)
     return Trajectory(
         (Segment((0,) * tokens, (True,) * tokens, (0.0,) * tokens, numbers),),
-        rewards=tuple(turn.reward for turn in episode.turns),
-        states=tuple(turn.state_key for turn in episode.turns),
-        observations=tuple((turn.kind, turn.observation) for turn in episode.turns),
+        rewards=own_rewards(episode),
+        states=tuple(turn.state_key for turn in turns),
+        observations=tuple((turn.kind, turn.observation) for turn in turns),
         group=episode.task_id,
     )
 
@@ -150,11 +180,11 @@ def _segment(turns: Sequence[tuple[int, Turn]]) -> Segment:
     logprobs: list[float] = []
     numbers: list[int] = []
     for number, turn in turns:
-        sample = turn.reply.sample
+        sample, in_loss = turn.reply.sample, turn.loss and number >= 0
         assert sample is not None
         prompt, completion = len(sample.prompt), len(sample.ids)
         ids += sample.prompt + sample.ids
-        loss_mask += [False] * prompt + [turn.loss] * completion
-        logprobs += [0.0] * prompt + (list(sample.logprobs) if turn.loss else [0.0] * completion)
-        numbers += [-1] * prompt + [number if turn.loss else -1] * completion
+        loss_mask += [False] * prompt + [in_loss] * completion
+        logprobs += [0.0] * prompt + (list(sample.logprobs) if in_loss else [0.0] * completion)
+        numbers += [-1] * prompt + [number if in_loss else -1] * completion
     return Segment(tuple(ids), tuple(loss_mask), tuple(logprobs), tuple(numbers))

@@ -23,6 +23,7 @@ from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tokens.demonstrations import Demonstrations
+from agentgym_trainer.trainers.expert_starts import check_expert_starts
 from agentgym_trainer.trainers.rl_loop import RLLoop, engine_has_weights
 from agentgym_trainer.trainers.setup import (
     export_model,
@@ -62,6 +63,7 @@ def train(config: RLConfig, folder: RunFolder, console: RunConsole, stopping: St
     with open_environments(config) as worlds, console.showing():
         if config.model != "scratch" and not folder.start.exists():
             check_model(config.model)
+        check_expert_starts(config, worlds, console.say)
         demonstrated: list[Episode] = []
         if config.imitation.weight:
             data = config.imitation.data

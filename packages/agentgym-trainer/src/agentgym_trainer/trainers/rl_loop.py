@@ -394,7 +394,12 @@ class RLLoop:
             "step": state.step,
             "env_steps": state.env_steps,
             "horizon": stage.turns,
-            "stage": {"number": stage.number, "since": stage.since, "why": stage.reason},
+            "stage": {
+                "number": stage.number,
+                "since": stage.since,
+                "why": stage.reason,
+                **({} if stage.remaining is None else {"remaining": stage.remaining}),
+            },
             **episodes,
             "staleness": staleness_metrics(rollouts.groups, state.step - 1, self.config.async_rollout.max_staleness),
             "lengths": length_metrics(rollouts.groups),

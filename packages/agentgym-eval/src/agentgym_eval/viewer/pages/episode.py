@@ -53,9 +53,13 @@ class ReplayFrame:
 
     @property
     def kind(self) -> str:
-        """The kind shown on the timeline: `end`, the kind of the reply, or `invalid` for a rejected action."""
+        """The kind shown on the timeline: `end`, `expert` for a turn of the environment's expert before the policy's,
+        the kind of the reply, or `invalid` for a rejected action.
+        """
         if self.turn is None:
             return "end"
+        if self.turn.reply.expert:
+            return "expert"
         return "invalid" if self.turn.kind == "act" and not self.turn.valid else self.turn.kind
 
 
