@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 from agentgym_envs import CodeAct, FunctionCall, Malformed
-from agentgym_envs.agents.call_parsing import find_call, find_code_call, write_code_call
+from agentgym_envs.agents.call_parsing import find_call, find_code_call, split_calls, write_code_call
 from agentgym_envs.agents.formats import MAX_REPLY_CHARS
 from agentgym_envs.core.action_schema import ACT, Call, CallError, Function
 from door_world import Door
@@ -49,6 +49,33 @@ GO_HOME = Call("go", {"place": "home"})
 )
 def test_calls_in_common_formats_are_found(reply: str) -> None:
     assert find_call(reply) == GO_HOME
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        '{"name": "go", "arguments": {"place": "home"}}',
+        '{"type": "function", "function": {"name": "go", "arguments": "{\\"place\\": \\"home\\"}"}}',
+        '```json\n{"name": "go", "arguments": {"place": "home"}}\n```',
+        '<tool_call>\n{"name": "go", "arguments": {"place": "home"}}\n</tool_call>',
+        '<|python_tag|>{"name": "go", "parameters": {"place": "home"}}',
+        '[TOOL_CALLS] [{"name": "go", "arguments": {"place": "home"}, "id": "abcdefghi"}]',
+        '[TOOL_CALLS]go[CALL_ID]abc123[ARGS]{"place": "home"}',
+        '<function=go>{"place": "home"}</function>',
+        "<tool_call>\n<function=go>\n<parameter=place>\nhome\n</parameter>\n</function>\n</tool_call>",
+        '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>go<｜tool▁sep｜>{"place": "home"}<｜tool▁call▁end｜>',
+        '<|channel|>commentary to=functions.go <|constrain|>json<|message|>{"place": "home"}',
+    ],
+)
+def test_the_text_before_calls_has_none_of_their_markup(call: str) -> None:
+    assert split_calls(call) == ("", [GO_HOME])
+    assert split_calls(f"I am {{tired}}.\n{call}") == ("I am {tired}.", [GO_HOME])
+    assert split_calls(f"<think>{call}</think>\n\nWell.\n{call}\n{call}")[1] == [GO_HOME, GO_HOME]
+    assert split_calls(f"<think>hm</think>\n{call}") == ("<think>hm</think>", [GO_HOME])
+
+
+def test_a_reply_without_calls_is_all_text() -> None:
+    assert split_calls(' Well {"place": "home"} <tool_call> ') == ('Well {"place": "home"} <tool_call>', [])
 
 
 def test_arguments_and_thoughts_are_kept_unchanged() -> None:

@@ -25,6 +25,11 @@ and gpt-oss."""
 _NAME_LOOKBACK = 200  # characters before an object that are searched for its name
 _XML = re.compile(r"<function=(\w+)>\s*((?:<parameter=(?:(?!<function=).)*?)?)</function>", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=(\w+)>\n?((?:(?!<parameter=).)*?)\n?</parameter>", re.DOTALL)
+_MARKUP = re.compile(
+    r"\s*(?:<tool_call>|<\|python_tag\|>|\[TOOL_CALLS\]\s*\[?|```\w*|<｜tool▁calls▁begin｜>|<\|channel\|>\w*|"
+    r'\{\s*"type"\s*:\s*"function"\s*,\s*"function"\s*:)\s*\Z'
+)
+"""What the formats write before a call."""
 _DECODER = json.JSONDecoder(strict=False)  # allows line breaks in strings
 _OPENING = re.compile(r"\{(?=\s*[\"}])")  # of an object
 _MAX_OBJECTS = 500  # per reply: parsing nested objects from every opening takes quadratic time
@@ -46,9 +51,7 @@ def find_call(reply: str) -> Call:
     Raises:
         CallError: if there is no call or more than one.
     """
-    answer = spoken(reply)
-    calls = [Call(name, dict(_PARAMETER.findall(body))) for name, body in _XML.findall(answer)]
-    calls = calls or list(_calls(answer))
+    calls = [call for _, call in _found(spoken(reply))]
     if not calls:
         raise CallError("There was no function call in your answer, or it was damaged. Call exactly one function.")
     if len(calls) > 1:
@@ -56,8 +59,25 @@ def find_call(reply: str) -> Call:
     return calls[0]
 
 
-def _calls(text: str) -> Iterator[Call]:
-    """Yield the JSON calls in `text`. An object that isn't a call may contain calls."""
+def split_calls(reply: str) -> tuple[str, list[Call]]:
+    """Return the text before the first function call in `reply`, and all calls, in the formats of `find_call`.
+
+    The text has neither the markup of the call nor white space at its ends; without a call it is the whole reply.
+    """
+    thinking, end, answer = reply.rpartition("</think>")
+    found = _found(answer)
+    before = thinking + end + (_MARKUP.sub("", answer[: found[0][0]]) if found else answer)
+    return before.strip(), [call for _, call in found]
+
+
+def _found(answer: str) -> list[tuple[int, Call]]:
+    """Return the calls in `answer` and where they start, after their markup."""
+    written = [(match.start(), Call(match[1], dict(_PARAMETER.findall(match[2])))) for match in _XML.finditer(answer)]
+    return written or list(_calls(answer))
+
+
+def _calls(text: str) -> Iterator[tuple[int, Call]]:
+    """Yield the JSON calls in `text` and where they start. An object that isn't a call may contain calls."""
     consumed = 0
     for opening in islice(_OPENING.finditer(text), _MAX_OBJECTS):
         start = opening.start()
@@ -72,7 +92,7 @@ def _calls(text: str) -> Iterator[Call]:
         named = _NAMED.search(text[max(0, start - _NAME_LOOKBACK) : start])
         call = Call(named[1], record) if named else _call(record)
         if call is not None:
-            yield call
+            yield named.start() + max(0, start - _NAME_LOOKBACK) if named else start, call
             consumed = end
 
 

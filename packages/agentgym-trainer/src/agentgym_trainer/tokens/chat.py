@@ -144,6 +144,7 @@ class Context:
     def __init__(self, chat: Chat) -> None:
         self._chat = chat
         self._conversation: Conversation = ()
+        self._unended = False  # whether the last reply lacks its end-of-turn token
         self.ids: list[int] = []
         """Token ids of the current segment, that is the whole context."""
         self.segments = 0
@@ -155,7 +156,7 @@ class Context:
         """Return the ids to append before the next reply, and whether they begin a new segment (the whole context).
 
         A new segment begins if the conversation is not the previous one extended by a reply and an observation, or if
-        the template can't be extended.
+        the template can't be extended. The end-of-turn token of a reply that was cut off is part of the ids.
         """
         ids, fresh = self._next(conversation)
         self._conversation = conversation
@@ -166,12 +167,13 @@ class Context:
     def resume(self, conversation: Conversation, ids: Sequence[int]) -> None:
         """Set the state after a reply to `conversation`; the current segment, including the reply, has these `ids`."""
         self._conversation, self.ids = conversation, list(ids)
+        self._unended = self.ids[-1:] != [self._chat.end_id]
 
     def _next(self, conversation: Conversation) -> tuple[list[int], bool]:
         extends = bool(self._conversation) and conversation[:-2] == self._conversation
         more = self._chat.extend(conversation) if extends else None
         if more is not None:
-            return more, False
+            return ([self._chat.end_id, *more] if self._unended else more), False
         whole, length = self._chat.open(conversation), len(self.ids)
         # Even if the template trims or moves text, the ids may be the same as the sampled ones.
         exact = extends and whole[:length] == self.ids
@@ -180,4 +182,5 @@ class Context:
     def append_reply(self, ids: Sequence[int]) -> None:
         """Append the sampled ids of a reply."""
         self.ids = [*self.ids, *ids]
+        self._unended = self.ids[-1:] != [self._chat.end_id]
         self.completion_tokens += len(ids)

@@ -1,0 +1,203 @@
+"""Harnesses: agents of other programs that play whole episodes, and of which only requests to a model are seen.
+
+A harness is a function or a command. It gets a task, a base URL and a key, calls the model there as it would call any
+OpenAI-compatible endpoint, and ends with a reward: its own, a verifier's, or that of an environment that it plays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import math
+import os
+import shlex
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from agentgym_envs.util.importing import described
+
+_MAX_QUOTED = 300  # characters of a command's output in messages
+
+
+class HarnessFailure(Exception):
+    """A harness crashed or returned no reward; the episode has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class HarnessTask:
+    """The task of one episode."""
+
+    env: str
+    """The environment's id: `agentgym_envs.make(task.env, **task.options)` creates it."""
+    options: Mapping[str, Any]
+    """The environment's options."""
+    id: str
+    """The task's id, for `reset(options={"task": task.id})`."""
+    split: str
+    category: str
+    difficulty: int
+    payload: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The data from which the environment builds the task."""
+    seed: int = 0
+    """Seed of the episode, for `reset(seed=task.seed)`; the same for all episodes of a group."""
+    sample: int = 0
+    """Index of the episode among those of its group."""
+    horizon: int | None = None
+    """Maximum number of requests; the gateway refuses further ones with the code `horizon_reached`."""
+    model: str = ""
+    """Name of the model. Requests may name any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of an episode."""
+
+    reward: float
+    """The reward, from 0 to 1."""
+    success: bool | None = None
+    """Whether the task is solved; None: if the reward is 1."""
+    truncated: bool = False
+    """Whether a limit on turns ended the episode, and not the agent or the environment."""
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.reward) or not 0 <= self.reward <= 1:
+            raise ValueError(f"A reward is a number from 0 to 1, not {self.reward}.")
+
+    @property
+    def solved(self) -> bool:
+        """Whether the task is solved."""
+        return self.reward == 1 if self.success is None else self.success
+
+
+class Harness(Protocol):
+    """A function that plays an episode; it may be asynchronous. Each call runs in a thread of its own."""
+
+    def __call__(self, task: HarnessTask, base_url: str, api_key: str) -> Any:
+        """Play an episode.
+
+        Args:
+            task: The task.
+            base_url: Base URL for OpenAI's clients; those of Anthropic take it without `/v1`.
+            api_key: The key to send; the URL alone identifies the episode as well.
+
+        Returns:
+            A reward from 0 to 1 or an `Outcome`.
+
+        Raises:
+            Exception: any; the episode has failed, unless a limit on tokens or requests was reached.
+        """
+        ...
+
+
+async def run_function(harness: Harness, task: HarnessTask, base_url: str, api_key: str) -> Outcome:
+    """Run a harness in a thread of its own. If this is cancelled, an asynchronous one is cancelled as well; another one
+    keeps its thread until it returns.
+
+    Raises:
+        HarnessFailure: if it raises any exception, or returns no reward.
+    """
+    waiting, loop = asyncio.get_running_loop(), asyncio.new_event_loop()
+    done: asyncio.Future[Any] = waiting.create_future()
+    running: list[asyncio.Task[Any]] = []
+
+    def settle(set_outcome: Callable[[Any], object], outcome: Any) -> None:
+        if not done.done():
+            set_outcome(outcome)
+
+    async def finish(result: Awaitable[Any]) -> Any:
+        running.extend(task for task in [asyncio.current_task()] if task)
+        return await result
+
+    def play() -> None:
+        report = partial(settle, done.set_result)
+        try:
+            with asyncio.Runner(loop_factory=lambda: loop) as runner:
+                outcome = harness(task, base_url, api_key)
+                if inspect.isawaitable(outcome):
+                    outcome = runner.run(finish(outcome))
+        except BaseException as error:  # noqa: BLE001 - whatever ends the thread is the harness's failure
+            report, outcome = partial(settle, done.set_exception), HarnessFailure(described(error))
+        with suppress(RuntimeError):  # the loop that waited is closed
+            waiting.call_soon_threadsafe(report, outcome)
+
+    threading.Thread(target=play, name=f"harness {task.id}", daemon=True).start()
+    try:
+        return _outcome(await done)
+    except asyncio.CancelledError:
+        with suppress(RuntimeError):  # its loop is closed
+            loop.call_soon_threadsafe(lambda: [task.cancel() for task in running])
+        raise
+
+
+async def run_command(command: str, task: HarnessTask, base_url: str, api_key: str) -> Outcome:
+    """Run a command as a harness. If this is cancelled, its process group is killed.
+
+    Its environment has OPENAI_BASE_URL, OPENAI_API_KEY, ANTHROPIC_BASE_URL and ANTHROPIC_API_KEY, its standard input
+    the task as JSON. The last line that it prints is the reward, or a JSON object with the fields of `Outcome`.
+
+    Raises:
+        HarnessFailure: if it can't be started, ends with another exit code than 0, or prints no reward.
+    """
+    environment = os.environ | {
+        "OPENAI_BASE_URL": base_url,
+        "OPENAI_API_KEY": api_key,
+        "ANTHROPIC_BASE_URL": base_url.removesuffix("/v1"),
+        "ANTHROPIC_API_KEY": api_key,
+    }
+    pipe = asyncio.subprocess.PIPE
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *shlex.split(command), stdin=pipe, stdout=pipe, stderr=pipe, env=environment, start_new_session=True
+        )
+    except OSError as error:
+        raise HarnessFailure(f"{command} can't be started: {error}") from error
+    try:
+        out, err = await process.communicate(json.dumps(asdict(task)).encode())
+    finally:
+        with suppress(ProcessLookupError):  # also ends what it has left running
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+    if process.returncode:
+        raise HarnessFailure(f"{command} ended with exit code {process.returncode}: {_last_line(err)}")
+    line = _last_line(out)
+    try:
+        return _outcome(json.loads(line))
+    except ValueError as error:
+        raise HarnessFailure(
+            f"The last line of {command} must be a reward or a JSON object with `reward`, not {line!r}."
+        ) from error
+
+
+def _outcome(result: Any) -> Outcome:
+    """Convert what a harness returned.
+
+    Raises:
+        HarnessFailure: if it isn't an outcome, a number from 0 to 1 or an object with one.
+    """
+    if isinstance(result, Outcome):
+        return result
+    given: Any = result if isinstance(result, dict) else {"reward": result}
+    reward, success = given.get("reward"), given.get("success")
+    if not isinstance(reward, int | float) or success not in (None, True, False):
+        raise HarnessFailure(
+            f"The harness must end with a reward from 0 to 1 or an Outcome, not {_quoted(repr(result))}."
+        )
+    try:
+        return Outcome(float(reward), success, bool(given.get("truncated")))
+    except ValueError as error:
+        raise HarnessFailure(f"{error}") from error
+
+
+def _last_line(output: bytes) -> str:
+    lines = output.decode(errors="replace").strip().splitlines()
+    return _quoted(lines[-1]) if lines else ""
+
+
+def _quoted(text: str) -> str:
+    return text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…"

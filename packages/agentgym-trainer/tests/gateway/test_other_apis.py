@@ -1,0 +1,134 @@
+"""Tests of the Responses API with OpenAI's client and of the Messages API with Anthropic's, both unmodified."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from agentgym_trainer.gateway.server import OpenedEpisode
+from chat_templates import make_chat
+from dev_packages import require_packages
+
+require_packages("anthropic", "openai")
+import anthropic
+import openai
+from gateways import begin, open_gateway, openai_client, replying, segments
+
+CALL = '<tool_call>\n{"name": "go", "arguments": {"where": "home"}}\n</tool_call>'
+PARAMETERS = {"type": "object", "properties": {"where": {"type": "string"}}}
+GO: Any = {"type": "function", "name": "go", "description": "Walk.", "parameters": PARAMETERS}
+GO_OF_ANTHROPIC: Any = {"name": "go", "description": "Walk.", "input_schema": PARAMETERS}
+
+
+def anthropic_client(opened: OpenedEpisode) -> anthropic.Anthropic:
+    url = opened.base_url.removesuffix("/v1")
+    return anthropic.Anthropic(base_url=url, api_key=opened.api_key, max_retries=0)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_responses_continue_by_their_items(stream: bool) -> None:
+    chat = make_chat("qwen2.5")
+
+    def respond(client: openai.OpenAI, items: list[Any]) -> Any:
+        options: Any = {"model": "tiny", "instructions": "Be brief.", "input": items, "tools": [GO]}
+        if not stream:
+            return client.responses.create(**options)
+        with client.responses.stream(**options) as events:
+            return events.get_final_response()
+
+    with open_gateway(replying(chat, f"I go.\n{CALL}", "done"), chat) as gateway:
+        opened = begin(gateway)
+        with openai_client(opened) as client:
+            items: list[Any] = [{"role": "user", "content": "Flip 1."}]
+            first = respond(client, items)
+            message, call = first.output
+            items += [item.model_dump(exclude_none=True) for item in first.output]
+            items.append({"type": "function_call_output", "call_id": call.call_id, "output": "At home."})
+            last = respond(client, items)
+    assert (message.content[0].text, call.name, call.arguments) == ("I go.", "go", '{"where": "home"}')
+    assert (last.output_text, last.status) == ("done", "completed")
+    (segment,) = segments(opened.record)
+    assert first.usage.output_tokens + last.usage.output_tokens == sum(segment.loss_mask)
+    assert first.usage.input_tokens == len(opened.record.calls[0].prompt.ids)
+
+
+def test_a_response_that_is_cut_off_is_incomplete() -> None:
+    chat = make_chat("chatml")
+    with open_gateway(replying(chat, "heads, tails, get"), chat) as gateway:
+        opened = begin(gateway)
+        with openai_client(opened) as client:
+            cut = client.responses.create(model="tiny", input="Flip 1.", max_output_tokens=2)
+            with pytest.raises(openai.BadRequestError, match="Stored responses"):
+                client.responses.create(model="tiny", input="Flip 2.", previous_response_id=cut.id)
+            with pytest.raises(openai.BadRequestError, match="reasoning"):
+                client.responses.create(model="tiny", input=[{"type": "reasoning", "summary": [], "id": "r"}])
+    assert cut.status == "incomplete"
+    assert cut.incomplete_details is not None
+    assert cut.incomplete_details.reason == "max_output_tokens"
+    assert not opened.record.cut  # by the request, not by a limit of the episode
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_messages_continue_by_their_blocks(stream: bool) -> None:
+    chat = make_chat("qwen2.5")
+
+    def write(client: Any, messages: list[Any]) -> Any:
+        options: Any = {"model": "tiny", "system": "Be brief.", "max_tokens": 99, "tools": [GO_OF_ANTHROPIC]}
+        if not stream:
+            return client.messages.create(messages=messages, **options)
+        with client.messages.stream(messages=messages, **options) as events:
+            return events.get_final_message()
+
+    with open_gateway(replying(chat, f"I go.\n{CALL}", "done"), chat) as gateway:
+        opened = begin(gateway)
+        with anthropic_client(opened) as client:
+            messages: list[Any] = [{"role": "user", "content": "Flip 1."}]
+            first = write(client, messages)
+            text, use = first.content
+            result = {"type": "tool_result", "tool_use_id": use.id, "content": [{"type": "text", "text": "At home."}]}
+            last = write(
+                client,
+                [*messages, {"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}],
+            )
+    assert (text.text, use.name, use.input, first.stop_reason) == ("I go.", "go", {"where": "home"}, "tool_use")
+    assert (last.content[0].text, last.stop_reason) == ("done", "end_turn")
+    (segment,) = segments(opened.record)
+    assert first.usage.output_tokens + last.usage.output_tokens == sum(segment.loss_mask)
+
+
+def test_errors_of_messages_have_the_shape_of_anthropic() -> None:
+    chat = make_chat("chatml")
+    with open_gateway(replying(chat, "heads"), chat) as gateway:
+        opened = begin(gateway)
+        with anthropic_client(opened) as client:
+            image: Any = {"type": "image", "source": {"type": "url", "url": "http://127.0.0.1/"}}
+            with pytest.raises(anthropic.BadRequestError, match="image") as error:
+                client.messages.create(model="tiny", max_tokens=9, messages=[{"role": "user", "content": [image]}])
+            body: Any = error.value.body
+            assert body["type"] == "error"
+            assert body["error"]["type"] == "invalid_request_error"
+            gateway.close_episode(opened)
+            with pytest.raises(anthropic.AuthenticationError):
+                client.messages.create(model="tiny", max_tokens=9, messages=[{"role": "user", "content": "x"}])
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "words"),
+    [
+        ("responses", {"input": 3}, "list of items"),
+        ("responses", {"input": "x", "tools": [{"type": "web_search"}]}, "Declare functions"),
+        ("responses", {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input_image"),
+        ("messages", {"messages": 3}, "list"),
+        ("messages", {"messages": [{"role": "system", "content": "x"}]}, "role"),
+        ("messages", {"messages": [{"role": "user", "content": 3}]}, "blocks"),
+        ("messages", {"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "bash"}]}, "input_schema"),
+        ("messages", {"messages": [{"role": "user", "content": "x"}], "top_k": 5}, "top_k"),
+    ],
+)
+def test_requests_that_are_refused(path: str, body: Any, words: str) -> None:
+    chat = make_chat("chatml")
+    with open_gateway(replying(chat, "heads"), chat) as gateway:
+        response = httpx.post(f"{begin(gateway).base_url}/{path}", json=body)
+    assert response.status_code == 400
+    assert words in response.json()["error"]["message"]
