@@ -10,7 +10,7 @@ from agentgym_trainer.algorithms import GRPO, Algorithm
 from agentgym_trainer.config.base import BaseConfig, at_least_one
 from agentgym_trainer.config.data import DataConfig
 from agentgym_trainer.config.warnings import Warnings
-from agentgym_trainer.curriculum.horizon import AdaptiveHorizon
+from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, BackwardHorizon
 from agentgym_trainer.curriculum.task_sampler import TaskSampler, Uniform
 from agentgym_trainer.reward_shaping import EnvironmentReward, RewardShaping
 
@@ -170,6 +170,17 @@ class RLConfig(BaseConfig):
     save_async: Literal["auto", "on", "off"] = "auto"
     """Write checkpoints while training continues, from a copy of weights and optimizer state in host memory. One is
     written at a time, and the run ends only once it's whole. auto: on accelerators, and with several processes."""
+    harness: str = ""
+    """Function that plays the episodes, as MODULE:NAME or an entry point of the group `agentgym.harnesses`, instead of
+    the environment's agent: it gets a task and the address of an OpenAI-compatible endpoint for the model in training,
+    and returns a reward (`agentgym_trainer.gateway.harness.Harness`). Tasks are those of `world`."""
+    harness_command: str = ""
+    """Command that does the same in a process of its own, with OPENAI_BASE_URL and OPENAI_API_KEY in its environment
+    and the task as JSON on its standard input. The last line that it prints is the reward."""
+    harness_timeout: float = 600.0
+    """Seconds after which an episode of a harness has failed."""
+    harness_concurrency: int = 16
+    """Concurrent episodes of a harness per process."""
     steps: int = 300
     """Updates, each on a new batch of episodes."""
     tasks_per_step: int = 32
@@ -194,7 +205,8 @@ class RLConfig(BaseConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least_one(self, "steps", "tasks_per_step", "group_size", "epochs", "minibatches")
+        at_least_one(self, "steps", "tasks_per_step", "group_size", "epochs", "minibatches", "harness_concurrency")
+        self._check_harness()
         if self.truncation == "bootstrap" and not getattr(self.algorithm.advantages, "bootstraps", False):
             raise ValueError(
                 "truncation bootstrap needs advantages that bootstrap from the values of a critic: choose an "
@@ -216,6 +228,22 @@ class RLConfig(BaseConfig):
             )
         if isinstance(self.horizon, AdaptiveHorizon) and self.horizon.patience and not self.evaluation.every:
             raise ValueError("An adaptive horizon needs evaluations: set evaluation.every, or horizon.patience 0.")
+
+    def _check_harness(self) -> None:
+        if self.harness and self.harness_command:
+            raise ValueError("A run has one harness: set harness or harness_command, not both.")
+        if not 0 < self.harness_timeout < math.inf:
+            raise ValueError(f"harness_timeout must be finite and above 0, not {self.harness_timeout:g}.")
+        if (self.harness or self.harness_command) and self.truncation == "bootstrap":
+            raise ValueError(
+                "truncation bootstrap needs the observation after the last action, which a harness doesn't show: "
+                "choose truncation reward or mask."
+            )
+        if (self.harness or self.harness_command) and isinstance(self.horizon, BackwardHorizon):
+            raise ValueError(
+                "A backward horizon lets the environment's expert begin episodes, but a harness begins its own: choose "
+                "the horizon fixed, step or adaptive."
+            )
 
     @property
     def masked(self) -> frozenset[Literal["length", "truncated"]]:

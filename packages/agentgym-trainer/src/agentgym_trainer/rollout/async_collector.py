@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agentgym_envs import Episode, EpisodeSpec, ExpertStart, Policy, PoolSlot, play_episode
+from agentgym_envs import Episode, EpisodeSpec, ExpertStart, Policy
 
 from agentgym_trainer.config import RLConfig
 from agentgym_trainer.curriculum.state import TrainingState
@@ -21,7 +21,7 @@ from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.plugins import blaming
 from agentgym_trainer.rollout.environments import GroupSpec, OpenEnvironment, restore_group_specs
 from agentgym_trainer.rollout.groups import EpisodeGroup
-from agentgym_trainer.rollout.runner import RolloutRunner
+from agentgym_trainer.rollout.runner import EpisodePlayer, RolloutRunner, play_in_slot
 
 Draw = Callable[[int, TrainingState], Sequence[GroupSpec]]
 """This process's share of a draw of tasks, from the number of the draw and the training state."""
@@ -87,7 +87,7 @@ class AsyncCollector:
     def __init__(
         self,
         rollouts: RolloutRunner,
-        policy: Policy,
+        policy: Policy | EpisodePlayer,
         config: RLConfig,
         worlds: Sequence[OpenEnvironment],
         draw: Draw,
@@ -250,12 +250,11 @@ class AsyncCollector:
 
     async def _work(self, queue: _EnvironmentQueue, slot: int) -> None:
         """Play the waiting episodes of a queue in a slot, the oldest first."""
-        place = PoolSlot(queue.world.pool, slot, queue.world.wrapped)
         try:
             while queue.waiting and not self._settling:
                 flight, spec = queue.waiting.popleft()
                 horizon, start = flight.horizon, flight.expert_start
-                episode = await play_episode(place, self._policy, spec, horizon=horizon, expert_start=start)
+                episode = await play_in_slot(self._policy, queue.world, slot, spec, horizon, expert_start=start)
                 flight.episodes.append(episode)
                 if flight.complete:
                     self._changed.set()

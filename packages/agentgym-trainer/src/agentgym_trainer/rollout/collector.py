@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from agentgym_envs import Policy
 
 from agentgym_trainer.config import RLConfig
 from agentgym_trainer.curriculum.state import TrainingState
@@ -19,8 +20,8 @@ from agentgym_trainer.plugins import blaming
 from agentgym_trainer.rollout.async_collector import AsyncCollector, classified
 from agentgym_trainer.rollout.environments import GroupSpec, OpenEnvironment, group_specs
 from agentgym_trainer.rollout.groups import EpisodeGroup, GroupOutcome
-from agentgym_trainer.rollout.play import engine_policy, play_groups
-from agentgym_trainer.rollout.runner import EnginePolicy, RolloutRunner
+from agentgym_trainer.rollout.play import play_groups, player
+from agentgym_trainer.rollout.runner import EpisodePlayer, RolloutRunner
 from agentgym_trainer.tokens.chat import Chat
 
 _ROLLOUT = 0
@@ -118,9 +119,8 @@ class RolloutCollector:
             played = play_groups(own, self.rollouts, policy, horizon=stage.turns, remaining=stage.remaining)
             return [classified(config, episodes, spec.number) for spec, episodes in zip(own, played, strict=True)]
 
-    def _policy(self) -> EnginePolicy:
-        temperature = self.config.generation.temperature
-        return engine_policy(self.config, self.rollouts.engine, self.chat, temperature=temperature)
+    def _policy(self) -> Policy | EpisodePlayer:
+        return player(self.config, self.rollouts, self.chat, temperature=self.config.generation.temperature)
 
     def _outcomes(self, own: Sequence[EpisodeGroup]) -> list[GroupOutcome]:
         """Outcomes of the groups of all processes, in the order in which they were drawn."""

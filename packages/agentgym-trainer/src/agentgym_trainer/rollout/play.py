@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
+from typing import cast
 
 import numpy as np
-from agentgym_envs import Episode, ExpertStart
+from agentgym_envs import Episode, ExpertStart, Policy
+from agentgym_eval.util.errors import UsageError
 
-from agentgym_trainer.config import BaseConfig
+from agentgym_trainer.config import BaseConfig, RLConfig
 from agentgym_trainer.engines.base import Engine
+from agentgym_trainer.gateway.harness import Harness, run_command, run_function
+from agentgym_trainer.gateway.recording import EpisodeLimits
+from agentgym_trainer.plugins import find_named
 from agentgym_trainer.rollout.environments import GroupSpec
-from agentgym_trainer.rollout.runner import EnginePolicy, RolloutRequest, RolloutRunner, TokenBudget
+from agentgym_trainer.rollout.harness_player import HarnessPlayer, RunHarness
+from agentgym_trainer.rollout.runner import EnginePolicy, EpisodePlayer, RolloutRequest, RolloutRunner, TokenBudget
 from agentgym_trainer.tokens.chat import Chat
+
+HARNESSES = "agentgym.harnesses"
+"""Entry points of harnesses."""
 
 
 def engine_policy(config: BaseConfig, engine: Engine, chat: Chat, *, temperature: float) -> EnginePolicy:
@@ -24,10 +35,46 @@ def engine_policy(config: BaseConfig, engine: Engine, chat: Chat, *, temperature
     return EnginePolicy(engine, chat, budget, name=config.model, temperature=temperature)
 
 
+def find_harness(config: BaseConfig) -> RunHarness | None:
+    """Return what runs the harness of the configuration; None if the episodes are played in the environments.
+
+    Raises:
+        UsageError: if there is no such harness.
+    """
+    if not isinstance(config, RLConfig):
+        return None
+    if config.harness_command:
+        return partial(run_command, config.harness_command)
+    if not config.harness:
+        return None
+    harness = find_named(config.harness, "harness", (), HARNESSES)
+    if not callable(harness):
+        raise UsageError(f"{config.harness} is no harness: it must be a function of a task, a base URL and a key.")
+    return partial(run_function, cast("Harness", harness))
+
+
+def player(
+    config: BaseConfig, rollouts: RolloutRunner, chat: Chat, *, temperature: float
+) -> EnginePolicy | EpisodePlayer:
+    """What plays the episodes of a run: the model in training as a policy, or the run's harness with this model.
+
+    Raises:
+        UsageError: if there is no such harness.
+    """
+    run = find_harness(config)
+    if run is None or not isinstance(config, RLConfig):
+        return engine_policy(config, rollouts.engine, chat, temperature=temperature)
+    generation = config.generation
+    limits = EpisodeLimits(temperature, generation.max_tokens, generation.max_context, generation.max_completion_tokens)
+    slots = asyncio.Semaphore(config.harness_concurrency)
+    gateway = rollouts.gateway(chat, config.model)
+    return HarnessPlayer(run, gateway, limits, timeout=config.harness_timeout, slots=slots)
+
+
 def play_groups(
     specs: Sequence[GroupSpec],
     rollouts: RolloutRunner,
-    policy: EnginePolicy,
+    policy: Policy | EpisodePlayer,
     *,
     horizon: int,
     remaining: int | None = None,

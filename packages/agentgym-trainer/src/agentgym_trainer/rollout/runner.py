@@ -21,15 +21,18 @@ from agentgym_envs import (
     EpisodeSpec,
     ExpertStart,
     Policy,
+    PoolSlot,
     Reply,
     ReplyWrapper,
     Sample,
     TurnContext,
+    play_episode,
     play_pool,
 )
 from agentgym_envs.core.loop_thread import LoopThread
 
 from agentgym_trainer.engines.base import Engine, SamplingParams, Weights
+from agentgym_trainer.gateway.server import Gateway
 from agentgym_trainer.rollout.weight_stream import WeightStream
 from agentgym_trainer.tokens.chat import Chat, Context
 
@@ -124,6 +127,18 @@ class RolloutEnvironment(Protocol):
         ...
 
 
+class EpisodePlayer(Protocol):
+    """Plays whole episodes by itself, such as a harness."""
+
+    async def play(self, world: RolloutEnvironment, spec: EpisodeSpec, horizon: int | None) -> Episode:
+        """Play an episode; at most `horizon` of its replies are sampled.
+
+        Raises:
+            Exception: any exception ends everything that is being played.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class RolloutRequest:
     """Episodes to be played in one environment."""
@@ -153,6 +168,7 @@ class RolloutRunner:
         self.engine = engine
         self._check = check
         self._thread = LoopThread("Rollouts")
+        self._gateway: Gateway | None = None
 
     def __enter__(self) -> RolloutRunner:
         return self
@@ -160,7 +176,15 @@ class RolloutRunner:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def play(self, requests: Sequence[RolloutRequest], policy: Policy) -> Generator[Episode]:
+    def gateway(self, chat: Chat, model: str) -> Gateway:
+        """Return the gateway to the engine, which is started on the first call and closed with this runner."""
+        if self._gateway is None:
+            gateway = Gateway(self.engine, chat, model=model)
+            self.run(gateway.start())
+            self._gateway = gateway
+        return self._gateway
+
+    def play(self, requests: Sequence[RolloutRequest], policy: Policy | EpisodePlayer) -> Generator[Episode]:
         """Play all requests concurrently, each in all slots of its environment, and yield episodes as they end.
 
         If the caller closes the generator or is interrupted, the remaining episodes are cancelled before this returns.
@@ -183,7 +207,9 @@ class RolloutRunner:
             try:
                 playing.result()
             except ExceptionGroup as errors:
-                first = errors.exceptions[0]
+                first: Exception = errors
+                while isinstance(first, ExceptionGroup):
+                    first = first.exceptions[0]
                 raise first from first.__cause__
 
     def run(
@@ -231,6 +257,8 @@ class RolloutRunner:
         """Close the engine and end the thread, cancelling whatever still runs. May be called twice."""
         if self._thread.alive:
             try:
+                if self._gateway is not None:
+                    self.run(self._gateway.close())
                 self.run(self.engine.close())
             finally:
                 self._thread.stop()
@@ -291,8 +319,33 @@ def _settle(outcome: Future[T], task: asyncio.Task[T]) -> None:
         outcome.set_result(task.result())
 
 
-async def _play(request: RolloutRequest, policy: Policy, ended: SimpleQueue[Episode | None]) -> None:
+async def play_in_slot(
+    policy: Policy | EpisodePlayer,
+    world: RolloutEnvironment,
+    slot: int,
+    spec: EpisodeSpec,
+    horizon: int | None,
+    expert_start: ExpertStart | None = None,
+) -> Episode:
+    """Play an episode in a slot of an environment, or with a player that needs none."""
+    if isinstance(policy, Policy):
+        place = PoolSlot(world.pool, slot, world.wrapped)
+        return await play_episode(place, policy, spec, horizon=horizon, expert_start=expert_start)
+    return await policy.play(world, spec, horizon)
+
+
+async def _play(request: RolloutRequest, policy: Policy | EpisodePlayer, ended: SimpleQueue[Episode | None]) -> None:
     env = request.world
+    if not isinstance(policy, Policy):
+        player = policy
+
+        async def play_one(spec: EpisodeSpec) -> None:
+            ended.put(await player.play(env, spec, request.horizon))
+
+        async with asyncio.TaskGroup() as group:
+            for spec in request.episodes:
+                group.create_task(play_one(spec))
+        return
     episodes = play_pool(
         env.pool,
         policy,

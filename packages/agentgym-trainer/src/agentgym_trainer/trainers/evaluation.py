@@ -19,7 +19,7 @@ from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.rollout.environments import GroupSpec, OpenEnvironment, group_specs
 from agentgym_trainer.rollout.failures import FailureLimit
 from agentgym_trainer.rollout.groups import EpisodeOutcome
-from agentgym_trainer.rollout.play import engine_policy, play_groups, seed_of
+from agentgym_trainer.rollout.play import play_groups, player, seed_of
 from agentgym_trainer.rollout.runner import RolloutRunner
 from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import DECODINGS, Decoding, RunFolder
@@ -76,9 +76,9 @@ class Evaluator:
         Raises:
             TooManyFailed: when more episodes of this session failed than `max_failed` allows.
         """
-        own, engine = self.ranks.share(groups), self.rollouts.engine
+        own = self.ranks.share(groups)
         total = sum(len(group.episodes) for group in own)
-        policy = engine_policy(self.config, engine, self.chat, temperature=temperature)
+        policy = player(self.config, self.rollouts, self.chat, temperature=temperature)
         with self.ranks.errors_together():
             played = play_groups(
                 own,

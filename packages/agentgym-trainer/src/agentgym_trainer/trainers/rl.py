@@ -18,6 +18,7 @@ from agentgym_trainer.models.load import check_model, is_adapter, with_lora
 from agentgym_trainer.models.policy import PolicyModel, ValueHead, separate_critic
 from agentgym_trainer.planning.report import check_memory
 from agentgym_trainer.rollout.environments import open_environments
+from agentgym_trainer.rollout.play import find_harness
 from agentgym_trainer.rollout.runner import RolloutRunner
 from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
@@ -53,6 +54,7 @@ def train(config: RLConfig, folder: RunFolder, console: RunConsole, stopping: St
         Stopped: if the run was told to end immediately. It is saved.
     """
     torch.set_num_threads(config.threads)
+    find_harness(config)  # before anything is loaded
     accelerator, ranks = open_accelerator(config), init_processes(config)
     check_memory(config, accelerator, console.say)
     precision = accelerator.mixed_precision
