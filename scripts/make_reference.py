@@ -50,6 +50,8 @@ PAGES: dict[str, str] = {
     "agentgym_trainer.algorithms": "algorithms",
     "agentgym_trainer.engines.base": "the engine protocol",
     "agentgym_trainer.engines.factory": "engines by name, and what they are given",
+    "agentgym_trainer.gateway.harness": "harnesses: agents of other programs that are trained",
+    "agentgym_trainer.gateway.server": "the OpenAI-compatible server that records what it samples",
     "agentgym_trainer.tokens.trajectory": "trajectories: episodes as tokens",
 }
 Known = griffe.Object | griffe.Alias

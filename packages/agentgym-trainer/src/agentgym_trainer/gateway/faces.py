@@ -111,7 +111,7 @@ def _usage(reply: ChatReply) -> dict[str, int]:
 
 def _logprobs(choice: Choice) -> dict[str, Any]:
     content = [
-        {"token": text, "logprob": logprob, "bytes": list(text.encode()), "top_logprobs": list[Any]()}
+        {"token": text, "logprob": logprob, "bytes": list(bytes(text, "utf-8")), "top_logprobs": list[Any]()}
         for text, logprob in zip(choice.token_texts, choice.completion.logprobs, strict=True)
     ]
     return {"content": content, "refusal": None}

@@ -158,7 +158,7 @@ async def run_command(command: str, task: HarnessTask, base_url: str, api_key: s
     except OSError as error:
         raise HarnessFailure(f"{command} can't be started: {error}") from error
     try:
-        out, err = await process.communicate(json.dumps(asdict(task)).encode())
+        out, err = await process.communicate(bytes(json.dumps(asdict(task)), "utf-8"))
     finally:
         with suppress(ProcessLookupError):  # also ends what it has left running
             os.killpg(process.pid, signal.SIGKILL)
@@ -195,7 +195,7 @@ def _outcome(result: Any) -> Outcome:
 
 
 def _last_line(output: bytes) -> str:
-    lines = output.decode(errors="replace").strip().splitlines()
+    lines = str(output, "utf-8", "replace").strip().splitlines()
     return _quoted(lines[-1]) if lines else ""
 
 

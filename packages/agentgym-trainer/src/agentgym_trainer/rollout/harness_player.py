@@ -95,7 +95,7 @@ class HarnessPlayer:
             model=self._gateway.model,
         )
         limits = replace(self._limits, calls=horizon or 0)
-        rng = np.random.default_rng([spec.seed or 0, spec.sample, *task.id.encode()])
+        rng = np.random.default_rng([spec.seed or 0, spec.sample, *bytes(task.id, "utf-8")])
         async with self._slots:
             opened = self._gateway.open_episode(limits, rng)
             try:
