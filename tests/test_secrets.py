@@ -41,6 +41,7 @@ PAGES = {
     "docs/evaluation.md": {"OPENAI_API_KEY", "token"},
     "docs/howto/evaluate-an-api-model.md": {"OPENAI_API_KEY"},
     "docs/howto/serve.md": {"--token-file", "token"},
+    "docs/howto/train-your-agent.md": {"OPENAI_API_KEY"},
     "docs/retrieval.md": {"retriever"},
     "docs/scale.md": {"--world.backend"},
     "docs/serving.md": {"--token-file", "url", "token"},
