@@ -15,6 +15,7 @@ from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.algorithms import GroupFilter
 from agentgym_trainer.config import AsyncRollout, RLConfig
 from agentgym_trainer.config.serialization import from_json, to_json
+from agentgym_trainer.curriculum.horizon import BackwardHorizon
 from agentgym_trainer.engines.hf.engine import transformers_engine
 from agentgym_trainer.rollout.environments import open_environments
 from agentgym_trainer.rollout.play import find_harness
@@ -117,6 +118,8 @@ def test_settings_of_harnesses_survive_json_and_are_checked() -> None:
         replace(config, harness_timeout=0.0)
     with pytest.raises(ValueError, match="harness_concurrency"):
         replace(config, harness_concurrency=0)
+    with pytest.raises(ValueError, match="a harness begins its own"):
+        replace(config, horizon=BackwardHorizon())
     for name, words in {
         "harness_examples:loops": "Did you mean loop",
         "harness_examples:NO_HARNESS": "function of a task",
