@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.worlds.webarena.browser.browser import acquire
+from agentgym_envs.worlds.webarena.browser.page_idle import IdleTimeouts
 from agentgym_envs.worlds.webarena.browser.session import Session
 from agentgym_envs.worlds.webarena.tasks.site_backend import EpisodeSetup, SiteBackend
 from agentgym_envs.worlds.webarena.tasks.task_files import start_urls
@@ -23,7 +24,13 @@ _CLOSE_TIMEOUT = 60.0  # seconds
 class EpisodeSession:
     """A site backend and a browser that reaches it, for one episode after another. Belongs to the creating process."""
 
-    def __init__(self, backend: SiteBackend, viewport: tuple[int, int], executable_path: str | None) -> None:
+    def __init__(
+        self,
+        backend: SiteBackend,
+        viewport: tuple[int, int],
+        executable_path: str | None,
+        timeouts: IdleTimeouts | None = None,
+    ) -> None:
         self.backend = backend
         self.setup = EpisodeSetup()
         """What the backend prepared for the current episode."""
@@ -32,6 +39,7 @@ class EpisodeSession:
         self._session: Session | None = None
         self._recordings: tempfile.TemporaryDirectory[str] | None = None
         self._viewport = viewport
+        self._timeouts = timeouts or IdleTimeouts()
         self._pid = os.getpid()
         self._browser = acquire(backend.hosts, executable_path)
 
@@ -80,7 +88,9 @@ class EpisodeSession:
         await session.focus(0)
 
     async def _open(self, storage_state: Mapping[str, Any] | None = None, **options: Any) -> Session:
-        return await self._browser.session(storage_state=storage_state, viewport=self._viewport, **options)
+        return await self._browser.session(
+            storage_state=storage_state, viewport=self._viewport, timeouts=self._timeouts, **options
+        )
 
     def end(self) -> None:
         """End the current episode, if there is one."""

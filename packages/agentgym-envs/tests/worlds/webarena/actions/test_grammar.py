@@ -19,6 +19,7 @@ from agentgym_envs.worlds.webarena.actions.grammar import (
     Stop,
     TabFocus,
     Type,
+    Wait,
     parse,
 )
 from hypothesis import given
@@ -40,6 +41,8 @@ pytestmark = pytest.mark.quick
         ("scroll [down]", Scroll("down")),
         ("scroll [direction=up]", Scroll("up")),
         ("select_option [3] [Medium]", Select(3, "Medium")),
+        ("wait [2]", Wait(2.0)),
+        ("wait", Wait(1.0)),
         ("new_tab", NewTab()),
         ("tab_focus [0]", TabFocus(0)),
         ("close_tab", CloseTab()),
@@ -67,6 +70,10 @@ def test_canonical_actions_are_parsed(text: str, action: Action) -> None:
         ("scroll down", Scroll("down")),
         ("SCROLL [Down]", Scroll("down")),
         ("press enter", Press("Enter")),
+        ("wait 0.5", Wait(0.5)),
+        ("Wait [seconds=2]", Wait(2.0)),
+        ("wait [3s]", Wait(3.0)),
+        ("wait []", Wait(1.0)),
         ("go back", GoBack()),
         ("Go-Forward", GoForward()),
         ("new tab", NewTab()),
@@ -144,6 +151,9 @@ def test_key_names_are_normalized(spelling: str, keys: str) -> None:
         ("type [3]", ["write type [id] [content] [press_enter_after=0|1], such as type [12] [red shoes] [1]"]),
         ("type [3] red shoes", ["write type [id] [content]"]),
         ("scroll [left]", ["write scroll [down|up]"]),
+        ("wait [a while]", ["write wait [seconds], such as wait [2]"]),
+        ("wait [-1]", ["write wait [seconds]"]),
+        ("wait [60]", ["One wait lasts at most 10 seconds; wait [10]"]),
         ("goto []", ["write goto [url]"]),
         ("goto [the shop]", ["write goto [url]"]),
         ("go_back [3]", ["write go_back."]),
@@ -160,7 +170,7 @@ def test_invalid_actions_get_a_helpful_message(text: str, hints: list[str]) -> N
 
 def test_bare_verbs_parse_or_report_missing_arguments() -> None:
     verbs = [line.split()[0] for line in GRAMMAR.splitlines()]
-    assert len(verbs) == 13
+    assert len(verbs) == 14
     for verb in verbs:
         parsed = parse(verb)
         assert not isinstance(parsed, str) or f"write {verb} [" in parsed

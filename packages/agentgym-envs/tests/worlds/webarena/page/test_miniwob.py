@@ -75,14 +75,9 @@ class MiniWobAgent(PageAgent):
         self.act(f"type [{self.visible(role)[index].id}] [{text}] [0]")
 
     def suggestion(self, start: str, end: str) -> Node:
-        """Return the suggestion below a field, which takes a moment to appear."""
-        for _ in range(10):
-            below = self.page.nodes[self.visible("textbox")[0].id :]
-            for node in below:
-                if node.visible and node.name.startswith(start) and node.name.endswith(end):
-                    return node
-            self.look()
-        raise AssertionError(self.text())
+        """Return the suggestion below a field."""
+        below = self.page.nodes[self.visible("textbox")[0].id :]
+        return next(n for n in below if n.visible and n.name.startswith(start) and n.name.endswith(end))
 
     @property
     def reward(self) -> float:
@@ -170,6 +165,19 @@ def use_autocomplete(agent: MiniWobAgent, instruction: str) -> None:
     agent.click("button", "Submit")
 
 
+def click_menu(agent: MiniWobAgent, instruction: str) -> None:
+    *menus, item = instruction.removeprefix("Select ").split(">")
+    for menu in menus:
+        agent.act(f"hover [{agent.visible('menuitem', menu)[0].id}]")
+    agent.click("menuitem", item)
+
+
+def button_delay(agent: MiniWobAgent, instruction: str) -> None:
+    agent.click("button", "ONE")
+    agent.act(f"wait [{re.findall('wait (.*) seconds', instruction)[0]}]")
+    agent.click("button", "TWO")
+
+
 def navigate_tree(agent: MiniWobAgent, instruction: str) -> None:
     name = quoted(instruction)[0]
     for _ in range(20):
@@ -202,6 +210,8 @@ SOLVERS: dict[str, Callable[[MiniWobAgent, str], None]] = {
     "click-test-2": click_test,
     "search-engine": search_engine,
     "use-autocomplete": use_autocomplete,
+    "click-menu": click_menu,
+    "button-delay": button_delay,
     "navigate-tree": navigate_tree,
     "enter-date": enter_date,
 }

@@ -1,4 +1,4 @@
-"""WebArena's action grammar, extended by `select_option`, and its parser.
+"""WebArena's action grammar, extended by `select_option` and `wait`, and its parser.
 
 The parser doesn't look at pages: whether an element exists is checked when the action is performed.
 """
@@ -54,6 +54,14 @@ class Scroll:
 
 
 @dataclass(frozen=True, slots=True)
+class Wait:
+    """Let time pass."""
+
+    seconds: float = 1.0
+    """From 0 to `MAX_WAIT`."""
+
+
+@dataclass(frozen=True, slots=True)
 class NewTab:
     """Open an empty tab."""
 
@@ -103,8 +111,24 @@ class Stop:
 
 
 Action = (
-    Click | Type | Hover | Press | Scroll | NewTab | TabFocus | CloseTab | Goto | GoBack | GoForward | Select | Stop
+    Click
+    | Type
+    | Hover
+    | Press
+    | Scroll
+    | Wait
+    | NewTab
+    | TabFocus
+    | CloseTab
+    | Goto
+    | GoBack
+    | GoForward
+    | Select
+    | Stop
 )
+
+MAX_WAIT = 10.0
+"""The longest `Wait`, in seconds."""
 
 _LINES = {
     "click": "click [id]",
@@ -113,6 +137,7 @@ _LINES = {
     "press": "press [key_comb]",
     "scroll": "scroll [down|up]",
     "select_option": "select_option [id] [option]",
+    "wait": "wait [seconds]",
     "new_tab": "new_tab",
     "tab_focus": "tab_focus [tab_index]",
     "close_tab": "close_tab",
@@ -131,6 +156,7 @@ _EXAMPLES = {
     "press": "press [Ctrl+v]",
     "scroll": "scroll [down]",
     "select_option": "select_option [12] [Medium]",
+    "wait": "wait [2]",
     "tab_focus": "tab_focus [0]",
     "goto": "goto [http://home.example/]",
     "stop": "stop [42]",
@@ -221,6 +247,17 @@ def _scroll(rest: str) -> Action | None:
     return Scroll("up") if found[1].lower() == "up" else Scroll("down")
 
 
+def _wait(rest: str) -> Action | str | None:
+    if rest in ("", "[]", "()"):
+        return Wait()
+    found = re.fullmatch(r"\[?\s*(?:seconds\s*=\s*)?([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*s?\s*\]?", rest, re.IGNORECASE)
+    if found is None:
+        return None
+    if float(found[1]) > MAX_WAIT:
+        return f"One wait lasts at most {MAX_WAIT:g} seconds; wait [{MAX_WAIT:g}], then wait again if needed."
+    return Wait(float(found[1]))
+
+
 def _goto(rest: str) -> Action | None:
     found = re.fullmatch(_TEXT, rest)
     url = (found[1] if found else rest).strip()
@@ -243,6 +280,7 @@ _PARSERS: dict[str, Callable[[str], Action | str | None]] = {
     "press": _press,
     "scroll": _scroll,
     "select_option": _select,
+    "wait": _wait,
     "new_tab": _without_arguments(NewTab()),
     "tab_focus": _element(TabFocus),
     "close_tab": _without_arguments(CloseTab()),

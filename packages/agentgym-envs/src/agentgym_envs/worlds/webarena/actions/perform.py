@@ -5,6 +5,7 @@ If an action can't be performed, the result is a sentence on why. The caller wai
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 from playwright.async_api import Error, Page
@@ -47,6 +48,7 @@ async def perform(session: Session, snapshot: Snapshot, action: Action) -> str |
         EnvFault: if the browser fails.
         ValueError: for `Stop`, which is not an action on a page.
     """
+    session.begin_action()
     try:
         return await _perform(session, snapshot, action)
     except TabClosed:  # the action or the page closed it
@@ -55,6 +57,8 @@ async def perform(session: Session, snapshot: Snapshot, action: Action) -> str |
 
 async def _perform(session: Session, snapshot: Snapshot, action: Action) -> str | None:
     match action:
+        case grammar.Wait(seconds):
+            return await session.guard(asyncio.sleep(seconds))
         case grammar.NewTab():
             return await session.new_tab()
         case grammar.CloseTab():

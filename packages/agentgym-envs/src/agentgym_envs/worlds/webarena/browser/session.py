@@ -6,6 +6,7 @@ Faults of the environment raise `EnvFault`. Requests that can't be met return a 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Awaitable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from agentgym_envs.worlds.webarena.browser.hosts import BLANK, Hosts
 from agentgym_envs.worlds.webarena.browser.network_activity import NetworkActivity
 from agentgym_envs.worlds.webarena.browser.options import SessionOptions
 from agentgym_envs.worlds.webarena.browser.page_idle import wait_until_idle
+from agentgym_envs.worlds.webarena.browser.page_timers import TRACK_SCRIPT
 from agentgym_envs.worlds.webarena.browser.playwright_errors import (
     GONE,
     TabClosed,
@@ -44,6 +46,8 @@ class Session:
         self.active = 0
         """Index of the active tab in `tabs`."""
         self.notices: list[str] = []
+        self.action_time = 0.0
+        """When the last action began, in seconds since the epoch: `settle` waits for timers from then on."""
         self.clipboard = ""
         """The copied text. Chromium's own clipboard is shared by all sessions."""
         self._failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -76,7 +80,8 @@ class Session:
         return session
 
     async def _begin(self) -> None:
-        for script in self.options.init_scripts:
+        tracking = (TRACK_SCRIPT,) if self.options.timeouts.timers else ()
+        for script in (*tracking, *self.options.init_scripts):
             await self.context.add_init_script(script)
         await self.context.add_cookies(self.options.for_cookies())
         await self.new_tab()
@@ -169,12 +174,16 @@ class Session:
         await self.guard(self.tab.page.bring_to_front())
         return None
 
+    def begin_action(self) -> None:
+        """Record the beginning of an action: `settle` waits for the short timers that are started from now on."""
+        self.action_time = time.time()
+
     async def settle(self) -> None:
         """Wait until the active tab is idle and all windows that pages opened have become tabs."""
         while True:
             tab = await self._tab()
             try:
-                page = await self.guard(wait_until_idle(tab.cdp, tab.network, self.options.timeouts))
+                page = await self.guard(wait_until_idle(tab.cdp, tab.network, self.options.timeouts, self.action_time))
                 await self.guard(self._await_popups())
             except TabClosed:
                 continue
