@@ -16,6 +16,7 @@ from typing import Any
 
 from agentgym_envs import make, text_env
 from agentgym_envs.worlds.webarena.actions import grammar
+from agentgym_envs.worlds.webarena.actions.action_types import Action, Stop
 from agentgym_envs.worlds.webarena.actions.perform import perform
 from agentgym_envs.worlds.webarena.browser.page_idle import IdleTimeouts
 from agentgym_envs.worlds.webarena.episode_session import EpisodeSession
@@ -38,14 +39,14 @@ class Pair:
     waiting: float
 
 
-def record(tasks: Sequence[str]) -> Iterator[tuple[Any, list[grammar.Action]]]:
+def record(tasks: Sequence[str]) -> Iterator[tuple[Any, list[Action]]]:
     """Yield the payload of each task and the oracle's actions before `stop`."""
     env = make("agentgym/WebArena-v0")
     with closing(env):
         for task in tasks:
             env.reset(seed=0, options={"task": task})
-            actions: list[grammar.Action] = []
-            while not isinstance(action := grammar.parse(text := text_env(env).oracle()), grammar.Stop):
+            actions: list[Action] = []
+            while not isinstance(action := grammar.parse(text := text_env(env).oracle()), Stop):
                 assert not isinstance(action, str), action
                 actions.append(action)
                 env.step(text)
@@ -60,7 +61,7 @@ async def observe(episode: EpisodeSession) -> Snapshot:
     return page
 
 
-async def play(episode: EpisodeSession, actions: Sequence[grammar.Action]) -> float:
+async def play(episode: EpisodeSession, actions: Sequence[Action]) -> float:
     """Perform actions in an episode that has begun; return the seconds that it took."""
     page = await observe(episode)
     began = time.perf_counter()

@@ -22,6 +22,7 @@ from agentgym_envs.util.screenshots import ElementBoxes, ScreenshotStore
 
 with brought_by("webarena"):
     from agentgym_envs.worlds.webarena.actions import grammar
+    from agentgym_envs.worlds.webarena.actions.action_types import Action, Stop
     from agentgym_envs.worlds.webarena.actions.candidates import candidate_actions
     from agentgym_envs.worlds.webarena.actions.perform import perform
     from agentgym_envs.worlds.webarena.browser.login import Accounts
@@ -69,6 +70,7 @@ class WebArena(TextEnv):
         skip_judged: Leave out the tasks that need a judge.
         reset_hook: A URL, or a program and its arguments, that resets the real sites before tasks that require it.
         observe: Show what is in the `viewport`, or the whole `page`.
+        positions: Show where visible elements are: `at: x,y` in pixels, for actions on points.
         max_chars: Maximum length of the accessibility tree in an observation, in characters.
         viewport: Width and height of the window in pixels.
         screenshot: Add a screenshot to `info["screenshot"]`, as an array (height, width, 3) of uint8.
@@ -82,7 +84,7 @@ class WebArena(TextEnv):
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 1}  # noqa: RUF012 - as in Gymnasium
     package: ClassVar[str] = __package__ or ""
-    client_options = frozenset({"templates", "observe", "max_chars", "screenshot"})
+    client_options = frozenset({"templates", "observe", "positions", "max_chars", "screenshot"})
     secret_options = frozenset({"accounts", "reset_hook"})
     step_seconds = 0.17
     step_waits = True
@@ -100,6 +102,7 @@ class WebArena(TextEnv):
         skip_judged: bool = False,
         reset_hook: str | tuple[str, ...] | ResetHook | None = None,
         observe: Literal["viewport", "page"] = "viewport",
+        positions: bool = False,
         max_chars: int = 12_000,
         viewport: tuple[int, int] = (1280, 720),
         screenshot: bool = False,
@@ -122,8 +125,9 @@ class WebArena(TextEnv):
         longest = MAX_OBSERVATION_CHARS - _FRAME_CHARS
         if isinstance(max_chars, bool) or not isinstance(max_chars, int) or not 500 <= max_chars <= longest:
             raise ValueError(f"max_chars must be an integer from 500 to {longest:,}, not {max_chars!r}.")
-        if not isinstance(screenshot, bool):
-            raise ValueError(f"screenshot must be true or false, not {screenshot!r}.")
+        for name, flag in (("screenshot", screenshot), ("positions", positions)):
+            if not isinstance(flag, bool):
+                raise ValueError(f"{name} must be true or false, not {flag!r}.")
         if len(viewport) != 2 or not all(100 <= side <= 10_000 for side in viewport):
             raise ValueError(
                 f"viewport must be width and height in pixels (100 to 10,000), such as (1280, 720), not {viewport!r}."
@@ -135,6 +139,7 @@ class WebArena(TextEnv):
         self._judge = _judge(judge)
         self._skip_judged = skip_judged
         self._whole_page = observe == "page"
+        self._positions = positions
         self._max_chars = max_chars
         self._viewport = (viewport[0], viewport[1])
         self._screenshot = screenshot
@@ -210,7 +215,7 @@ class WebArena(TextEnv):
             return Feedback(self._observation(), valid=False)
         episode = self._episode_session()
         episode.backend.ensure_running()
-        if isinstance(parsed, grammar.Stop):
+        if isinstance(parsed, Stop):
             return self._stop(episode, parsed.answer)
         before = self._page
         refusal = episode.run(self._perform_action(episode.session, parsed), _STEP_TIMEOUT)
@@ -218,7 +223,7 @@ class WebArena(TextEnv):
         self._previous_action = action
         return Feedback(self._observation(), valid=refusal is None)
 
-    async def _perform_action(self, session: Session, action: grammar.Action) -> str | None:
+    async def _perform_action(self, session: Session, action: Action) -> str | None:
         refusal = await perform(session, self._page, action)
         await self._observe(session, *filter(None, (refusal,)))
         return refusal
@@ -271,7 +276,7 @@ class WebArena(TextEnv):
         return observation
 
     def _observation_text(self) -> str:
-        page = tree(self._page, self._whole_page, self._max_chars)
+        page = tree(self._page, self._whole_page, self._max_chars, self._positions)
         objective = str(self.task.payload["intent"])
         if is_verified(self.task.payload):
             objective = f"{objective.rstrip('. ')}. {ANSWER_FORMAT}"

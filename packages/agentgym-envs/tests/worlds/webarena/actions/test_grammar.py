@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import pytest
-from agentgym_envs.worlds.webarena.actions.grammar import (
-    GRAMMAR,
+from agentgym_envs.worlds.webarena.actions.action_types import (
     Action,
     Click,
     CloseTab,
+    Drag,
     GoBack,
     GoForward,
     Goto,
     Hover,
     NewTab,
+    Point,
     Press,
     Scroll,
     Select,
+    SelectText,
     Stop,
     TabFocus,
     Type,
     Wait,
-    parse,
 )
+from agentgym_envs.worlds.webarena.actions.grammar import GRAMMAR, parse
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,6 +43,14 @@ pytestmark = pytest.mark.quick
         ("scroll [down]", Scroll("down")),
         ("scroll [direction=up]", Scroll("up")),
         ("select_option [3] [Medium]", Select(3, "Medium")),
+        ("click [120,45]", Click(Point(120, 45))),
+        ("double_click [3]", Click(3, "double")),
+        ("right_click [3]", Click(3, "right")),
+        ("drag [3] [4]", Drag(3, 4)),
+        ("drag [3] [120,45]", Drag(3, Point(120, 45))),
+        ("select_text [3] [some words]", SelectText(3, "some words")),
+        ("select_text [3]", SelectText(3)),
+        ("scroll [down] [3]", Scroll("down", 3)),
         ("wait [2]", Wait(2.0)),
         ("wait", Wait(1.0)),
         ("new_tab", NewTab()),
@@ -70,6 +80,12 @@ def test_canonical_actions_are_parsed(text: str, action: Action) -> None:
         ("scroll down", Scroll("down")),
         ("SCROLL [Down]", Scroll("down")),
         ("press enter", Press("Enter")),
+        ("click 120, 45", Click(Point(120, 45))),
+        ("hover [ 120 , 45 ]", Hover(Point(120, 45))),
+        ("double click [3]", Click(3, "double")),
+        ("Right-Click 3", Click(3, "right")),
+        ("drag [3] to [4]", Drag(3, 4)),
+        ("select text [3] [a]", SelectText(3, "a")),
         ("wait 0.5", Wait(0.5)),
         ("Wait [seconds=2]", Wait(2.0)),
         ("wait [3s]", Wait(3.0)),
@@ -99,6 +115,7 @@ def test_unambiguous_variants_are_parsed(text: str, action: Action) -> None:
         ("type [3] [one\ntwo] [0]", Type(3, "one\ntwo", False)),
         ("type [3] [```code```] [0]", Type(3, "```code```", False)),
         ("select_option [3] [A [B] ]", Select(3, "A [B]")),
+        ("select_text [3] [A [B] ]", SelectText(3, "A [B]")),
         ("stop [[1, 2]\n]", Stop("[1, 2]")),
         ("stop []", Stop("")),
         ("stop [N/A]", Stop("N/A")),
@@ -143,6 +160,7 @@ def test_key_names_are_normalized(spelling: str, keys: str) -> None:
         ("press []", ["write press [key_comb], such as press [Ctrl+v]"]),
         ("clik [3]", ["'clik [3]' is not an action.", "Did you mean click [id]?"]),
         ("select [3] [x]", ["Did you mean select_option [id] [option]?"]),
+        ("dblclick [3]", ["Did you mean double_click [id]?"]),
         ("I would like to buy it.", ["is not an action. The actions are: click [id], type [id]"]),
         ("", ["'' is not an action"]),
         ("click [Sign In]", ["write click [id], such as click [12]"]),
@@ -151,6 +169,11 @@ def test_key_names_are_normalized(spelling: str, keys: str) -> None:
         ("type [3]", ["write type [id] [content] [press_enter_after=0|1], such as type [12] [red shoes] [1]"]),
         ("type [3] red shoes", ["write type [id] [content]"]),
         ("scroll [left]", ["write scroll [down|up]"]),
+        ("drag [3]", ["write drag [id] [id], such as drag [12] [17]"]),
+        ("drag [3] [the bin]", ["write drag [id] [id]"]),
+        ("select_text [words]", ["write select_text [id] [text]"]),
+        ("click [3,]", ["write click [id]"]),
+        ("scroll [down] [big list]", ["write scroll [down|up]"]),
         ("wait [a while]", ["write wait [seconds], such as wait [2]"]),
         ("wait [-1]", ["write wait [seconds]"]),
         ("wait [60]", ["One wait lasts at most 10 seconds; wait [10]"]),
@@ -170,7 +193,7 @@ def test_invalid_actions_get_a_helpful_message(text: str, hints: list[str]) -> N
 
 def test_bare_verbs_parse_or_report_missing_arguments() -> None:
     verbs = [line.split()[0] for line in GRAMMAR.splitlines()]
-    assert len(verbs) == 14
+    assert len(verbs) == 18
     for verb in verbs:
         parsed = parse(verb)
         assert not isinstance(parsed, str) or f"write {verb} [" in parsed

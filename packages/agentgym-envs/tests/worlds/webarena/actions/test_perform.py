@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from agentgym_envs.worlds.webarena.actions import grammar
+from agentgym_envs.worlds.webarena.actions.action_types import Click, Press, Stop
 from agentgym_envs.worlds.webarena.actions.keys import KNOWN
 from agentgym_envs.worlds.webarena.actions.perform import perform
 from agentgym_envs.worlds.webarena.browser.browser import Browser
@@ -124,7 +125,7 @@ def test_click_on_a_removed_element_is_refused(agent: PageAgent) -> None:
     agent.open("<button>Here</button>", "/one")
     page = agent.page
     agent.open("<button>Elsewhere</button>", "/two")
-    message = agent.run(perform(agent.session, page, grammar.Click(2)))
+    message = agent.run(perform(agent.session, page, Click(2)))
     # Which of them depends on whether Chromium keeps the page for going back.
     assert "no longer there" in message or "not displayed" in message
 
@@ -157,7 +158,7 @@ def test_every_known_key_can_be_pressed(agent: PageAgent, modifier: str) -> None
     assert len(named) == 28
     for key in [*named, *string.printable.strip(), "Meta"]:
         action = grammar.parse(f"press [{modifier}{key}]")
-        assert isinstance(action, grammar.Press)
+        assert isinstance(action, Press)
         assert agent.run(perform(agent.session, agent.page, action)) is None
 
 
@@ -207,7 +208,7 @@ def test_navigation_between_pages_and_tabs(agent: PageAgent) -> None:
 def test_stop_is_rejected_by_perform(agent: PageAgent) -> None:
     agent.open("<p>x</p>")
     with pytest.raises(ValueError, match="is not an action on a page"):
-        agent.run(perform(agent.session, agent.page, grammar.Stop("x")))
+        agent.run(perform(agent.session, agent.page, Stop("x")))
 
 
 # The clipboard.

@@ -178,6 +178,20 @@ def button_delay(agent: MiniWobAgent, instruction: str) -> None:
     agent.click("button", "TWO")
 
 
+def highlight_text(agent: MiniWobAgent, instruction: str) -> None:
+    rank = int(re.findall(r"(\d)\w\w paragraph", instruction)[0]) - 1
+    texts = [node for node in agent.visible("StaticText") if len(node.name.split()) >= 4]
+    agent.act(f"select_text [{texts[-3:][rank].id}]")
+    agent.click("button", "Submit")
+
+
+def drag_box(agent: MiniWobAgent, instruction: str) -> None:
+    small, large = (agent.visible("StaticText", name)[0].id for name in "sL")
+    left, top, *_ = agent.page.nodes[large - 1].box or (0, 0)
+    agent.act(f"drag [{small}] [{int(left) + 20},{int(top) + 20}]")
+    agent.click("button", "Submit")
+
+
 def navigate_tree(agent: MiniWobAgent, instruction: str) -> None:
     name = quoted(instruction)[0]
     for _ in range(20):
@@ -212,6 +226,8 @@ SOLVERS: dict[str, Callable[[MiniWobAgent, str], None]] = {
     "use-autocomplete": use_autocomplete,
     "click-menu": click_menu,
     "button-delay": button_delay,
+    "highlight-text-2": highlight_text,
+    "drag-box": drag_box,
     "navigate-tree": navigate_tree,
     "enter-date": enter_date,
 }

@@ -23,7 +23,9 @@ _GOAL = re.compile(r"^(?:Your goal|Goal|Question|OBJECTIVE):\s*(.+)$|^(Your task
 _MAX_GOAL = 300
 _INFORMATION = re.compile(r"<information>(.*)</information>", re.DOTALL)
 _PASSAGE = re.compile(r"^Doc (\d+)\(Title: ((?:[^()\n]|\([^()\n]*\))*)\) (.*)$", re.MULTILINE)
-_ON_ELEMENT = re.compile(r"[\s`]*(?:click|type|hover|select_option)\s*\[\s*(\d{1,9})\s*\]", re.IGNORECASE)
+_ON_ELEMENT = re.compile(
+    r"[\s`]*(?:(?:double_|right_)?click|type|hover|select_option|select_text|drag)\s*\[\s*(\d{1,9})\s*\]", re.IGNORECASE
+)
 _MIN_COMMON = 1 / 3
 """Minimum share of lines in common with the previous text; below it, the texts are unrelated and no line is new."""
 

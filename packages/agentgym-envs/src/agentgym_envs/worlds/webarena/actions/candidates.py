@@ -1,8 +1,13 @@
-"""The candidate actions on a page for policies without a language model. Actions that need text are left out."""
+"""The candidate actions on a page for policies without a language model.
+
+Actions that need text or a point are left out, and so are those that are rarely of use: `wait`, `hover`, and double and
+right clicks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice, permutations
 
 from agentgym_envs.worlds.webarena.page.snapshot import Node, Snapshot
 
@@ -11,12 +16,27 @@ _CLICKABLE = frozenset((
     "searchbox", "slider", "spinbutton", "switch", "tab", "textbox", "treeitem",
 ))  # fmt: skip
 
+_DRAGGABLE_CLASSES = frozenset(("ui-draggable", "ui-sortable-handle"))
+_MOST_DRAGGABLE = 10
+
 
 def candidate_actions(page: Snapshot, tabs: int) -> list[str]:
-    """List clicks and selections on visible elements, moves between pages and `tabs` tabs, and an empty `stop`."""
+    """List clicks, selections and drags of visible elements, moves between pages and `tabs` tabs, and `stop`."""
     actions = [action for node in page.nodes if node.visible for action in _actions_on(node, page)]
+    draggable = [node.id for node in page.nodes if node.visible and _is_draggable(node, page)][:_MOST_DRAGGABLE]
+    actions += [f"drag [{one}] [{other}]" for one, other in permutations(draggable, 2)]
     actions += [f"tab_focus [{index}]" for index in range(tabs) if tabs > 1]
     return [*actions, "scroll [down]", "scroll [up]", "go_back", "stop []"]
+
+
+def _is_draggable(node: Node, page: Snapshot) -> bool:
+    """Whether the element is marked as draggable, or its parent, since a text's element may not be in the tree."""
+    layout = page.layout
+    return any(
+        layout.attribute(element, "draggable") == "true"
+        or not _DRAGGABLE_CLASSES.isdisjoint((layout.attribute(element, "class") or "").split())
+        for element in islice(layout.ancestors(node.backend_id), 2)
+    )
 
 
 def _actions_on(node: Node, page: Snapshot) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""WebArena's action grammar, extended by `select_option` and `wait`, and its parser.
+"""WebArena's action grammar, extended by a few actions such as `select_option`, `drag` and `wait`, and its parser.
 
 The parser doesn't look at pages: whether an element exists is checked when the action is performed.
 """
@@ -7,133 +7,40 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Literal
 
-from agentgym_envs.worlds.webarena.actions.keys import chord
-
-
-@dataclass(frozen=True, slots=True)
-class Click:
-    """Click an element."""
-
-    element: int
-
-
-@dataclass(frozen=True, slots=True)
-class Type:
-    """Replace the content of a field by `text`."""
-
-    element: int
-    text: str
-    enter: bool = True
-    """Whether to press Enter afterwards."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hover:
-    """Move the mouse over an element."""
-
-    element: int
-
-
-@dataclass(frozen=True, slots=True)
-class Press:
-    """Press a key or a key combination."""
-
-    keys: str
-    """In Playwright's names, such as `Control+v`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scroll:
-    """Scroll by the height of the viewport."""
-
-    direction: Literal["up", "down"]
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Let time pass."""
-
-    seconds: float = 1.0
-    """From 0 to `MAX_WAIT`."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewTab:
-    """Open an empty tab."""
-
-
-@dataclass(frozen=True, slots=True)
-class TabFocus:
-    """Activate another tab."""
-
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class CloseTab:
-    """Close the current tab."""
-
-
-@dataclass(frozen=True, slots=True)
-class Goto:
-    """Open a URL."""
-
-    url: str
-
-
-@dataclass(frozen=True, slots=True)
-class GoBack:
-    """Go back in the tab's history."""
-
-
-@dataclass(frozen=True, slots=True)
-class GoForward:
-    """Go forward in the tab's history."""
-
-
-@dataclass(frozen=True, slots=True)
-class Select:
-    """Choose an option of a drop-down list."""
-
-    element: int
-    option: str
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """End the episode, with an answer if the task asks for one."""
-
-    answer: str = ""
-
-
-Action = (
-    Click
-    | Type
-    | Hover
-    | Press
-    | Scroll
-    | Wait
-    | NewTab
-    | TabFocus
-    | CloseTab
-    | Goto
-    | GoBack
-    | GoForward
-    | Select
-    | Stop
+from agentgym_envs.worlds.webarena.actions.action_types import (
+    MAX_WAIT,
+    Action,
+    Click,
+    CloseTab,
+    Drag,
+    GoBack,
+    GoForward,
+    Goto,
+    Hover,
+    NewTab,
+    Point,
+    Press,
+    Scroll,
+    Select,
+    SelectText,
+    Stop,
+    TabFocus,
+    Target,
+    Type,
+    Wait,
 )
-
-MAX_WAIT = 10.0
-"""The longest `Wait`, in seconds."""
+from agentgym_envs.worlds.webarena.actions.keys import chord
 
 _LINES = {
     "click": "click [id]",
     "type": "type [id] [content] [press_enter_after=0|1]",
     "hover": "hover [id]",
+    "double_click": "double_click [id]",
+    "right_click": "right_click [id]",
+    "drag": "drag [id] [id]",
+    "select_text": "select_text [id] [text]",
     "press": "press [key_comb]",
     "scroll": "scroll [down|up]",
     "select_option": "select_option [id] [option]",
@@ -153,6 +60,10 @@ _EXAMPLES = {
     "click": "click [12]",
     "type": "type [12] [red shoes] [1]",
     "hover": "hover [12]",
+    "double_click": "double_click [12]",
+    "right_click": "right_click [12]",
+    "drag": "drag [12] [17]",
+    "select_text": "select_text [12] [some words]",
     "press": "press [Ctrl+v]",
     "scroll": "scroll [down]",
     "select_option": "select_option [12] [Medium]",
@@ -161,7 +72,15 @@ _EXAMPLES = {
     "goto": "goto [http://home.example/]",
     "stop": "stop [42]",
 }
+_MEANT = {
+    "select": "select_option",
+    "dblclick": "double_click",
+    "context_click": "right_click",
+    "highlight": "select_text",
+}
 _SHOWN = 60
+_XY = r"\d{1,5}\s*,\s*\d{1,5}"
+_PLACE = rf"\[?\s*(\d{{1,9}}|{_XY})\s*\]?"
 _ID = r"\[?\s*(\d{1,9})\s*\]?"
 _TEXT = r"\[(.*)\]"
 
@@ -190,14 +109,16 @@ def _parse(text: str) -> Action | str:
 
 def _split(text: str) -> tuple[str, str]:
     """Split text into the normalized verb and the rest. `go back` and `Tab-Focus` are accepted spellings."""
-    found = re.match(r"([a-z]+(?:[ _-](?:tab|focus|back|forward|option)\b)?)(.*)", text, re.DOTALL | re.IGNORECASE)
+    found = re.match(
+        r"([a-z]+(?:[ _-](?:tab|focus|back|forward|option|click|text)\b)?)(.*)", text, re.DOTALL | re.IGNORECASE
+    )
     if found is None:
         return "", text
     return re.sub("[ -]", "_", found[1].lower()), found[2].strip()
 
 
 def _unknown(text: str, verb: str) -> str:
-    near = get_close_matches(verb, _LINES, 1, 0.5)
+    near = [_MEANT[verb]] if verb in _MEANT else get_close_matches(verb, _LINES, 1, 0.5)
     suggestion = f" Did you mean {_LINES[near[0]]}?" if near else ""
     return f"{_short(text)} is not an action.{suggestion} The actions are: {', '.join(_LINES.values())}."
 
@@ -213,6 +134,30 @@ def _element(make: Callable[[int], Action]) -> Callable[[str], Action | None]:
         return make(int(found[1])) if found else None
 
     return read
+
+
+def _target(written: str) -> Target:
+    numbers = [int(number) for number in written.split(",")]
+    return numbers[0] if len(numbers) == 1 else Point(*numbers)
+
+
+def _mouse(make: Callable[[Target], Action]) -> Callable[[str], Action | None]:
+    def read(rest: str) -> Action | None:
+        found = re.fullmatch(_PLACE, rest)
+        return make(_target(found[1])) if found else None
+
+    return read
+
+
+def _drag(rest: str) -> Action | None:
+    place = rf"\[\s*(\d{{1,9}}|{_XY})\s*\]"
+    found = re.fullmatch(rf"{place}\s*(?:to\s*)?{place}", rest, re.IGNORECASE)
+    return Drag(_target(found[1]), _target(found[2])) if found else None
+
+
+def _select_text(rest: str) -> Action | None:
+    found = re.fullmatch(rf"\[\s*(\d{{1,9}})\s*\](?:\s*{_TEXT})?", rest, re.DOTALL)
+    return SelectText(int(found[1]), (found[2] or "").strip()) if found else None
 
 
 def _without_arguments(action: Action) -> Callable[[str], Action | None]:
@@ -241,10 +186,11 @@ def _press(rest: str) -> Action | str | None:
 
 
 def _scroll(rest: str) -> Action | None:
-    found = re.fullmatch(r"\[?\s*(?:direction\s*=\s*)?(up|down)\s*\]?", rest, re.IGNORECASE)
+    way = r"\[?\s*(?:direction\s*=\s*)?(up|down)\s*\]?"
+    found = re.fullmatch(rf"{way}(?:\s*\[\s*(\d{{1,9}})\s*\])?", rest, re.IGNORECASE)
     if found is None:
         return None
-    return Scroll("up") if found[1].lower() == "up" else Scroll("down")
+    return Scroll("up" if found[1].lower() == "up" else "down", int(found[2]) if found[2] else None)
 
 
 def _wait(rest: str) -> Action | str | None:
@@ -274,9 +220,13 @@ def _stop(rest: str) -> Action | None:
 
 
 _PARSERS: dict[str, Callable[[str], Action | str | None]] = {
-    "click": _element(Click),
+    "click": _mouse(Click),
     "type": _type,
-    "hover": _element(Hover),
+    "hover": _mouse(Hover),
+    "double_click": _mouse(lambda target: Click(target, "double")),
+    "right_click": _mouse(lambda target: Click(target, "right")),
+    "drag": _drag,
+    "select_text": _select_text,
     "press": _press,
     "scroll": _scroll,
     "select_option": _select,

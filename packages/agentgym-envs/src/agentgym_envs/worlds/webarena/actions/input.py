@@ -12,6 +12,7 @@ from typing import Any
 
 from playwright.async_api import Error
 
+from agentgym_envs.worlds.webarena.actions.action_types import Point
 from agentgym_envs.worlds.webarena.browser.playwright_errors import is_lost
 from agentgym_envs.worlds.webarena.browser.tab import Tab
 from agentgym_envs.worlds.webarena.page import scripts
@@ -22,6 +23,8 @@ from agentgym_envs.worlds.webarena.page.snapshot import Node, Snapshot
 _GONE = ("No node found", "No node with given id", "Could not find node", "not belong to the document", "detached")
 _NOT_DISPLAYED = ("Could not compute content quads", "does not have a layout object")
 _SHOWN = 80
+_DRAG_STEPS = 10  # many libraries for dragging need several moves
+_CLICKS: dict[str, dict[str, Any]] = {"single": {}, "double": {"click_count": 2}, "right": {"button": "right"}}
 
 
 class ActionRefused(Exception):
@@ -53,8 +56,8 @@ class PageInput:
         """Return the name of an element's DOM node in upper case."""
         return self.layout.tag(node.backend_id)
 
-    async def click(self, node: Node) -> None:
-        """Click an element.
+    async def click(self, node: Node, kind: str = "single") -> None:
+        """Click an element; `kind` is `single`, `double` or `right`.
 
         Raises:
             ActionRefused: if it is gone, not displayed, or covered by something else.
@@ -62,15 +65,60 @@ class PageInput:
         try:
             x, y = await self.aim(node)
         except ActionRefused:
-            if node.role not in ("checkbox", "radio", "switch") or self.tag(node) != "INPUT":
+            if kind != "single" or node.role not in ("checkbox", "radio", "switch") or self.tag(node) != "INPUT":
                 raise
             await self.call(node, scripts.CLICK)  # pages often hide the input behind a styled replacement
             return
-        await self.tab.page.mouse.click(x, y)
+        await self.tab.page.mouse.click(x, y, **_CLICKS[kind])
 
-    async def hover(self, node: Node) -> None:
-        """Move the mouse over an element. Raises the same exceptions as `click`."""
-        await self.tab.page.mouse.move(*await self.aim(node))
+    async def click_at(self, point: Point, kind: str = "single") -> None:
+        """Click a point of the window. Raises `ActionRefused` if it is outside of it."""
+        await self.tab.page.mouse.click(*await self._locate(point), **_CLICKS[kind])
+
+    async def hover(self, target: Node | Point) -> None:
+        """Move the mouse over an element or a point. Raises the same exceptions as `click`."""
+        await self.tab.page.mouse.move(*await self._locate(target))
+
+    async def drag(self, source: Node | Point, destination: Node | Point) -> None:
+        """Press the mouse button at one place, move to another, and release it there.
+
+        Raises:
+            ActionRefused: if one of them can't be reached, or the window can't show both.
+        """
+        start, end = await self._locate_both(source, destination)
+        mouse = self.tab.page.mouse
+        await mouse.move(*start)
+        await mouse.down()
+        try:
+            await mouse.move(*end, steps=_DRAG_STEPS)
+        finally:
+            await mouse.up()
+
+    async def _locate_both(
+        self, source: Node | Point, destination: Node | Point
+    ) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Return points at which the mouse reaches both without scrolling in between."""
+        await self._locate(source)
+        end = await self._locate(destination)
+        try:
+            return await self._locate(source, scroll=False), end
+        except ActionRefused:
+            start = await self._locate(source)
+        try:
+            return start, await self._locate(destination, scroll=False)
+        except ActionRefused as refusal:
+            raise ActionRefused("The two places are too far apart: the window can't show both at once.") from refusal
+
+    async def _locate(self, target: Node | Point, *, scroll: bool = True) -> tuple[float, float]:
+        if isinstance(target, Node):
+            return await self.aim(target, scroll=scroll)
+        _, _, width, height = self.layout.viewport
+        if target.x >= width or target.y >= height:
+            raise ActionRefused(
+                f"The point {target.x},{target.y} is outside of the window, which is {width:g} pixels wide and "
+                f"{height:g} high."
+            )
+        return target.x, target.y
 
     async def call(self, node: Node, script: str, *arguments: Any) -> Any:
         """Call a JavaScript function on an element and return its result.
@@ -82,8 +130,8 @@ class PageInput:
             this = await self._object(node.backend_id)
             return await self._call(this, script, *({"value": argument} for argument in arguments))
 
-    async def aim(self, node: Node) -> tuple[float, float]:
-        """Return a point in the viewport at which a click reaches an element; scrolls it into view if needed.
+    async def aim(self, node: Node, *, scroll: bool = True) -> tuple[float, float]:
+        """Return a point in the viewport at which a click reaches an element; if needed, `scroll` it into view.
 
         Raises:
             ActionRefused: if it is gone, not displayed, or covered by something else.
@@ -95,7 +143,8 @@ class PageInput:
                 point = _pixel_center(node.seen)
                 if self._hits(await self._hit(point, scrolled), node, target):
                     return point
-            await self.tab.cdp.send("DOM.scrollIntoViewIfNeeded", {"backendNodeId": target})
+            if scroll:
+                await self.tab.cdp.send("DOM.scrollIntoViewIfNeeded", {"backendNodeId": target})
             scrolled, hit = await self._scroll_offset(), None
             for box in await self._boxes(target):
                 hit = await self._hit(_pixel_center(box), scrolled)

@@ -10,8 +10,8 @@ import re
 
 from playwright.async_api import Error, Page
 
-from agentgym_envs.worlds.webarena.actions import grammar
-from agentgym_envs.worlds.webarena.actions.grammar import Action
+from agentgym_envs.worlds.webarena.actions import action_types as actions
+from agentgym_envs.worlds.webarena.actions.action_types import Action
 from agentgym_envs.worlds.webarena.actions.input import ActionRefused, PageInput, described
 from agentgym_envs.worlds.webarena.browser.playwright_errors import TabClosed, is_closed
 from agentgym_envs.worlds.webarena.browser.session import Session
@@ -57,19 +57,19 @@ async def perform(session: Session, snapshot: Snapshot, action: Action) -> str |
 
 async def _perform(session: Session, snapshot: Snapshot, action: Action) -> str | None:
     match action:
-        case grammar.Wait(seconds):
+        case actions.Wait(seconds):
             return await session.guard(asyncio.sleep(seconds))
-        case grammar.NewTab():
+        case actions.NewTab():
             return await session.new_tab()
-        case grammar.CloseTab():
+        case actions.CloseTab():
             return await session.close_tab()
-        case grammar.TabFocus(index):
+        case actions.TabFocus(index):
             return await session.focus(index)
-        case grammar.Goto(url):
+        case actions.Goto(url):
             return await session.goto(url)
-        case grammar.GoBack():
+        case actions.GoBack():
             return await session.go_back()
-        case grammar.GoForward():
+        case actions.GoForward():
             return await session.go_forward()
         case _:
             return await _on_page(session, snapshot, action)
@@ -85,24 +85,39 @@ async def _on_page(session: Session, snapshot: Snapshot, action: Action) -> str 
 
 async def _perform_on_page(session: Session, page_input: PageInput, action: Action) -> None:
     match action:
-        case grammar.Click(id):
-            await _click(page_input, page_input.element(id))
-        case grammar.Type(id, text, enter):
+        case actions.Click(actions.Point() as point, kind):
+            await page_input.click_at(point, kind)
+        case actions.Click(int(id), kind):
+            await _click(page_input, page_input.element(id), kind)
+        case actions.Drag(source, destination):
+            await _drag(page_input, source, destination)
+        case actions.SelectText(id, text):
+            await _select_text(page_input, page_input.element(id), text)
+        case actions.Type(id, text, enter):
             await _type(page_input, page_input.element(id), text, enter)
-        case grammar.Hover(id):
-            await page_input.hover(page_input.element(id))
-        case grammar.Select(id, option):
+        case actions.Hover(target):
+            await page_input.hover(_node_or_point(page_input, target))
+        case actions.Select(id, option):
             await _select(page_input, page_input.element(id), option)
-        case grammar.Press(keys):
+        case actions.Press(keys):
             await _press(session, page_input, keys)
-        case grammar.Scroll(direction):
+        case actions.Scroll(direction, None):
             await _scroll(page_input, direction)
+        case actions.Scroll(direction, int(id)):
+            await _scroll_part(page_input, page_input.element(id), direction)
         case _:
             raise ValueError(f"{action!r} is not an action on a page.")
 
 
-async def _click(page_input: PageInput, node: Node) -> None:
+def _node_or_point(page_input: PageInput, target: actions.Target) -> Node | actions.Point:
+    return target if isinstance(target, actions.Point) else page_input.element(target)
+
+
+async def _click(page_input: PageInput, node: Node, kind: str) -> None:
     _check_usable(page_input, node)
+    if kind != "single":
+        await page_input.click(node, kind)
+        return
     match page_input.tag(node):
         case "OPTION":
             await _select(page_input, node, None)
@@ -110,6 +125,24 @@ async def _click(page_input: PageInput, node: Node) -> None:
             await page_input.call(node, scripts.FOCUS)
         case _:
             await page_input.click(node)
+
+
+async def _drag(page_input: PageInput, source: actions.Target, destination: actions.Target) -> None:
+    held, target = _node_or_point(page_input, source), _node_or_point(page_input, destination)
+    if isinstance(held, Node):
+        _check_usable(page_input, held)
+    await page_input.drag(held, target)
+
+
+async def _select_text(page_input: PageInput, node: Node, text: str) -> None:
+    result = await page_input.call(node, scripts.SELECT_TEXT, text)
+    if result == "none":
+        raise ActionRefused(f"{described(node)} has no text that can be selected.")
+    if result == "missing":
+        raise ActionRefused(
+            f"{described(node)} does not contain {literal(text)}; write the text as the page has it, or leave it out "
+            "to select all of the element's."
+        )
 
 
 def _check_usable(page_input: PageInput, node: Node) -> None:
@@ -213,3 +246,11 @@ async def _scroll(page_input: PageInput, direction: str) -> None:
         ) from error
     if not moved:
         raise ActionRefused(f"The page can't be scrolled further {direction}.")
+
+
+async def _scroll_part(page_input: PageInput, node: Node, direction: str) -> None:
+    moved = await page_input.call(node, scripts.SCROLL_PART, 1 if direction == "down" else -1)
+    if moved is None:
+        raise ActionRefused(f"Nothing around {described(node)} can be scrolled; scroll [{direction}] scrolls the page.")
+    if not moved:
+        raise ActionRefused(f"The part of the page around {described(node)} can't be scrolled further {direction}.")

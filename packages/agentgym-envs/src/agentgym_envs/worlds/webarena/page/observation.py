@@ -24,20 +24,21 @@ _FEWER = f"(Of long lists only {_FEW} options are shown; select_option [id] [opt
 _BOUNDED = f"(This page is too large to be read whole: only what is near the viewport is known; {_MORE}.)"
 
 
-def tree(snapshot: Snapshot, whole_page: bool, max_chars: int) -> str:
+def tree(snapshot: Snapshot, whole_page: bool, max_chars: int, positions: bool = False) -> str:
     """Format the nodes of a snapshot, one line each, indented by tabs: `[id] role 'name' property: value`.
 
     Args:
         snapshot: The page.
         whole_page: Whether to include all nodes, or only the visible ones.
         max_chars: Maximum length; longer text is cut after a complete line, with a final line that reports it.
+        positions: Whether lines of visible nodes end in the center of what is visible, in pixels: `at: 120,45`.
     """
     shown = [node for node in snapshot.nodes if whole_page or node.visible or node.parent is None]
-    lines = list(_lines(snapshot, shown))
+    lines = list(_lines(snapshot, shown, positions))
     notes = [_BOUNDED] if snapshot.bounded else []
     if len("\n".join(lines + notes)) > max_chars and (few := _without_long_lists(shown)) != shown:
         shown, notes = few, [_FEWER, *notes]
-        lines = list(_lines(snapshot, shown))
+        lines = list(_lines(snapshot, shown, positions))
     if len("\n".join(lines + notes)) > max_chars:
         lines, notes = _cut(lines, max_chars - len("\n".join([_CUT, *notes, ""]))), [_CUT, *notes]
         notes[0] = _CUT.format(shown=len(lines), all=len(shown))
@@ -115,7 +116,7 @@ def _cut(lines: Sequence[str], max_chars: int) -> list[str]:
     return [line for line, end in zip(lines, ends, strict=True) if end <= max_chars]
 
 
-def _lines(snapshot: Snapshot, shown: Sequence[Node]) -> Iterator[str]:
+def _lines(snapshot: Snapshot, shown: Sequence[Node], positions: bool) -> Iterator[str]:
     """Yield a line for each node, indented below its nearest ancestor that is shown."""
     depths: dict[int, int] = {}
     for node in shown:
@@ -123,12 +124,19 @@ def _lines(snapshot: Snapshot, shown: Sequence[Node]) -> Iterator[str]:
         while above is not None and above not in depths:
             above = snapshot.nodes[above - 1].parent
         depths[node.id] = 0 if above is None else depths[above] + 1
-        yield "\t" * depths[node.id] + _line(node)
+        yield "\t" * depths[node.id] + _line(node) + (_position(node) if positions else "")
 
 
 def _line(node: Node) -> str:
     properties = "".join(f" {name}: {_formatted(name, value)}" for name, value in node.properties)
     return f"[{node.id}] {node.role} {literal(node.name)}{properties}"
+
+
+def _position(node: Node) -> str:
+    if node.seen is None:
+        return ""
+    x, y = node.seen.centre
+    return f" at: {int(x)},{int(y)}"
 
 
 def _formatted(name: str, value: PropertyValue) -> str:

@@ -114,3 +114,61 @@ SELECTED = """() => {
   return (field ? field.ownerDocument : document).getSelection().toString();
 }"""
 """Return the selected text in the focused document; empty in a password field, as in browsers."""
+
+SCROLL_PART = """function (sign) {
+  const element = this.nodeType === 1 ? this : this.parentElement;
+  for (let box = element; box && box !== box.ownerDocument.scrollingElement; box = box.parentElement) {
+    const scrolls = /auto|scroll/.test(getComputedStyle(box).overflowY) || box.tagName === 'TEXTAREA';
+    if (!scrolls || box.clientHeight === 0 || box.scrollHeight <= box.clientHeight + 1) continue;
+    const before = box.scrollTop;
+    box.scrollBy({top: sign * box.clientHeight, behavior: 'instant'});
+    return box.scrollTop !== before;
+  }
+  return null;
+}"""
+"""Scroll the innermost scrollable part that this element is or that it is in, by its height. Returns whether it moved,
+or null if there is none."""
+
+SELECT_TEXT = """function (wanted) {
+  const words = wanted.trim().split(/\\s+/).filter(word => word)
+    .map(word => word.replace(/[.*+?^${}()|[\\]\\\\]/g, '\\\\$&'));
+  const find = text => {
+    const found = words.length ? new RegExp(words.join('\\\\s+')).exec(text) : text.trim() && [text];
+    return found && {start: found.index || 0, end: (found.index || 0) + found[0].length};
+  };
+  if (this.tagName === 'TEXTAREA' || (this.tagName === 'INPUT' && typeof this.selectionStart === 'number')) {
+    const part = find(this.value);
+    if (!part) return this.value ? 'missing' : 'none';
+    this.focus();
+    this.setSelectionRange(part.start, part.end);
+    return 'selected';
+  }
+  const page = this.ownerDocument;
+  const textsOf = node => {
+    const texts = [], walker = page.createTreeWalker(node, NodeFilter.SHOW_TEXT);
+    if (node.nodeType === 3) texts.push(node);
+    else while (walker.nextNode()) texts.push(walker.currentNode);
+    return texts;
+  };
+  let texts, part;
+  for (let around = this; around && !part; around = words.length ? around.parentNode : null) {
+    texts = textsOf(around);
+    part = find(texts.map(node => node.data).join(''));
+  }
+  if (!part) return textsOf(this).some(node => node.data.trim()) ? 'missing' : 'none';
+  const range = page.createRange();
+  let offset = 0;
+  for (const node of texts) {
+    const end = offset + node.length;
+    if (part.start >= offset && part.start < end) range.setStart(node, part.start - offset);
+    if (part.end > offset && part.end <= end) range.setEnd(node, part.end - offset);
+    offset = end;
+  }
+  const selection = page.getSelection();
+  selection.removeAllRanges();
+  selection.addRange(range);
+  return 'selected';
+}"""
+"""Select the first occurrence of a text in this field or element, or else in the smallest element around it that has
+it, without regard to the kind of white space; or all of its text if the text is empty. Returns `selected`, `missing`,
+or `none` if there is no text at all."""
