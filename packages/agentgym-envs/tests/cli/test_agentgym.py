@@ -21,17 +21,20 @@ def fake_command(argv: Sequence[str]) -> int:
     return 7
 
 
-def test_known_commands_match_the_declared_scripts() -> None:
-    scripts = {
-        (name, file.parent.name)
-        for file in PACKAGES.glob("*/pyproject.toml")
-        for name in tomllib.loads(file.read_text("utf-8"))["project"]["scripts"]
+def test_known_commands_match_the_declared_ones() -> None:
+    projects = {
+        file.parent.name: tomllib.loads(file.read_text("utf-8"))["project"] for file in PACKAGES.glob("*/*.toml")
     }
-    assert scripts == {(name, package) for name, (package, _) in KNOWN.items()} | {("agentgym", "agentgym-envs")}
+    declared = {
+        (name, package)
+        for package, project in projects.items()
+        for name in project["entry-points"]["agentgym.commands"]
+    }
+    assert declared == {(name, package) for name, (package, _) in KNOWN.items()}
 
 
 def test_arguments_and_exit_code_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("view", f"{__name__}:fake_command", "console_scripts")
+    point = EntryPoint("view", f"{__name__}:fake_command", "agentgym.commands")
     monkeypatch.setattr("agentgym_envs.cli.agentgym.installed", lambda: {"view": point})
     monkeypatch.setattr(EntryPoint, "load", lambda self: fake_command)
     assert main(["view", "runs", "--help"]) == 7

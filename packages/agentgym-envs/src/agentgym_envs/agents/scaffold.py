@@ -9,13 +9,14 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-_SYNTAX = {
+SYNTAX = {
     "plan": "plan[:N]",
     "window": "window:N",
     "reflect": "reflect:N",
     "retry": "retry[:K]",
     "turns_left": "turns_left",
 }
+"""Each habit as it is written in the name of an agent."""
 _DEFAULTS = {"plan": 0, "retry": 1, "turns_left": True}
 """The value of a habit without a number."""
 
@@ -42,7 +43,7 @@ class Scaffold:
     1712.00378). This is not a turn of its own."""
 
     def __post_init__(self) -> None:
-        for name in _SYNTAX:
+        for name in SYNTAX:
             number = getattr(self, name)
             if number is not None and number < 0:
                 raise ValueError(f"The number of {name} must be at least 0, not {number}.")
@@ -52,7 +53,7 @@ class Scaffold:
         return "".join(f"+{word}" for word in self._words())
 
     def _words(self) -> Iterator[str]:
-        for name in _SYNTAX:
+        for name in SYNTAX:
             number = getattr(self, name)
             if number != getattr(_NONE, name):
                 yield name if number == _DEFAULTS.get(name) else f"{name}:{number}"
@@ -79,16 +80,16 @@ _NONE = Scaffold()
 
 def _read(word: str) -> tuple[str, int]:
     name, colon, number = word.partition(":")
-    if name not in _SYNTAX:
-        near = difflib.get_close_matches(name, _SYNTAX, n=1, cutoff=0.5)
+    if name not in SYNTAX:
+        near = difflib.get_close_matches(name, SYNTAX, n=1, cutoff=0.5)
         hint = f" Did you mean {near[0]}?" if near else ""
-        raise ValueError(f"There is no habit {word!r}.{hint} Habits: {', '.join(_SYNTAX.values())}.")
+        raise ValueError(f"There is no habit {word!r}.{hint} Habits: {', '.join(SYNTAX.values())}.")
     if not colon and name in _DEFAULTS:
         return name, _DEFAULTS[name]
-    if name == _SYNTAX[name]:
+    if name == SYNTAX[name]:
         raise ValueError(f"The habit {name} takes no number; write {name}, not {word}.")
     if not (number.isascii() and number.isdigit() and int(number) > 0):
         raise ValueError(
-            f"The habit {word!r} needs an integer of at least 1, as in {name}:5. Its syntax is {_SYNTAX[name]}."
+            f"The habit {word!r} needs an integer of at least 1, as in {name}:5. Its syntax is {SYNTAX[name]}."
         )
     return name, int(number)

