@@ -23,6 +23,7 @@ KNOWN = {
     "serve": ("agentgym-envs", "serve environments over HTTP"),
     "searchqa-index": ("agentgym-envs", "index a corpus for SearchQA"),
     "list": ("agentgym-envs", "list environments, policies, recipes and so on"),
+    "doctor": ("agentgym-envs", "check what is installed and works"),
     "install-browser": ("agentgym-envs", "install a browser for WebArena"),
 }
 """Each command with its package and a description."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import gymnasium
 from gymnasium.error import DependencyNotInstalled
@@ -34,7 +35,7 @@ def environment(world_id: str, name: str, *, about: str = "", agent: str = "") -
         ValueError: if there is no such environment.
     """
     spec = find_spec(full_id(world_id))
-    facts = {"id": spec.id, "max_episode_steps": spec.max_episode_steps or "no limit"}
+    facts: dict[str, Any] = {"id": spec.id, "max_episode_steps": spec.max_episode_steps or "no limit"}
     facts |= {"agent": agent} if agent else {}
     missing = missing_dependency(world_id)
     facts["installed"] = missing or "yes"

