@@ -211,7 +211,10 @@ def test_known_flags_are_not_reported_as_unknown(capfd: pytest.CaptureFixture[st
     assert "There is no" not in capfd.readouterr().err
 
 
-def test_examples_and_synonyms_in_the_help_are_valid() -> None:
+def test_examples_and_synonyms_in_the_help_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("settings.toml").write_text("steps = 3")
+    RunFolder.create(Path("runs/mine"), RECIPES["quickstart"].config, "quickstart")
     for example in EXAMPLES:
         program, *arguments = example.split()
         assert program == "train"

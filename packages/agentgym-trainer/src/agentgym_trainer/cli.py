@@ -26,6 +26,7 @@ from agentgym_trainer.algorithms import ADVANTAGES, PRESETS
 from agentgym_trainer.cli_choices import choices, chosen, given, registry
 from agentgym_trainer.cli_flags import EXAMPLES, meant
 from agentgym_trainer.config import BaseConfig, RLConfig, WorldConfig
+from agentgym_trainer.config_files import read_run, read_settings, with_settings
 from agentgym_trainer.curriculum.horizon import KINDS
 from agentgym_trainer.curriculum.task_sampler import SAMPLERS
 from agentgym_trainer.engines.base import EngineError
@@ -62,6 +63,11 @@ class Command(Generic[_S]):
     """Run folder; default: runs/RECIPE-DATE-TIME."""
     resume: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Resume the run in this folder; takes no other flags."""
+    config_file: Annotated[Path | None, tyro.conf.arg(name="config", metavar="FILE")] = None
+    """JSON or TOML file with settings in the form of `config` in run.json. They replace those of the recipe, and flags
+    replace them."""
+    like: Annotated[Path | None, tyro.conf.arg(metavar="RUN")] = None
+    """Start a new run with the recipe and the settings of the run in this folder, which flags replace."""
     list: bool = False
     """List the recipes and exit."""
     plan: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="[HARDWARE]")] = None
@@ -120,7 +126,7 @@ def _train(arguments: Sequence[str], locks: ExitStack, early: Termination) -> in
     console = Console(stderr=True)
     if parsed.plan is not None:
         return _plan(parsed, parsed.plan)
-    for sentence in _dropped_options(find_recipe(recipe).config, parsed.config, arguments):
+    for sentence in _dropped_options(_base(arguments)[1], parsed.config, arguments):
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
     console.print("Loading torch and transformers …", highlight=False)
     from agentgym_envs.core.registry import look_here
@@ -198,10 +204,7 @@ def _train(arguments: Sequence[str], locks: ExitStack, early: Termination) -> in
 
 def _parse(arguments: Sequence[str]) -> tuple[str, Command[Any]]:
     """Parse the command line into the recipe's name (the first argument; default: quickstart) and the command."""
-    recipe, flags = DEFAULT, list(arguments)
-    if flags and not flags[0].startswith("-"):
-        recipe = flags.pop(0)
-    config = find_recipe(recipe).config
+    recipe, config, flags = _base(arguments)
     lines = [f"  {name}: {known.about}{f' ({known.cost})' * bool(known.cost)}" for name, known in RECIPES.items()]
     if not {"--help", "-h", "--list"}.isdisjoint(flags):  # searching all installed packages is slow
         lines += _registered()
@@ -231,6 +234,28 @@ def _parse(arguments: Sequence[str]) -> tuple[str, Command[Any]]:
     except ValueError as error:
         raise UsageError(str(error)) from error
     return recipe, command
+
+
+def _base(arguments: Sequence[str]) -> tuple[str, BaseConfig, list[str]]:
+    """Return the recipe, the configuration that flags change (the recipe's, or that of `--like`, with the settings of
+    `--config`), and the flags.
+
+    Raises:
+        UsageError: There is no such recipe, run or file, or the file has unknown settings.
+    """
+    named, flags = None, list(arguments)
+    if flags and not flags[0].startswith("-"):
+        named = flags.pop(0)
+    run, file = given(flags, "--like"), given(flags, "--config")
+    settings, recipe = read_settings(Path(file)) if file else ({}, None)
+    if run:
+        if named:
+            raise UsageError(f"--like {run} takes the recipe of that run; leave out {named}.")
+        config, recipe = read_run(Path(run))
+    else:
+        recipe = named or recipe or DEFAULT
+        config = find_recipe(recipe).config
+    return recipe, with_settings(config, settings, Path(file)) if file else config, flags
 
 
 def _plan(parsed: Command[Any], hardware: Sequence[str]) -> int:

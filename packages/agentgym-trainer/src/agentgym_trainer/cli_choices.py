@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from tyro.conf import arg
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
@@ -19,6 +19,8 @@ from agentgym_trainer.curriculum.horizon import Horizon, by_kind
 from agentgym_trainer.curriculum.task_sampler import SAMPLERS, TaskSampler
 from agentgym_trainer.plugins import POINTS, PluginPoint
 from agentgym_trainer.reward_shaping import REWARDS, RewardShaping
+
+_S = TypeVar("_S", bound=BaseConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,17 @@ def chosen(config: RLConfig, flags: Sequence[str]) -> RLConfig:
     """
     for flag, choice in choices(config).items():
         if (name := given(flags, f"--{flag}")) is not None:
-            config = _with(config, flag.split("."), choice.point.find(name, choice.known))
+            config = with_choice(config, flag, choice, name)
     return config
+
+
+def with_choice(config: _S, flag: str, choice: Choice, name: str) -> _S:
+    """Return the configuration with what `name` selects for the setting of `flag`.
+
+    Raises:
+        UsageError: The name doesn't exist, or its object doesn't satisfy the contract.
+    """
+    return _with(config, flag.split("."), choice.point.find(name, choice.known))
 
 
 def given(flags: Sequence[str], name: str) -> str | None:

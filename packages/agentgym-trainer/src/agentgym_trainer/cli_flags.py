@@ -13,6 +13,8 @@ EXAMPLES = (
     "train textcraft-grpo --tiny",
     "train babyai-grpo --model Qwen/Qwen2.5-1.5B-Instruct --algorithm ppo --optimizer.lr 2e-6",
     "train babyai-grpo --lora.rank 32 --engine.kind vllm --plan H100",
+    "train --like runs/mine --optimizer.lr 2e-6 --out runs/mine-2e-6",
+    "train textcraft-grpo --config settings.toml --seed 1",
     "train --resume runs/mine",
 )
 _BATCH = "--tasks-per-step times --group-size, the episodes of each task"
@@ -75,5 +77,9 @@ def meant(flags: Sequence[str], command: Any, choices: Mapping[str, Mapping[str,
         return f" It is a flag of --{chooser} {' and '.join(names)}: add that to the command." if names else ""
 
     # The flag of a nested selection has a dot, but the name of its field can't have one.
-    known = [name if (dotted := name.replace("-", ".")) not in choices else dotted for name in flag_names(command)]
+    # `--config` is the field `config_file`.
+    known = [
+        "config",
+        *(name if (dotted := name.replace("-", ".")) not in choices else dotted for name in flag_names(command)),
+    ]
     yield from unknown_flags(flags, known, SYNONYMS, of_other_choice)

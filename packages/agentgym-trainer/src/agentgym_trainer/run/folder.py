@@ -24,12 +24,11 @@ from gymnasium.error import DependencyNotInstalled
 
 from agentgym_trainer.config import BaseConfig
 from agentgym_trainer.config.serialization import from_json, to_json
-from agentgym_trainer.kinds import KINDS, kind_of
+from agentgym_trainer.config_files import SCHEMA, SETTINGS, read_run
+from agentgym_trainer.kinds import kind_of
 from agentgym_trainer.learner.finite_checks import without_nonfinite
-from agentgym_trainer.plugins import nearest
 from agentgym_trainer.run.disk import remove, writing
 
-SCHEMA = "agentgym.train/4"
 _EVALUATED = {False: "step", True: "test"}
 """Prefix of the names of evaluation files: during training, and on test tasks at the end."""
 
@@ -49,7 +48,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.settings = path / "run.json"
+        self.settings = path / SETTINGS
         self.metrics = path / "metrics.jsonl"
         self.start = path / "start"
         """The initial model, if the run created it."""
@@ -119,20 +118,10 @@ class RunFolder:
         Raises:
             UsageError: when the folder holds no run, one of another version, or one with unknown settings.
         """
+        config, recipe = read_run(path)
         folder = cls(path)
-        if not folder.settings.is_file():
-            raise UsageError(f"{path} holds no training run ({folder.settings.name} is missing).")
-        try:
-            record = json.loads(folder.settings.read_text())
-            if record["schema"] != SCHEMA:
-                raise UsageError(
-                    f"The run in {path} was started by another version of this package, with other settings and files "
-                    f"({record['schema']}; this version has {SCHEMA}). Resume it with that version, or start a new run."
-                )
-            folder._resumes = True
-            return folder, from_json(_config_type(record["kind"]), record["config"]), record["recipe"]
-        except (ValueError, TypeError, KeyError) as error:
-            raise UsageError(f"{folder.settings} can't be used: {error}") from error
+        folder._resumes = True
+        return folder, config, recipe
 
     @property
     def id(self) -> str:
@@ -343,13 +332,6 @@ def _texts(value: Any) -> Iterator[str]:
                 yield from _texts(part)
         case _:
             pass
-
-
-def _config_type(kind: str) -> type[BaseConfig]:
-    """Return the configuration class of this kind of run."""
-    if kind not in KINDS:
-        raise ValueError(f"There is no kind of run {kind!r}. {nearest(kind, KINDS)}")
-    return KINDS[kind].config
 
 
 def _step(path: Path) -> int:
