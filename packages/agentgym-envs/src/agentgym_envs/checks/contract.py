@@ -6,6 +6,8 @@ import json
 import math
 import warnings
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import combinations, islice
 from typing import Any
 
@@ -31,6 +33,16 @@ class ContractError(AssertionError):
     """A violation of the contract of `TextEnv`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A part of the contract."""
+
+    name: str
+    """What is checked, as in "the oracle solves its tasks"."""
+    run: Callable[[], None]
+    """Checks it. Raises ContractError, or any exception of the environment."""
+
+
 def check_text_env(
     env: gymnasium.Env[str, str], *, tasks: int = 5, max_oracle_steps: int = 500, processes: bool = True
 ) -> None:
@@ -50,23 +62,44 @@ def check_text_env(
     Raises:
         ContractError: if the contract is violated; the message names the rule and the task.
     """
+    for check in contract_checks(env, tasks=tasks, max_oracle_steps=max_oracle_steps, processes=processes):
+        try:
+            check.run()
+        except (InvalidFeedback, NotAlike) as error:
+            raise ContractError(str(error)) from error
+
+
+def contract_checks(
+    env: gymnasium.Env[str, str], *, tasks: int = 5, max_oracle_steps: int = 500, processes: bool = True
+) -> list[Check]:
+    """Return the parts of `check_text_env`, to run one after the other; the arguments are the same."""
     world = text_env(env)
-    try:
+
+    def gymnasium_check() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             check_env(world)
-        _check_tasks(world)
-        listed = Counter[str]()
-        for split in SPLITS:
-            for task in islice(world.tasks.split(split), tasks):
-                _check_repeatable(world, task.id)
-                _check_oracle(world, task.id, max_oracle_steps)
-                _check_invalid_actions(world, task.id)
-                _check_available(world, task.id, listed)
-        if processes:
-            check_elsewhere(world, tasks)
-    except (InvalidFeedback, NotAlike) as error:
-        raise ContractError(str(error)) from error
+
+    def each(check: Callable[[str], None]) -> Callable[[], None]:
+        def run() -> None:
+            for split in SPLITS:
+                for task_id in islice(world.tasks.split(split).ids, tasks):
+                    check(task_id)
+
+        return run
+
+    played = Counter[str]()
+    checks = [
+        Check("Gymnasium's check_env passes without warnings", gymnasium_check),
+        Check("tasks have unique ids in disjoint splits, and instructions", lambda: _check_tasks(world)),
+        Check("a task repeats byte for byte", each(lambda task: _check_repeatable(world, task))),
+        Check("the oracle solves its tasks", each(lambda task: _check_oracle(world, task, max_oracle_steps))),
+        Check("any text is an action", each(lambda task: _check_invalid_actions(world, task))),
+        Check("available actions are understood", each(lambda task: _check_available(world, task, played))),
+    ]
+    if processes:
+        checks.append(Check("other processes see the same, on other hash seeds", lambda: check_elsewhere(world, tasks)))
+    return checks
 
 
 def _demand(condition: bool, message: str) -> None:

@@ -24,6 +24,8 @@ KNOWN = {
     "searchqa-index": ("agentgym-envs", "index a corpus for SearchQA"),
     "list": ("agentgym-envs", "list environments, policies, recipes and so on"),
     "doctor": ("agentgym-envs", "check what is installed and works"),
+    "check": ("agentgym-envs", "check an environment of yours against the contract"),
+    "new": ("agentgym-envs", "write a package with an environment of your own"),
     "install-browser": ("agentgym-envs", "install a browser for WebArena"),
 }
 """Each command with its package and a description."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
+import re
 import shutil
 import sys
 import textwrap
@@ -20,7 +21,7 @@ from gymnasium.error import DependencyNotInstalled
 from agentgym_envs.cli.agentgym import contributions
 from agentgym_envs.cli.listings import environment
 from agentgym_envs.cli.output import write_lines
-from agentgym_envs.core.registry import look_here
+from agentgym_envs.core.registry import full_id, look_here
 from agentgym_envs.util.installation import install, package_version
 from agentgym_envs.util.listing import Listed, Setting
 from agentgym_envs.util.redaction import redacted
@@ -89,8 +90,8 @@ def _found(name: str | None) -> dict[str, list[Listed]]:
     if name in SECTIONS and name not in providers:
         package = SECTIONS[name][0]
         raise ValueError(f"{name} are part of {package}, which isn't installed. Install it: {install(package)}")
-    if name is not None and "/" in name and ":" in name:
-        return {"environments": [environment(name, name)]}
+    if name is not None and re.fullmatch(r"[^/]+:.*/.*", full_id(name)):
+        return {"environments": [environment(full_id(name), name)]}
     chosen = [name] if name in providers else [section for section in SECTIONS if section in providers]
     entries: dict[str, list[Listed]] = {section: list(_entries(providers[section].load())) for section in chosen}
     if name is None or name in providers:

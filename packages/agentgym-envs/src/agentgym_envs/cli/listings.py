@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 from typing import Any
 
 import gymnasium
@@ -11,15 +12,18 @@ from gymnasium.error import DependencyNotInstalled
 from agentgym_envs.agents.formats import REPLY_FORMATS
 from agentgym_envs.agents.scaffold import SYNTAX, Scaffold
 from agentgym_envs.core.descriptions import described_options, missing_dependency, task_counts
-from agentgym_envs.core.registry import WORLDS, find_spec, full_id, world_class
+from agentgym_envs.core.registry import GROUP, WORLDS, find_spec, full_id, world_class
 from agentgym_envs.util.listing import Listed, attribute_docs, first_sentence
 
 
 def environments() -> Iterator[Listed]:
-    """Yield the registered environments."""
+    """Yield the registered environments, and the names of those of installed packages without importing them."""
     for world in WORLDS:
         short = world.id.partition("/")[2].rpartition("-v")[0].lower()
         yield environment(world.id, short, about=world.about, agent=world.agent)
+    for entry in entry_points(group=GROUP):
+        package = entry.dist.name if entry.dist else "another package"
+        yield Listed(entry.name, f"Of {package}: {entry.value}.")
 
 
 def environment(world_id: str, name: str, *, about: str = "", agent: str = "") -> Listed:

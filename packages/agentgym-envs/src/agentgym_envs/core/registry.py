@@ -11,6 +11,7 @@ import inspect
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, cast
 
@@ -71,6 +72,9 @@ WORLDS = (
     ),
 )
 
+GROUP = "agentgym.environments"
+"""Entry points `NAME = MODULE:CONSTANT` of other packages: importing the module registers the environment whose id the
+constant holds."""
 REMOTE = "agentgym/Remote-v0"
 """An environment on a server, one of these or another, with the server's limits; see `remote.env.RemoteEnv`."""
 
@@ -131,9 +135,20 @@ def look_here() -> None:
 
 
 def full_id(name: str) -> str:
-    """Return the Gymnasium id for a short name such as `textcraft`, and any other name unchanged."""
+    """Return the Gymnasium id for a short name such as `textcraft`, MODULE:ID for a name that an installed package has
+    registered in the group `agentgym.environments`, and any other name unchanged.
+
+    Raises:
+        ValueError: if the module of an installed package's environment can't be imported.
+    """
     short = {world.id.partition("/")[2].rpartition("-v")[0].lower(): world.id for world in WORLDS}
-    return short.get(name.lower(), name)
+    if name.lower() in short:
+        return short[name.lower()]
+    if "/" not in name and ":" not in name:
+        for entry in entry_points(group=GROUP, name=name):
+            module = import_named(entry.module, f"the environment {name}")
+            return f"{entry.module}:{getattr(module, entry.attr)}"
+    return name
 
 
 def read_resolved(pair: str) -> tuple[str, Any]:
