@@ -25,6 +25,7 @@ from agentgym_trainer.algorithms import ADVANTAGES, PRESETS
 from agentgym_trainer.config import OfflineConfig, RLConfig
 from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, by_kind
 from agentgym_trainer.recipes import RECIPES
+from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.trainers.rl_loop import RLLoop
 from documents import DOCUMENTS, ROOT, blocks, command_lines, name_of, prose, register, write_files
 
@@ -103,6 +104,9 @@ def test_command_and_flags_are_valid(
     register(workspace)
     try:
         if command == "train":
+            if "--like" in arguments:  # a run of an earlier command
+                run = Path(arguments[arguments.index("--like") + 1])
+                RunFolder.create(run, RECIPES["quickstart"].config, "quickstart")
             train_cli._parse(arguments)
             return
         if command == "view":
@@ -117,6 +121,7 @@ def test_command_and_flags_are_valid(
 
 FLAGS_OF_OTHERS = {"--extra", "--frozen", "--locked", "--upgrade"}  # uv
 FLAGS_OF_OTHERS |= {"--tyro-print-completion", "--version"}  # flags of every command that its help doesn't list
+FLAGS_OF_OTHERS |= {"--json"}  # agentgym list and agentgym doctor
 FLAGS_OF_OTHERS |= {"--machine_rank", "--num_processes"}  # accelerate launch
 FLAGS_OF_OTHERS |= {"--dtype", "--enable-lora", "--enforce-eager", "--max-lora-rank"}  # vllm serve
 FLAGS_OF_OTHERS |= {"--api-server-count", "--data-parallel-size", "--tensor-parallel-size", "--weight-transfer-config"}
