@@ -1,4 +1,4 @@
-"""Tests of the evaluation `string_match`: exact, included, fuzzy and stated answers."""
+"""Tests of the evaluation `string_match`: exact, included and fuzzy answers, and our own matches."""
 
 from __future__ import annotations
 
@@ -121,35 +121,31 @@ def test_matches_ignore_quotes_and_case(text: str) -> None:
     assert string_match.included(text.replace("|OR|", ""), f"a{string_match.normalised(text.replace('|OR|', ''))}b")
 
 
-@pytest.mark.parametrize(
-    ("phrases", "answer", "stated"),
-    [
-        (["5.00"], "$5.00", True),
-        (["5.00"], "It costs $5.00.", True),
-        (["5.00"], "15.00", False),
-        (["5"], "5.00", False),
-        (["5"], "-5", False),
-        (["12"], "1,512", False),
-        (["Ada Birch", "3"], "ada birch has 3", True),
-        (["Ada Birch", "3"], "Ada Birch", False),
-        (["art"], "Party", False),
-        (["5"], "one of " + " ".join(map(str, range(60))), False),
-        (["-"], "-", True),
-    ],
-)
-def test_states_requires_separate_phrases_in_a_short_answer(phrases: list[str], answer: str, stated: bool) -> None:
-    assert string_match.states(phrases, answer) is stated
+def test_must_state_uses_rivals_and_the_intent() -> None:
+    references = {"must_state": ["Ada Birch"], "must_not_state": ["Ben Crane"]}
+    assert score(references, "Ada Birch") == 1
+    assert score(references, "Ada Birch, " + "many " * 30) == 1  # a word of the intent
+    assert score(references, "Ada Birch or Ben Crane") == 0
+
+
+def test_must_equal() -> None:
+    assert score({"must_equal": "1,200"}, "1200.") == 1
+    assert score({"must_equal": "1,200"}, "1200 or so") == 0
 
 
 @pytest.mark.parametrize(
-    ("phrase", "answer", "stated"),
+    ("references", "problem"),
     [
-        ("13,975", "13975 people", True),
-        ("13975", "13,975", True),
-        ("Daily 09:30–16:30", "daily 09:30-16:30", True),
-        ("1721", "born in 1721, of 1700 on", True),
-        ("1721", "1719 1720 1721 1722", False),
+        ({"must_state": ["-"]}, "must have a word or a number"),
+        ({"must_equal": "…"}, "must have a word or a number"),
+        ({"must_equal": ["a", "b"]}, "must be one string"),
+        ({"must_not_state": ["a"]}, "must_not_state without must_state"),
     ],
 )
-def test_states_rejects_enumerations(phrase: str, answer: str, stated: bool) -> None:
-    assert string_match.states([phrase], answer) is stated
+def test_invalid_references_of_own_matches(references: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        string_match.check({"reference_answers": references})
+
+
+def test_rivals_are_no_checks() -> None:
+    assert string_match.count({"reference_answers": {"must_state": ["a", "b"], "must_not_state": ["c"]}}) == 2

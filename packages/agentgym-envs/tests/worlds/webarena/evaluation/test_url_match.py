@@ -58,5 +58,38 @@ def test_rule_same_path(url: str, expected: float) -> None:
     assert score("http://a/x/1?q=2", url, "SAME PATH") == expected
 
 
+@pytest.mark.parametrize(
+    ("reference", "url", "expected"),
+    [
+        ("http://a/x?to=30", "http://a/x?to=30.00", 1),
+        ("http://a/x?to=30.5", "http://a/x?to=30.50", 1),
+        ("http://a/x?to=30", "http://a/x?to=300", 0),
+        ("http://a/x?to=30", "http://a/x?to=3", 0),
+        ("http://a/x?q=1&state=opened", "http://a/x?q=1", 1),  # a default of the site
+        ("http://a/x?q=1&state=opened", "http://a/x?q=1&state=closed", 0),
+        ("http://a/x?q=1&state=opened", "http://a/x", 0),
+        ("http://a/x?from=Grey+Mouth", "http://a/x?from=grey%20mouth", 1),
+        ("http://a/x?q=Grey", "http://a/x?q=grey", 0),
+        ("http://a/x?q=1 |OR| http://a/y?q=1", "http://a/y?q=1", 1),
+        ("http://a/x?q=1 |OR| http://a/y?q=1", "http://a/z?q=1", 0),
+    ],
+)
+def test_rule_same_path_reads_queries_as_the_site_does(reference: str, url: str, expected: float) -> None:
+    task = {"reference_url": reference, "url_note": "SAME PATH"}
+    task |= {"url_defaults": {"state": "opened"}, "url_any_case": ["from"]}
+    assert url_match.score(url_match.check(task), url) == expected
+
+
+def test_how_a_site_reads_queries_does_not_change_webarenas_rules() -> None:
+    task = {"reference_url": "http://a/x?to=30&state=opened", "url_defaults": {"state": "opened"}}
+    assert url_match.score(url_match.check(task), "http://a/x?to=30") == 0
+    assert url_match.score(url_match.check(task), "http://a/x?to=30.0&state=opened") == 0
+
+
+def test_invalid_defaults() -> None:
+    with pytest.raises(ValueError, match="url_defaults"):
+        url_match.check({"reference_url": "http://a", "url_defaults": ["state"]})
+
+
 def test_default_rule_is_gold_in_pred() -> None:
     assert url_match.check({"reference_url": "http://a", "url_note": None})["url_note"] == "GOLD in PRED"

@@ -70,7 +70,7 @@ def test_empty_and_constant_answers_rarely_score(tasks: dict[str, list[Task]]) -
     for task in tasks["test"]:
         if task["eval"]["eval_types"] == ["string_match"]:
             reference = task["eval"]["reference_answers"]
-            expected = [reference["exact_match"]] if "exact_match" in reference else reference["must_state"]
+            expected = [reference["must_equal"]] if "must_equal" in reference else reference["must_state"]
             assert all(str(part).strip() for part in expected), task["intent"]
             answers[json.dumps(expected).lower()] += 1
     assert answers.most_common(1)[0][1] <= 0.05 * len(tasks["test"])

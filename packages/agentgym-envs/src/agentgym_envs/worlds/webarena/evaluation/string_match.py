@@ -1,4 +1,4 @@
-"""The eval type `string_match`: WebArena's `exact_match`, `must_include` and `fuzzy_match`, and our own `must_state`.
+"""The eval type `string_match`: WebArena's `exact_match`, `must_include` and `fuzzy_match`, and our own matches.
 
 As in WebArena, answers are compared in lower case, without surrounding space and one pair of quotes. A phrase of
 `must_include` must occur anywhere in the answer. If it is the only one and a single character, such as `0`, it must be
@@ -6,25 +6,24 @@ a word of the answer under the Penn Treebank's tokenization, so that `10` and `-
 describes single words; its code checks single characters, and so does ours: `81` is found in `$81.00`.)
 Alternatives may be joined by ` |OR| `.
 
-`must_include` also accepts an answer that recites a whole page, which RL exploits. So our own tasks use `must_state`:
-each phrase must occur as separate words and numbers, in an answer with at most a short sentence around them.
+`must_include` also accepts an answer that recites a whole page, which RL exploits. So our own tasks use `must_equal`,
+or `must_state` with `must_not_state`; see `stated_answer`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
+from agentgym_envs.worlds.webarena.evaluation.answer_tokens import tokens
 from agentgym_envs.worlds.webarena.evaluation.fields import check_known, string_list
 from agentgym_envs.worlds.webarena.evaluation.judge import Judge, missing_judge_message
+from agentgym_envs.worlds.webarena.evaluation.stated_answer import equals, states
 
 UNACHIEVABLE: Final = "N/A"
 """The reference of an infeasible task: the answer must be `N/A`, or give the reason, which a judge compares."""
-_MATCHES = ("exact_match", "must_include", "must_state", "fuzzy_match")
-_NUMBER = re.compile(r"\d[\d.,]*")
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_MAX_EXTRA_CHARS = 60  # characters of an answer besides the required phrases at most
+_MATCHES = ("exact_match", "must_include", "must_equal", "must_state", "must_not_state", "fuzzy_match")
 _SEPARATORS = r"\s;@#$%&?!*()\[\]{}<>\"'`“”‘’«»–—…,:."  # ends a word; the last three don't within a number or a name
 _WORD = re.compile(rf"(?:\.(?=\w))?[^{_SEPARATORS}]+(?:(?:[,:](?=\d)|\.(?=\w))[^{_SEPARATORS}]*)*|\S")
 
@@ -47,27 +46,8 @@ def included(phrase: str, text: str, *, as_word: bool = False) -> bool:
     return any(_occurs(normalised(option), normalised(text), as_word) for option in phrase.split(" |OR| "))
 
 
-def _plain(text: str) -> str:
-    return _THOUSANDS.sub("", normalised(text)).replace("–", "-").replace("−", "-")
-
-
 def _occurs(phrase: str, text: str, as_word: bool) -> bool:
     return phrase in _WORD.findall(text) if as_word and len(phrase) == 1 else phrase in text
-
-
-def states(phrases: Sequence[str], text: str) -> bool:
-    """Whether every phrase occurs in `text` as separate words and numbers, with little other text.
-
-    The rest may be a short sentence, with one more number at most. Thousands separators and dash types are ignored.
-    """
-    text = _plain(text)
-    required = [_plain(phrase) for phrase in phrases]
-    if len(_NUMBER.findall(text)) > 1 + sum(len(_NUMBER.findall(phrase)) for phrase in required):
-        return False
-    separate = (rf"(?<!\w)(?<!\d[.,])(?<!-){re.escape(phrase)}(?!\w)(?![.,]\d)" for phrase in required)
-    return len(text) <= _MAX_EXTRA_CHARS + sum(map(len, required)) and all(
-        re.search(pattern, text) for pattern in separate
-    )
 
 
 async def score(task: Mapping[str, Any], answer: str, judge: Judge | None) -> float:
@@ -84,8 +64,12 @@ async def score(task: Mapping[str, Any], answer: str, judge: Judge | None) -> fl
     phrases: list[str] = references.get("must_include", [])
     if not all(included(phrase, answer, as_word=len(phrases) == 1) for phrase in phrases):
         return 0.0
-    if "must_state" in references and not states(references["must_state"], answer):
+    if "must_equal" in references and not equals(references["must_equal"], answer):
         return 0.0
+    if "must_state" in references:
+        rivals: list[str] = references.get("must_not_state", [])
+        if not states(references["must_state"], answer, rivals=rivals, question=task["intent"]):
+            return 0.0
     return float("fuzzy_match" not in references or await _fuzzy_match(task, references["fuzzy_match"], answer, judge))
 
 
@@ -114,13 +98,19 @@ def check(evaluation: Mapping[str, Any]) -> dict[str, Any]:
     check_known(references, _MATCHES, "eval.reference_answers")
     for match, value in references.items():
         listed = string_list(value, f"eval.reference_answers.{match}")
-        if match == "exact_match" and len(listed) != 1:
-            raise ValueError(f"`eval.reference_answers.exact_match` is {value!r}; it must be one string.")
-        single = match == "exact_match" or (match == "fuzzy_match" and listed == [UNACHIEVABLE])
+        if match in ("exact_match", "must_equal") and len(listed) != 1:
+            raise ValueError(f"`eval.reference_answers.{match}` is {value!r}; it must be one string.")
+        if match in ("must_equal", "must_state") and not all(map(tokens, listed)):
+            raise ValueError(f"`eval.reference_answers.{match}` is {value!r}; each text must have a word or a number.")
+        single = match in ("exact_match", "must_equal") or (match == "fuzzy_match" and listed == [UNACHIEVABLE])
         references[match] = listed[0] if single else listed
+    if "must_not_state" in references and "must_state" not in references:
+        raise ValueError("`eval.reference_answers` has must_not_state without must_state, whose rivals it names.")
     return {"reference_answers": references}
 
 
 def count(evaluation: Mapping[str, Any]) -> int:
     """Return the number of references that an answer must match."""
-    return sum(len(value) if isinstance(value, list) else 1 for value in evaluation["reference_answers"].values())
+    references: Mapping[str, Any] = evaluation["reference_answers"]
+    counted = (value for match, value in references.items() if match != "must_not_state")
+    return sum(len(value) if isinstance(value, list) else 1 for value in counted)

@@ -3,18 +3,22 @@
 `GOLD in PRED` is WebArena's rule: host and path of one of the references (joined by ` |OR| `) must occur in host and
 path of the agent's URL, and each query key of the references must have, in the agent's query, one of the values that
 the references give it. `EXACT`, used by variants, requires the same URL up to a trailing slash. `SAME PATH`, for our
-own tasks, is WebArena's rule except that host and path must be equal: `/product/1` doesn't match `/product/17`.
+own tasks, compares the pages that the URLs show. Host and path must be equal: `/product/1` doesn't match `/product/17`.
+Query values may be written differently if the site reads them alike: numbers (`to=30.00`), fields in any case
+(`url_any_case`), and fields that are left out because the site has a default for them (`url_defaults`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from agentgym_envs.worlds.webarena.evaluation.fields import check_known
+from agentgym_envs.worlds.webarena.evaluation.fields import check_known, string_list
 
 _RULES = ("GOLD in PRED", "EXACT", "SAME PATH")
+_DECIMAL = re.compile(r"\d+\.\d*")
 
 
 def score(evaluation: Mapping[str, Any], url: str) -> float:
@@ -29,11 +33,28 @@ def score(evaluation: Mapping[str, Any], url: str) -> float:
     for _, reference_query in expected:
         for key, allowed in reference_query.items():
             values.setdefault(key, set()).update(allowed)
-    same = evaluation["url_note"] == "SAME PATH"
-    if same:
-        location, expected = unquote(location), [(unquote(reference), parameters) for reference, parameters in expected]
-    located = any(reference == location if same else reference in location for reference, _ in expected)
+    if evaluation["url_note"] == "SAME PATH":
+        return float(
+            unquote(location) in {unquote(reference) for reference, _ in expected}
+            and all(_alike(key, allowed, query.get(key, ()), evaluation) for key, allowed in values.items())
+        )
+    located = any(reference in location for reference, _ in expected)
     return float(located and all(allowed & set(query.get(key, ())) for key, allowed in values.items()))
+
+
+def _alike(key: str, allowed: Collection[str], given: Collection[str], evaluation: Mapping[str, Any]) -> bool:
+    """Whether a site reads one of the values `given` to the query field `key` like an allowed one."""
+    default: str | None = evaluation.get("url_defaults", {}).get(key)
+    given = given or ([] if default is None else [default])
+    any_case = key in evaluation.get("url_any_case", ())
+    return not {_plain(value, any_case) for value in allowed}.isdisjoint(_plain(value, any_case) for value in given)
+
+
+def _plain(value: str, any_case: bool) -> str:
+    """Normalize a value of a query: a decimal number has no trailing zeros."""
+    if _DECIMAL.fullmatch(value):
+        return value.rstrip("0").rstrip(".")
+    return " ".join(value.casefold().split()) if any_case else value
 
 
 def _parsed(url: str) -> tuple[str, dict[str, list[str]]]:
@@ -49,7 +70,16 @@ def check(evaluation: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"`eval.reference_url` is {reference!r}; it must be a URL.")
     rule = evaluation.get("url_note") or _RULES[0]
     check_known([str(rule)], _RULES, "eval.url_note")
-    return {"reference_url": reference, "url_note": rule}
+    checked: dict[str, Any] = {"reference_url": reference, "url_note": rule}
+    if "url_any_case" in evaluation:
+        checked["url_any_case"] = string_list(evaluation["url_any_case"], "eval.url_any_case")
+    if "url_defaults" in evaluation:
+        defaults = evaluation["url_defaults"]
+        if not isinstance(defaults, Mapping):
+            raise ValueError(f"`eval.url_defaults` is {defaults!r}; it must be an object with values of query fields.")
+        items = cast("Mapping[object, object]", defaults).items()
+        checked["url_defaults"] = {str(key): str(value) for key, value in items}
+    return checked
 
 
 def count(evaluation: Mapping[str, Any]) -> int:

@@ -57,15 +57,41 @@ class Template:
     """Whether the tasks are in the test split only."""
 
 
-def said(*must_state: str, exact: str | None = None) -> dict[str, Any]:
-    """Judge the answer: it equals `exact`, or states each of `must_state` and little else (ignoring case)."""
-    reference = {"must_state": list(must_state)} if exact is None else {"exact_match": exact}
+def said(*must_state: str, rivals: Iterable[str] = (), exact: str | None = None) -> dict[str, Any]:
+    """Judge the answer: it equals `exact`, or states each of `must_state` and little else, in any usual notation.
+
+    Args:
+        must_state: The phrases of the answer.
+        rivals: The candidates that the agent may hedge with, such as the other products of the category. None of them
+            may be in the answer. Those that are also in `must_state` are left out. Values (numbers, times, codes and so
+            on) need none, as the answer may have only one of a kind.
+        exact: The whole answer, for tasks that ask for it alone.
+    """
+    if exact is not None:
+        return {"eval_types": ["string_match"], "reference_answers": {"must_equal": exact}}
+    reference = {"must_state": list(must_state)}
+    if others := sorted(set(rivals) - {"", *must_state}):
+        reference["must_not_state"] = others
     return {"eval_types": ["string_match"], "reference_answers": reference}
 
 
-def at(url: str) -> dict[str, Any]:
-    """Judge the URL of the page the agent stopped at: the path, and the query fields that `url` has."""
-    return {"eval_types": ["url_match"], "reference_url": url, "url_note": "SAME PATH"}
+def at(
+    url: str, *same_page: str, defaults: Mapping[str, str] | None = None, any_case: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Judge the page that the agent stopped at, by its path and the query fields of `url`.
+
+    Args:
+        url: The URL of the page.
+        same_page: Other URLs that show the same.
+        defaults: Query fields that a URL may leave out, with the values that the site takes then.
+        any_case: Query fields whose case the site ignores.
+    """
+    judged: dict[str, Any] = {"reference_url": " |OR| ".join((url, *same_page)), "url_note": "SAME PATH"}
+    if defaults:
+        judged["url_defaults"] = dict(defaults)
+    if any_case:
+        judged["url_any_case"] = list(any_case)
+    return {"eval_types": ["url_match"], **judged}
 
 
 def page(url: str, locator: str, *must_include: str) -> dict[str, Any]:

@@ -96,13 +96,13 @@ class EmbeddedSites:
         return {place.host: f"127.0.0.1:{self._server.port}" for place in PLACES.values()}
 
     async def prepare(self, task: Mapping[str, Any], open_session: OpenSession) -> EpisodeSetup:
-        """Create fresh databases, and the cookies and headers that sign the agent in."""
+        """Create fresh databases, and the cookies and headers that sign the agent in, to the sites of the task only."""
         assert self._server is not None
         self.end_episode()
         self._copy = await asyncio.to_thread(self._server.open)
         cookies = [
             {"name": SESSION_COOKIE, "value": place.account.session, "url": place.url, "httpOnly": True}
-            for place in PLACES.values()
+            for place in map(PLACES.__getitem__, needed(task))
             if place.account is not None
         ]
         headers = {EPISODE_HEADER: self._copy.token}

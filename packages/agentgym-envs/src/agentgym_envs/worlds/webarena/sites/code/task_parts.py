@@ -63,6 +63,11 @@ def people(db: sqlite3.Connection, random: Random) -> list[sqlite3.Row]:
     return ask(db, random, "SELECT * FROM accounts WHERE id > 1 ORDER BY id")
 
 
+def names(db: sqlite3.Connection) -> list[str]:
+    """Return the full names of all accounts, from which the answer to "Who ...?" comes."""
+    return [row["full_name"] for row in db.execute("SELECT full_name FROM accounts ORDER BY id")]
+
+
 def members(db: sqlite3.Connection, project: int) -> list[sqlite3.Row]:
     """Return the accounts with a direct role in a project, without Jonas."""
     query = (

@@ -14,6 +14,7 @@ from agentgym_envs.worlds.webarena.sites.code.task_parts import (
     ask,
     issues,
     merges,
+    names,
     projects,
     template,
     to_issues,
@@ -68,7 +69,7 @@ def top_contributor(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     """Find the top contributor in the table of contributors."""
     for row, name, _ in _tops(db, random):
         plan = [*to_project(row), click("link", "Contributors"), stop(name)]
-        yield Case({"project": row["place"]}, about(f"project:{row['place']}"), said(name), plan)
+        yield Case({"project": row["place"]}, about(f"project:{row['place']}"), said(name, rivals=names(db)), plan)
 
 
 @template(
@@ -121,7 +122,8 @@ def show_label(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     for row, label, _ in _labelled(db, random):
         url = f"{HOST}/{row['place']}/-/issues?state=opened&label={quote(label)}"
         plan = [*to_issues(row), choose("Label", label), click("button", "Apply filters"), stop()]
-        yield Case({"project": row["place"], "label": label}, about(f"project:{row['place']}"), at(url), plan)
+        judged = at(url, defaults={"state": "opened"})
+        yield Case({"project": row["place"], "label": label}, about(f"project:{row['place']}"), judged, plan)
 
 
 def _labelled(db: sqlite3.Connection, random: Random) -> Iterator[tuple[sqlite3.Row, str, int]]:
@@ -142,7 +144,7 @@ def reviewer(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     for row in merges(db, random, 0, "reviewer IS NOT NULL"):
         name = db.execute("SELECT full_name FROM accounts WHERE id = ?", (row["reviewer"],)).fetchone()[0]
         values = {"title": row["title"], "project": row["place"]}
-        yield Case(values, about(f"merge:{row['title']}"), said(name), [*to_merge(row), stop(name)])
+        yield Case(values, about(f"merge:{row['title']}"), said(name, rivals=names(db)), [*to_merge(row), stop(name)])
 
 
 @template(
@@ -221,7 +223,7 @@ def oldest_open_issue(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
             continue  # the oldest issue is confidential
         name = db.execute("SELECT full_name FROM accounts WHERE id = ?", (row["author"],)).fetchone()[0]
         plan = [*to_issues(row), choose("Sort by", "Oldest"), click("button", "Apply filters"), stop(name)]
-        yield Case({"project": row["place"]}, about(f"project:{row['place']}"), said(name), plan)
+        yield Case({"project": row["place"]}, about(f"project:{row['place']}"), said(name, rivals=names(db)), plan)
 
 
 @template("show-merge", 'Open the page of the merge request "{{title}}" in {{project}}.')
@@ -265,11 +267,12 @@ def show_commits_of(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     )
     for row in projects(db, random):
         person = ask(db, random, query, row["project_id"], row["branch"])[0]
-        url = f"{HOST}/{row['place']}/-/commits/{row['branch']}?author={person['name']}"
+        commits, author = f"{HOST}/{row['place']}/-/commits", f"?author={person['name']}"
+        judged = at(f"{commits}/{row['branch']}{author}", commits + author)  # it is the default branch
         plan = [*to_project(row), click("link", "Commits"), choose("Author", person["full_name"])]
         plan += [click("button", "Apply filters"), stop()]
         values = {"person": person["full_name"], "project": row["place"]}
-        yield Case(values, about(f"project:{row['place']}"), at(url), plan)
+        yield Case(values, about(f"project:{row['place']}"), judged, plan)
 
 
 TEMPLATES = (

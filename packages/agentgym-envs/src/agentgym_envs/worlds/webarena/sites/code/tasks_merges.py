@@ -111,8 +111,11 @@ def new_merge(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     )
     for row in ask(db, random, query):
         title = random.choice(_TITLES)
-        made = f"SELECT project, title, source, target, author, state FROM merges WHERE id > {last(db, 'merges')}"
-        wanted = (row["project_id"], title, row["name"], row["default_branch"], 1, "opened")
+        made = (
+            "SELECT project, title, source, target, author FROM merges"
+            f" WHERE id > {last(db, 'merges')} AND state = 'opened'"  # a wrong one can be closed
+        )
+        wanted = (row["project_id"], title, row["name"], row["default_branch"], 1)
         plan = [
             *to_project(row),
             click("link", "Branches"),

@@ -34,6 +34,7 @@ from agentgym_envs.worlds.webarena.sites.tasks import (
     stop,
 )
 from agentgym_envs.worlds.webarena.sites.wiki.article import number, town_title
+from agentgym_envs.worlds.webarena.sites.wiki.tasks import mayors
 
 _SOLD = "SELECT *, coalesce(sale_price, price) AS cost FROM products WHERE active AND name GLOB '* *' ORDER BY id"
 _KINDS = ("hospital", "library", "railway station", "cinema", "police station", "post office", "university")
@@ -60,9 +61,10 @@ def _founder_of_maker(databases: Databases, random: Random) -> Iterator[Case]:
     for product in _products(databases["shop"], random)[:800]:
         firm = region().firm(product["brand"])
         answer = f"{firm.founder}, {firm.founded}"
+        judged = said(firm.founder, str(firm.founded), rivals=(firm.founder for firm in region().firms))
         plan = [*in_shop(product), *on_wiki(firm.name), stop(answer)]
         entities = frozenset({f"product:{product['name']}", f"brand:{firm.brand}"})
-        yield Case({"product": product["name"]}, entities, said(firm.founder, str(firm.founded)), plan)
+        yield Case({"product": product["name"]}, entities, judged, plan)
 
 
 def _order_to_town(databases: Databases, random: Random) -> Iterator[Case]:
@@ -120,7 +122,7 @@ def _dearest_of_town(databases: Databases, random: Random) -> Iterator[Case]:
             "SELECT *, coalesce(sale_price, price) AS cost FROM products WHERE brand = ? AND active ORDER BY cost DESC",
             (firm.brand,),
         )
-        first, second = rows.fetchmany(2)
+        first, second, *others = rows.fetchall()
         if first["cost"] > second["cost"]:
             plan = [
                 *on_wiki(town_title(town.name)),
@@ -130,14 +132,17 @@ def _dearest_of_town(databases: Databases, random: Random) -> Iterator[Case]:
                 click("button", "Sort"),
                 stop(f"{first['name']}, {money(first['cost'])}"),
             ]
-            yield Case(
-                {"town": town.name}, towns(town.name), said(first["name"], money(first["cost"]).removeprefix("$")), plan
-            )
+            rivals = [row["name"] for row in (second, *others)]
+            judged = said(first["name"], money(first["cost"]).removeprefix("$"), rivals=rivals)
+            yield Case({"town": town.name}, towns(town.name), judged, plan)
 
 
 def _open_at_birthplace(databases: Databases, random: Random) -> Iterator[Case]:
     """Find the only place of a kind in a person's town of birth."""
     asked = [(person, kind) for person in region().people for kind in ("museum", "library", "cinema", "swimming pool")]
+    sql = "SELECT kind, name FROM places UNION SELECT kind, hours FROM places"
+    found = databases["map"].execute(sql).fetchall()
+    names = {kind: {row["name"] for row in found if row["kind"] == kind} for _, kind in asked}
     for person, kind in random.sample(asked, len(asked)):
         place = only_place(databases["map"], person.town, (kind,))
         if place is not None:
@@ -149,7 +154,8 @@ def _open_at_birthplace(databases: Databases, random: Random) -> Iterator[Case]:
             ]
             values = {"calling": person.calling, "person": person.name, "kind": place["kind"]}
             entities = towns(person.town) | {f"person:{person.name}"}
-            yield Case(values, entities, said(place["name"], place["hours"]), plan)
+            judged = said(place["name"], place["hours"], rivals=names[kind])
+            yield Case(values, entities, judged, plan)
 
 
 def _nearer_maker(databases: Databases, random: Random) -> Iterator[Case]:
@@ -184,16 +190,18 @@ def _compared(databases: Databases, home: str, one: str, other: str) -> Iterator
         *driving(home, second.seat)[1:],
         stop(f"{near.brand}, {time}"),
     ]
-    yield Case({"a": one, "b": other, "home": home}, _about(home, one, other), said(near.brand, time), plan)
+    judged = said(near.brand, time, rivals=(far.brand,))
+    yield Case({"a": one, "b": other, "home": home}, _about(home, one, other), judged, plan)
 
 
 def _mayor_of_seat(databases: Databases, random: Random) -> Iterator[Case]:
+    others = mayors(databases["wiki"])
     for product in _products(databases["shop"], random)[:800]:
         firm = region().firm(product["brand"])
         mayor = town_fact(databases["wiki"], firm.seat, "Mayor")
         plan = [*in_shop(product), *on_wiki(firm.name), click("link", firm.seat), stop(mayor)]
         entities = frozenset({f"product:{product['name']}", f"brand:{firm.brand}"})
-        yield Case({"product": product["name"]}, entities, said(mayor), plan)
+        yield Case({"product": product["name"]}, entities, said(mayor, rivals=others), plan)
 
 
 TEMPLATES = (

@@ -43,7 +43,8 @@ def _posted(db: sqlite3.Connection, community: str, title: str, body: str) -> di
     last = db.execute("SELECT max(id) FROM posts").fetchone()[0]
     query = (
         "SELECT c.name, p.title, trim(p.body) FROM posts AS p JOIN communities AS c ON c.id = p.community"
-        f" JOIN accounts AS a ON a.id = p.author WHERE a.name = '{_account('reddit')}' AND p.id > {last} ORDER BY p.id"
+        f" JOIN accounts AS a ON a.id = p.author WHERE a.name = '{_account('reddit')}' AND p.id > {last}"
+        " AND NOT p.deleted ORDER BY p.id"
     )
     return rows("reddit", query, (community, title, body))
 
@@ -140,8 +141,8 @@ def _open_issue(databases: Databases, random: Random) -> Iterator[Case]:
     db = databases["code"]
     last = db.execute("SELECT max(id) FROM issues").fetchone()[0]
     query = (
-        "SELECT p.namespace || '/' || p.path, i.title, trim(i.body), i.state FROM issues AS i"
-        f" JOIN projects AS p ON p.id = i.project WHERE i.id > {last} ORDER BY i.id"
+        "SELECT p.namespace || '/' || p.path, i.title, trim(i.body) FROM issues AS i JOIN projects AS p"
+        f" ON p.id = i.project WHERE i.id > {last} AND i.state = 'opened' ORDER BY i.id"  # a wrong one can be closed
     )
     projects = _own_projects(db, random)
     pairs = list(product(projects, shuffled_towns(random)))
@@ -160,7 +161,7 @@ def _open_issue(databases: Databases, random: Random) -> Iterator[Case]:
         ]
         values = {"project": path, "title": title, "fact": label, "town": town.name}
         about = towns(town.name) | {f"project:{path}"}
-        yield Case(values, about, rows("gitlab", query, (path, title, answer, "opened")), plan)
+        yield Case(values, about, rows("gitlab", query, (path, title, answer)), plan)
 
 
 def _move_house(databases: Databases, random: Random) -> Iterator[Case]:

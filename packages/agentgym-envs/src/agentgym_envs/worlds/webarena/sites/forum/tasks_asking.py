@@ -128,11 +128,12 @@ def _rule(databases: Databases, random: Random) -> Iterator[Case]:
     sql = """
         SELECT c.name, position, text FROM rules JOIN communities c ON c.id = community WHERE position > 1 ORDER BY 1, 2
     """
+    texts = [rule["text"] for rule in asked(databases, "SELECT DISTINCT text FROM rules ORDER BY text")]
     for rule in shuffled(databases, random, sql):
         yield Case(
             {"number": rule["position"], "community": rule["name"]},
             frozenset({community_entity(rule["name"])}),
-            said(rule["text"]),
+            said(rule["text"], rivals=texts),
             [*to_community(rule["name"]), stop(rule["text"])],
         )
 

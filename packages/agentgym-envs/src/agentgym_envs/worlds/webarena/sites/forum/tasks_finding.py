@@ -57,7 +57,7 @@ def _best_commenter(databases: Databases, random: Random) -> Iterator[Case]:
         yield Case(
             {"title": post["title"]},
             frozenset({post_entity(post["id"])}),
-            at(f"{HOME}/u/{first['name']}"),
+            at(f"{HOME}/u/{first['name']}", f"{HOME}/u/{first['name']}/comments"),
             [*to_post(post), click("link", first["name"]), stop()],
         )
 

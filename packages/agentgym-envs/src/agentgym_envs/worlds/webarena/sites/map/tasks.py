@@ -92,10 +92,13 @@ def _open(db: sqlite3.Connection, row: sqlite3.Row) -> list[Step] | None:
 def _details(column: str) -> Callable[[Databases, Random], Iterator[Case]]:
     def cases(databases: Databases, random: Random) -> Iterator[Case]:
         db = databases["map"]
+        # Answers have only one phone number or postcode; opening hours have several words and times.
+        others = [row["hours"] for row in db.execute("SELECT DISTINCT hours FROM places")] if column == "hours" else []
         for row in _shuffled(db, random):
             steps = _open(db, row)
             if steps is not None and row[column]:
-                yield Case({"place": _named(row)}, _town(row["town"]), said(row[column]), [*steps, stop(row[column])])
+                judged = said(row[column], rivals=others)
+                yield Case({"place": _named(row)}, _town(row["town"]), judged, [*steps, stop(row[column])])
 
     return cases
 
@@ -141,7 +144,8 @@ def _nearest(databases: Databases, random: Random) -> Iterator[Case]:
         if first.place["town"] == row["town"] and gap > _APART and first.place["kind"] == second.place["kind"] == kind:
             values = {"kind": kind, "place": _named(row)}
             answer = first.place["name"]
-            yield Case(values, _town(row["town"]), said(answer), [search(query), stop(answer)])
+            judged = said(answer, rivals=_names(db, "kind = ?", kind))
+            yield Case(values, _town(row["town"]), judged, [search(query), stop(answer)])
 
 
 def _coordinates(databases: Databases, random: Random) -> Iterator[Case]:
@@ -151,7 +155,8 @@ def _coordinates(databases: Databases, random: Random) -> Iterator[Case]:
         first, second = closest(db, float(lat), float(lon), 2)
         if first.place["id"] == row["id"] and (second.km or 0.0) > _APART:
             plan = [search(f"{lat}, {lon}"), stop(row["name"])]
-            yield Case({"lat": lat, "lon": lon}, _town(row["town"]), said(row["name"]), plan)
+            judged = said(row["name"], rivals=_names(db, "town = ?", row["town"]))
+            yield Case({"lat": lat, "lon": lon}, _town(row["town"]), judged, plan)
 
 
 def _show_directions(databases: Databases, random: Random) -> Iterator[Case]:
@@ -161,9 +166,10 @@ def _show_directions(databases: Databases, random: Random) -> Iterator[Case]:
     for start, end in pairs:
         mode = random.choice(("bike", "foot"))
         query = urlencode({"from": start["name"], "to": end["name"], "mode": mode})
+        judged = at(f"{_URL}/directions?{query}", any_case=("from", "to"))
         values = {"start": start["name"], "end": end["name"], "by": _BY[mode]}
         plan = [*get_directions(start["name"], end["name"], mode), stop()]
-        yield Case(values, _town(start["name"], end["name"]), at(f"{_URL}/directions?{query}"), plan)
+        yield Case(values, _town(start["name"], end["name"]), judged, plan)
 
 
 def _show_place(databases: Databases, random: Random) -> Iterator[Case]:
@@ -178,14 +184,16 @@ def _show_place(databases: Databases, random: Random) -> Iterator[Case]:
 
 
 def _on_the_way(databases: Databases, random: Random) -> Iterator[Case]:
-    pairs = list(combinations(_towns(databases["map"], random), 2))
+    towns = _towns(databases["map"], random)
+    pairs = list(combinations(towns, 2))
     random.shuffle(pairs)
     for start, end in pairs:
         between = journey(start, end, "car").towns[1:-1]
         if 2 <= len(between) <= 4:
             values = {"start": start["name"], "end": end["name"]}
+            judged = said(*between, rivals={town["name"] for town in towns} - {start["name"], end["name"]})
             plan = [*get_directions(start["name"], end["name"], "car"), stop(", ".join(between))]
-            yield Case(values, _town(start["name"], end["name"]), said(*between), plan)
+            yield Case(values, _town(start["name"], end["name"]), judged, plan)
 
 
 def _accessible(databases: Databases, random: Random) -> Iterator[Case]:
@@ -208,7 +216,8 @@ def _most_stars(databases: Databases, random: Random) -> Iterator[Case]:
         rows = sorted(_in_town(db, town["name"], "hotel"), key=lambda row: -row["stars"])
         if len(rows) > 1 and rows[0]["stars"] > rows[1]["stars"]:
             plan = [*_look_at_each(town["name"], "hotel", rows), stop(f"{rows[0]['name']}, {rows[0]['phone']}")]
-            yield Case({"town": town["name"]}, _town(town["name"]), said(rows[0]["name"], rows[0]["phone"]), plan)
+            judged = said(rows[0]["name"], rows[0]["phone"], rivals=(row["name"] for row in rows))
+            yield Case({"town": town["name"]}, _town(town["name"]), judged, plan)
 
 
 def _two_stages(databases: Databases, random: Random) -> Iterator[Case]:
@@ -217,8 +226,6 @@ def _two_stages(databases: Databases, random: Random) -> Iterator[Case]:
         a, b, c = random.sample(towns, 3)
         shown = [journey(a, b, "car").length, journey(b, c, "car").length]
         total = f"{sum(float(length.removesuffix(' km')) for length in shown):.1f}"
-        if total.endswith(".0"):
-            continue  # "12" would be as correct as "12.0"
         values = {"a": a["name"], "b": b["name"], "c": c["name"]}
         plan = [
             *get_directions(a["name"], b["name"], "car"),
@@ -226,6 +233,10 @@ def _two_stages(databases: Databases, random: Random) -> Iterator[Case]:
             stop(f"{total} km"),
         ]
         yield Case(values, _town(a["name"], b["name"], c["name"]), said(total), plan)
+
+
+def _names(db: sqlite3.Connection, where: str, *values: str) -> list[str]:
+    return [row["name"] for row in db.execute(f"SELECT DISTINCT name FROM places WHERE {where}", values)]
 
 
 def _in_town(db: sqlite3.Connection, town: str, kind: str) -> list[sqlite3.Row]:

@@ -69,7 +69,8 @@ def _cheapest(databases: Databases, random: Random) -> Iterator[Case]:
             ]
             holes = {"brand": row["brand"], "category": row["category_name"]}
             entities = frozenset({f"shelf:{row['category_name']}/{row['brand']}"})
-            yield Case(holes, entities, said(rows[0]["name"]), plan)
+            names = [other["name"] for other in rows]
+            yield Case(holes, entities, said(rows[0]["name"], rivals=names), plan)
 
 
 def _price_gap(databases: Databases, random: Random) -> Iterator[Case]:
@@ -90,7 +91,9 @@ def _only_reviewer(databases: Databases, random: Random) -> Iterator[Case]:
         if len(names) == 1:
             number = f"{stars} star{'s' if stars > 1 else ''}"
             plan = [*open_product(row["name"]), click("link", f"{number} (1)"), stop(names[0])]
-            yield Case({"product": row["name"], "stars": number}, about(row), said(names[0]), plan)
+            everyone = values(db, "SELECT nickname FROM reviews WHERE product = ?", row["id"])
+            judged = said(names[0], rivals=everyone)
+            yield Case({"product": row["name"], "stars": number}, about(row), judged, plan)
 
 
 def _who_mentions(databases: Databases, random: Random) -> Iterator[Case]:
@@ -119,7 +122,8 @@ def _who_mentions(databases: Databases, random: Random) -> Iterator[Case]:
             if 1 <= len(naming) <= 3 and len(naming) == len(whole) and len(set(naming)) == len(naming):
                 turns = [click("link", "Next")] if len(reviews) > 6 else []
                 plan = [*open_product(row["name"]), *turns, stop(", ".join(naming))]
-                yield Case({"product": row["name"], "word": word}, about(row), said(*naming), plan)
+                judged = said(*naming, rivals=(review["nickname"] for review in reviews))
+                yield Case({"product": row["name"], "word": word}, about(row), judged, plan)
                 break
 
 

@@ -136,7 +136,8 @@ def _message(databases: Databases, random: Random) -> Iterator[Case]:
             click("button", "Send message"),
             stop(),
         ]
-        query = "SELECT subject, text FROM messages WHERE account = 1"
+        # The site itself writes order numbers with a #.
+        query = "SELECT replace(subject, '#', ''), text FROM messages WHERE account = 1"
         yield Case({"product": row["name"], "text": text}, about(row), rows("shopping", query, [subject, text]), plan)
 
 

@@ -155,6 +155,11 @@ def _reviewers(databases: Databases, random: Random) -> Iterator[Case]:
         AND stars < 4 ORDER BY products.id, stars"""
     for found in drawn(databases, random, sql):
         names = found["nicknames"].split("|")
+        sql = "SELECT DISTINCT nickname FROM reviews WHERE product = ?"
+        everyone = {row["nickname"] for row in databases["shop"].execute(sql, (found["id"],))}
+        if len(everyone) == len(names):
+            continue  # the page names nobody else
+        judged = said(*names, rivals=everyone)
         filters = [
             fill("textbox", "Product", found["name"]),
             choose("Status", "Approved"),
@@ -162,7 +167,7 @@ def _reviewers(databases: Databases, random: Random) -> Iterator[Case]:
         ]
         stars = f"{found['stars']} star{'s' if found['stars'] > 1 else ''}"
         plan = [*applied("Reviews", *filters), stop(listed(names))]
-        yield Case({"product": found["name"], "stars": stars}, one(f"product:{found['name']}"), said(*names), plan)
+        yield Case({"product": found["name"], "stars": stars}, one(f"product:{found['name']}"), judged, plan)
 
 
 _REVIEWS = """SELECT reviews.id AS id, product, products.name AS name, nickname, title FROM reviews

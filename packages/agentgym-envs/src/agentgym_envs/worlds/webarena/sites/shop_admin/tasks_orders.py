@@ -69,8 +69,9 @@ def _latest_total(databases: Databases, random: Random) -> Iterator[Case]:
 def _tracking(databases: Databases, random: Random) -> Iterator[Case]:
     sql = """SELECT orders.id AS id, carrier, tracking FROM orders JOIN shipments ON order_id = orders.id
         WHERE placed > '2025-01' GROUP BY orders.id HAVING count(*) = 1 ORDER BY orders.id"""
+    carriers = [row[0] for row in databases["shop"].execute("SELECT DISTINCT carrier FROM shipments")]
     for order in drawn(databases, random, sql):
-        answer = said(order["carrier"], order["tracking"])
+        answer = said(order["carrier"], order["tracking"], rivals=carriers)
         plan = [*order_page(order["id"]), stop(f"{order['carrier']}, {order['tracking']}")]
         yield Case({"order": order["id"]}, one(f"order:{order['id']}"), answer, plan)
 

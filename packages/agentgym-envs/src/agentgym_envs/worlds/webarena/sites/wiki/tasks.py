@@ -40,6 +40,11 @@ def facts(db: sqlite3.Connection, title: str) -> dict[str, str]:
     return {label: plain(value) for label, value in json.loads(row["infobox"])}
 
 
+def mayors(db: sqlite3.Connection) -> list[str]:
+    """Return the mayors of all towns."""
+    return [facts(db, town_title(town.name))["Mayor"] for town in region().towns]
+
+
 def article_url(title: str) -> str:
     """Return the URL of an article."""
     return f"{_URL}/wiki/{quote(title.replace(' ', '_'), safe='(),')}"
@@ -69,7 +74,8 @@ def _birthplace_of_founder(databases: Databases, random: Random) -> Iterator[Cas
     homes = {person.name: person.town for person in land.people}
     for firm in random.sample(land.firms, len(land.firms)):
         plan = [look_up(firm.name), click("link", firm.founder), stop(homes[firm.founder])]
-        yield Case({"brand": firm.brand}, frozenset({f"brand:{firm.brand}"}), said(homes[firm.founder]), plan)
+        judged = said(homes[firm.founder], rivals=(town.name for town in land.towns))
+        yield Case({"brand": firm.brand}, frozenset({f"brand:{firm.brand}"}), judged, plan)
 
 
 def _firm_of_town(databases: Databases, random: Random) -> Iterator[Case]:
@@ -78,7 +84,8 @@ def _firm_of_town(databases: Databases, random: Random) -> Iterator[Case]:
         firms = [firm for firm in land.firms if firm.seat == town.name]
         if len(firms) == 1:
             plan = [look_up(town_title(town.name)), click("link", firms[0].name), stop(firms[0].founder)]
-            yield Case({"town": town.name}, _town(town.name), said(firms[0].founder), plan)
+            judged = said(firms[0].founder, rivals=(firm.founder for firm in land.firms))
+            yield Case({"town": town.name}, _town(town.name), judged, plan)
 
 
 def _age_of_architect(databases: Databases, random: Random) -> Iterator[Case]:
@@ -95,12 +102,14 @@ def _age_of_architect(databases: Databases, random: Random) -> Iterator[Case]:
 
 def _award(databases: Databases, random: Random) -> Iterator[Case]:
     people = region().people
+    awards = {person.name: facts(databases["wiki"], person.name)["Award"] for person in people}
+    names = {award.split(" (")[0] for award in awards.values()}
     for person in random.sample(people, len(people)):
-        award = facts(databases["wiki"], person.name)["Award"]
+        award = awards[person.name]
         name, year = award.removesuffix(")").split(" (")
         plan = [look_up(person.name), stop(award)]
         values = {"person": person.name, "calling": person.calling}
-        yield Case(values, frozenset({f"person:{person.name}"}), said(name, year), plan)
+        yield Case(values, frozenset({f"person:{person.name}"}), said(name, year, rivals=names), plan)
 
 
 def _oldest_building(databases: Databases, random: Random) -> Iterator[Case]:
@@ -174,7 +183,7 @@ def _medal(databases: Databases, random: Random) -> Iterator[Case]:
         if len(others) == 1 and person.name in first and article_id(db, query) is None:
             plan = [look_up(query), click("link", person.name), stop(person.name)]
             values = {"calling": person.calling, "award": name, "year": year}
-            yield Case(values, frozenset({f"person:{person.name}"}), said(person.name), plan)
+            yield Case(values, frozenset({f"person:{person.name}"}), said(person.name, rivals=awards), plan)
 
 
 def _smallest_of_three(databases: Databases, random: Random) -> Iterator[Case]:
@@ -185,12 +194,14 @@ def _smallest_of_three(databases: Databases, random: Random) -> Iterator[Case]:
         values = {letter: town.name for letter, town in zip("abc", three, strict=True)}
         answer = f"{least.name}, {number(least.population)}"
         plan = [look_up("List of towns by population"), stop(answer)]
-        yield Case(values, _town(*(town.name for town in three)), said(least.name, number(least.population)), plan)
+        judged = said(least.name, number(least.population), rivals=values.values())
+        yield Case(values, _town(*(town.name for town in three)), judged, plan)
 
 
 def _rank(databases: Databases, random: Random) -> Iterator[Case]:
     land = region()
     ranked = sorted(land.towns, key=lambda town: -town.population)
+    others = [town.name for town in land.towns] + mayors(databases["wiki"])
     for rank, town in random.sample(list(enumerate(ranked, start=1)), len(ranked)):
         mayor = facts(databases["wiki"], town_title(town.name))["Mayor"]
         plan = [
@@ -198,7 +209,7 @@ def _rank(databases: Databases, random: Random) -> Iterator[Case]:
             click("link", town.name),
             stop(f"{town.name}, {mayor}"),
         ]
-        yield Case({"rank": rank}, _town(town.name), said(town.name, mayor), plan)
+        yield Case({"rank": rank}, _town(town.name), said(town.name, mayor, rivals=others), plan)
 
 
 TEMPLATES = (

@@ -1,0 +1,119 @@
+"""The normal form of answers to our own tasks: a text becomes a sequence of tokens that mean the same in any notation.
+
+`2 h 11 min`, `2 hours and 11 minutes` and `131 min` are one token, as are `$1,234.50` and `1234.5`, or `5 Mar 2024` and
+`2024-03-05`. Case, punctuation, currency signs and markup don't count. WebArena's own matches don't use this module.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from typing import Final
+
+WORD: Final = "word"
+"""The kind of tokens that aren't values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A word or a value in normal form."""
+
+    kind: str
+    """`word`, or the kind of the value: `number`, `duration`, `time`, `day`, `date`, `phone`, `address` or `code`.
+
+    The kind of a code, such as a tracking number, includes its form: `code aa99`."""
+    text: str
+    """The normal form."""
+
+
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_MONTH = (
+    "(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"
+    r"|nov(?:ember)?|dec(?:ember)?)\b\.?"
+)
+_DAYS = r"(?:mon|tues?|wed(?:nes)?|thu(?:rs?)?|fri|sat(?:ur)?|sun)(?:day)?"
+_HOURS, _MINUTES = "(?:hours?|hrs?|h)(?![a-z])", "(?:minutes?|mins?|m)(?![a-z])"
+_TOKEN = re.compile(
+    rf"""
+    (?P<address> https?://[^\s,;)]*[\w/] | [\w.+-]+@[\w-]+(?:\.[\w-]+)+(?::[\w./-]*\w)? )
+    | (?P<iso> (?<![\w-])\d{{4}}-\d{{2}}-\d{{2}}(?![\w-]) )
+    | (?P<day_first> \b\d{{1,2}}(?:st|nd|rd|th)?\s+(?:of\s+)?{_MONTH},?\s+\d{{4}}\b )
+    | (?P<month_first> \b{_MONTH}\s+\d{{1,2}}(?:st|nd|rd|th)?,?\s+\d{{4}}\b )
+    | (?P<time> (?<![\d:])\d{{1,2}}:\d{{2}}(?![\d:])(?:\s*[ap]\.?m\b\.?)? )
+    | (?P<duration> (?<![\w.])(?:(?P<hours>\d+(?:\.\d+)?)\s*{_HOURS}(?:[\s,]*(?:and\s+)?(?P<rest>\d+)\s*{_MINUTES})?
+        | (?P<minutes>\d+)\s*(?:minutes?|mins?)\b) )
+    | (?P<phone> (?<![\w.])(?:0\d{{3,4}}[ -]?\d{{6}}|\d{{3}}-\d{{4}})(?![\w-]) )
+    | (?P<day> \b(?:{_DAYS}|daily|(?:every|each)\ day)\b )
+    | (?P<postcode> \b[a-z]{{1,2}}\d{{1,2}}\ ?\d[a-z]{{2}}\b )
+    | (?P<code> (?<!\w)[a-z][a-z'_]*(?:-[a-z]+)*-?\d[\w-]*(?<![-_]) )
+    | (?P<version> (?<![\w.])\d+(?:\.\d+){{2,}} )
+    | (?P<number> (?:(?<![\w.)])-)?(?<![\w.])(?:\d+(?:\.\d+)?|\.\d+) )
+    | (?P<word> \w+(?:'\w+)* )
+    """,
+    re.VERBOSE,
+)
+_FROM = re.compile(r"\bfrom +(?=\d{1,2}:\d\d)")
+_UNTIL = re.compile(rf"(\d:\d\d(?: ?[ap]m)?|\b{_DAYS}) +(?:to|until|till|through) +(?=\d|{_DAYS}\b)")
+_GROUPS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_SPELLINGS = str.maketrans(dict.fromkeys("‘’‛´`", "'") | dict.fromkeys("‐‑‒–—−", "-") | {"&": " and ", "*": " "})
+
+
+@lru_cache(maxsize=4096)  # the rivals of a task are compared with several answers
+def tokens(text: str) -> tuple[Token, ...]:
+    """Return the tokens of `text` in normal form."""
+    text = unicodedata.normalize("NFKC", text).translate(_SPELLINGS).casefold()
+    text = _UNTIL.sub(r"\1-", _FROM.sub("", _GROUPS.sub("", text)))
+    return tuple(_tokens(text))
+
+
+def _tokens(text: str) -> Iterator[Token]:
+    for match in _TOKEN.finditer(text):
+        kind, found = match.lastgroup or "", match[0]
+        if match["duration"]:
+            yield Token("duration", _minutes(match))
+        elif kind in ("iso", "day_first", "month_first"):
+            yield Token("date", found if kind == "iso" else _iso(found))
+        elif kind == "time":
+            yield Token("time", _clock(found))
+        elif kind == "phone":
+            yield Token("phone", re.sub(r"\D", "", found))
+        elif kind == "day":
+            yield Token("day", "daily" if found.endswith(("daily", " day")) else found[:3])
+        elif kind in ("postcode", "code"):
+            code = found.replace(" ", "")
+            yield Token(f"code {re.sub('[^0-9_-]', 'a', re.sub('[0-9]', '9', code))}", code)
+        elif kind == "number":
+            yield _number(found)
+        elif kind == "address":
+            yield Token("address", found)
+        else:
+            yield Token(WORD, found)
+
+
+def _number(found: str) -> Token:
+    if re.match(r"0\d", found):  # part of an identifier, such as a phone number in an unknown notation
+        return Token(WORD, found)
+    value = Decimal(found)
+    return Token("number", f"{value.normalize():f}" if value else "0")
+
+
+def _minutes(match: re.Match[str]) -> str:
+    whole = Decimal(match["hours"] or 0) * 60 + int(match["rest"] or 0) + int(match["minutes"] or 0)
+    return f"{whole.normalize():f}"
+
+
+def _iso(found: str) -> str:
+    day, year = re.findall(r"\d+", found)
+    month = next(number for number, name in enumerate(_MONTHS, start=1) if re.search(rf"\b{name}", found))
+    return f"{year}-{month:02d}-{int(day):02d}"
+
+
+def _clock(found: str) -> str:
+    hour, minute = map(int, re.findall(r"\d+", found))
+    if "p" in found or "a" in found:
+        hour = hour % 12 + 12 * ("p" in found)
+    return f"{hour:02d}:{minute:02d}"
