@@ -1,0 +1,48 @@
+"""Tests of the embedded sites' setup of an episode."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from agentgym_envs.worlds.webarena.sites import store
+from agentgym_envs.worlds.webarena.sites.directory import PLACES
+from agentgym_envs.worlds.webarena.tasks.site_backend import EmbeddedSites
+
+
+@pytest.fixture
+def embedded() -> Iterator[EmbeddedSites]:
+    backend = EmbeddedSites()
+    yield backend
+    backend.close()
+
+
+async def _open_no_session() -> Any:
+    raise AssertionError("The embedded sites need no log-in.")
+
+
+@pytest.mark.parametrize(
+    ("sites", "signed_in"),
+    [
+        (["shopping"], {"shopping"}),  # a shopper isn't the shop's administrator
+        (["shopping_admin", "wikipedia"], {"shopping_admin"}),
+        (["gitlab", "reddit"], {"gitlab", "reddit"}),
+        (["map"], set[str]()),
+    ],
+)
+def test_agent_is_signed_in_to_the_sites_of_the_task(
+    embedded: EmbeddedSites, sites: list[str], signed_in: set[str]
+) -> None:
+    task = {"sites": sites, "start_url": f"__{sites[0].upper()}__"}
+    setup = asyncio.run(embedded.prepare(task, _open_no_session))
+    assert {cookie["url"] for cookie in setup.options["cookies"]} == {PLACES[key].url for key in signed_in}
+
+
+def test_skus_do_not_contain_ids() -> None:
+    """A page can't be opened with the digits of its product's SKU, except by chance."""
+    tasks = [task for split in store.tasks().values() for task in split if task["template"] == "shop/by-sku"]
+    ids = {task["instantiation_dict"]["sku"]: task["eval"]["reference_url"].rpartition("/")[2] for task in tasks}
+    assert ids
+    assert not [sku for sku, product in ids.items() if int(sku.rpartition("-")[2]) == int(product)]
