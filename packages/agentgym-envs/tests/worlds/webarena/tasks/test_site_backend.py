@@ -19,7 +19,7 @@ def embedded() -> Iterator[EmbeddedSites]:
     backend.close()
 
 
-async def _open_no_session() -> Any:
+async def _open_no_session(_options: Any) -> Any:
     raise AssertionError("The embedded sites need no log-in.")
 
 
