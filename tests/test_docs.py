@@ -139,6 +139,7 @@ def flags(capsys: pytest.CaptureFixture[str]) -> set[str]:
         lambda: train_cli._parse(["textcraft-grpo", "--reward", "per-turn", "--help"]),
         lambda: train_cli._parse(["textcraft-scaling", "--algorithm", "ppo", "--help"]),
         lambda: train_cli._parse(["mixture", "--algorithm", "gigpo", "--horizon", "adaptive", "--help"]),
+        lambda: train_cli._parse(["textcraft-scaling", "--horizon", "backward", "--help"]),
         *(lambda recipe=recipe: train_cli._parse([recipe, "--help"]) for recipe in one_of_each_kind()),
         lambda: eval_cli.evaluate(["--help"]),
         lambda: eval_cli.collect(["--help"]),

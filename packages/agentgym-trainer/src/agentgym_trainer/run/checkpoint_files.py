@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed.checkpoint as dist_cp
 from accelerate.checkpointing import save_accelerator_state
 from accelerate.utils.constants import FSDP_MODEL_NAME, OPTIMIZER_NAME
 from peft import set_peft_model_state_dict
@@ -22,8 +21,10 @@ from peft.utils import SAFETENSORS_WEIGHTS_NAME
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
+from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor
 
 from agentgym_trainer.curriculum.state import TrainingState
@@ -149,7 +150,7 @@ def _write_shards(folder: Path, state: dict[str, Any], group: Any) -> None:
     """Write this process's shards; return once all processes have written theirs."""
     folder.mkdir(exist_ok=True)
     try:
-        dist_cp.save(state, storage_writer=dist_cp.FileSystemWriter(folder), process_group=group)
+        save(state, storage_writer=FileSystemWriter(folder), process_group=group)
     except CheckpointException as error:  # which is no Exception
         first, _ = next(iter(error.failures.values()))
         raise (first if isinstance(first, Exception) else OSError(str(error))) from error
