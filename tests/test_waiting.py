@@ -37,6 +37,8 @@ ALLOWED = {
     # Timeouts of calls that never return.
     "core/test_loop_thread.py::test_timeout_cancels_the_coroutine_and_raises_a_fault": "its own deadline",
     "worlds/webarena/test_faults.py::test_cancelled_evaluation_frees_the_session": "its own deadline",
+    "rollout/test_harness_player.py::test_a_harness_that_does_not_end_is_a_failed_episode": "its own deadline",
+    "rollout/test_harness_player.py::test_a_command_that_does_not_end_is_killed": "its own deadline",
     "worlds/webarena/tasks/test_reset_hook.py::test_command_that_times_out_is_a_fault": "its own deadline",
 }
 

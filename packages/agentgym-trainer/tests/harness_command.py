@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 
 from openai import OpenAI
 
@@ -14,6 +13,4 @@ with OpenAI() as client:
 sys.stdout.write(f"The model says {reply.choices[0].message.content!r}.\n")
 if sys.argv[1] == "crash":
     sys.exit("the agent has lost its tools")
-if sys.argv[1] == "sleep":
-    time.sleep(1_000)
 sys.stdout.write(f"{sys.argv[1]}\n")

@@ -144,7 +144,7 @@ def test_every_environment_of_a_mixture_has_flags() -> None:
         (["--algorithm=GRPO2"], "There is no algorithm 'GRPO2'. There are: cispo, dapo"),
         (
             ["--horizon", "adaptve"],
-            "There is no horizon 'adaptve'. Did you mean 'adaptive'? There are: adaptive, fixed",
+            "There is no horizon 'adaptve'. Did you mean 'adaptive'? There are: adaptive, backward, fixed",
         ),
         (["--sampler"], "There is no sampler ''. There are: mid-success, uniform."),
     ],
@@ -179,7 +179,7 @@ def test_unknown_flag_is_rejected_with_a_suggestion(capfd: pytest.CaptureFixture
         ),
         (
             ["quickstart", "--horizon.turns", "3"],
-            "There is no --horizon.turns. It is a flag of --horizon fixed: add that to the command.",
+            "There is no --horizon.turns. It is a flag of --horizon fixed or backward: add that to the command.",
         ),
         (["--algorithm.advantages.lam", "1"], "It is a flag of --algorithm ppo"),
         (["babyai-sft", "--world.agnet", "bare"], "There is no --world.agnet. Did you mean --world.agent?"),

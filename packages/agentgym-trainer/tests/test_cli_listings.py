@@ -16,8 +16,6 @@ from agentgym_trainer.engines.factory import ENGINES
 from agentgym_trainer.recipes import RECIPES
 from agentgym_trainer.reward_shaping import REWARDS
 
-pytestmark = pytest.mark.quick
-
 
 @pytest.mark.parametrize(
     ("section", "known"),

@@ -65,12 +65,12 @@ def test_existing_folders_are_not_touched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "lamps").mkdir()
-    assert main(["new", "world", "lamps"]) == 2
-    assert "lamps exists; choose another name, or another folder with --out." in capsys.readouterr().err
-    assert list((tmp_path / "lamps").iterdir()) == []
-    assert main(["new", "world", "lamps", "--out", "elsewhere/lamps"]) == 0
-    assert (tmp_path / "elsewhere/lamps/lamps/env.py").is_file()
+    (tmp_path / "beacons").mkdir()
+    assert main(["new", "world", "beacons"]) == 2
+    assert "beacons exists; choose another name, or another folder with --out." in capsys.readouterr().err
+    assert list((tmp_path / "beacons").iterdir()) == []
+    assert main(["new", "world", "beacons", "--out", "elsewhere/beacons"]) == 0
+    assert (tmp_path / "elsewhere/beacons/beacons/env.py").is_file()
 
 
 def test_environments_of_installed_packages_have_short_names(

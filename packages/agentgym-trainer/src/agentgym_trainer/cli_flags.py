@@ -74,7 +74,7 @@ def meant(flags: Sequence[str], command: Any, choices: Mapping[str, Mapping[str,
     def of_other_choice(flag: str) -> str:
         chooser = flag.partition(".")[0]
         names = [name for name, value in choices.get(chooser, {}).items() if flag in flag_names(value, f"{chooser}.")]
-        return f" It is a flag of --{chooser} {' and '.join(names)}: add that to the command." if names else ""
+        return f" It is a flag of --{chooser} {' or '.join(names)}: add that to the command." if names else ""
 
     # The flag of a nested selection has a dot, but the name of its field can't have one.
     # `--config` is the field `config_file`.

@@ -46,10 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"agentgym new: {error}\n")
         return _USAGE
     # In the folder of another project, uv has to be told where the checkout is.
-    up = shlex.quote(os.path.relpath(Path.cwd(), folder))
-    run, test = (
-        command(name, ours=False).replace("uv run", f"uv run --project {up}") for name in ("agentgym", "pytest")
-    )
+    up = os.path.relpath(Path.cwd(), folder)
+    run, test = (command(name, ours=False, checkout=up) for name in ("agentgym", "pytest"))
     write_lines(
         [
             f"Wrote {folder} with the environment {world}. Try it in that folder:",

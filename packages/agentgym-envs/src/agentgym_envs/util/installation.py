@@ -25,13 +25,14 @@ class Installation:
     by_uv: bool
     """Whether by uv; otherwise by pip or a compatible installer."""
 
-    def command(self, name: str, *, ours: bool = True) -> str:
+    def command(self, name: str, *, ours: bool = True, checkout: str = "") -> str:
         """Return the command line for one of our commands, or with `ours=False` for a program such as `wandb`.
 
         Without `uv run`, our commands get the prefix `agentgym`, since a bare `view` is vim on many machines.
+        `checkout` is the path of the checkout, for commands that are run in the folder of another project.
         """
         if self.checkout and self.by_uv:
-            return f"uv run {name}"
+            return f"uv run --project {shlex.quote(checkout)} {name}" if checkout else f"uv run {name}"
         return f"agentgym {name}" if ours else name
 
     def install(self, requirement: str, *, exact: bool = False) -> str:
@@ -66,9 +67,9 @@ def here() -> Installation:
     return found(Path(__file__).resolve().parents[1], installer)
 
 
-def command(name: str, *, ours: bool = True) -> str:
+def command(name: str, *, ours: bool = True, checkout: str = "") -> str:
     """Return the command line for a command such as `view`; see `Installation.command`."""
-    return here().command(name, ours=ours)
+    return here().command(name, ours=ours, checkout=checkout)
 
 
 def package_version(package: str) -> str:
