@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from agentgym_envs import Episode, read_episodes
@@ -28,11 +29,12 @@ from agentgym_trainer.config import RLConfig
 from agentgym_trainer.recipes import RECIPES
 from agentgym_trainer.run.folder import RunFolder
 from harness import arguments, markdown, run_parallel, show, write_json, write_report
-from outcomes import commits
+from outcomes import commits, picture
 from training_runs import PLAYED, Run, play_held_out
 
 WORLDS = ("textcraft", "babyai", "searchqa", "sciworld", "webarena")
 RECIPE = "recipe"
+_SMOOTHED = 5  # updates
 METHODS: dict[str, tuple[str, ...]] = {
     RECIPE: (),
     "token mean": ("--algorithm.advantages.no-whiten",),
@@ -150,10 +152,16 @@ _PAGE = """# SmolLM2-135M learns in text environments
 
 SmolLM2-135M-Instruct on CPU cores, one thread per run, by the recipes `smollm2-*`: a few hundred episodes of the expert
 are imitated (SFT), then a LoRA adapter trains with GRPO and ScalingInter-RL. All figures are success on the same test
-tasks, which no decision depended on, sampled at temperature 1. The gain is RL less SFT, paired by task, with a 95%
-interval over tasks or, in environments with kinds of tasks, over kinds. At commit {commits}.
+tasks, which no decision depended on, sampled at temperature 1 or greedy. The gain is RL less SFT of the sampled
+episodes, paired by task, with a 95% interval over tasks or, in environments with kinds of tasks, over kinds. The hours
+are those of RL with its evaluations, on a machine with other load. At commit {commits}.
 
 {table}
+
+![Success during training](smollm2/curves.png)
+
+Lines are success of the sampled training episodes, means of five updates, within the horizon of each stage; points are
+success on dev tasks at the longest horizon, sampled.
 
 Over the seeds of a method, with 95% t-intervals:
 
@@ -172,6 +180,8 @@ def rows(records: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
             "SFT": f"{record['sft']:.3f}",
             "RL": f"{record['rl']:.3f}",
             "gain": _interval(record["gain"]["difference"]),
+            "SFT, greedy": f"{record['sft_greedy']:.3f}",
+            "RL, greedy": f"{record['rl_greedy']:.3f}",
             "updates": str(record["updates"]),
             "hours": f"{record['minutes'] / 60:.1f}",
         }
@@ -197,6 +207,20 @@ def rows_over_seeds(records: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
         if len(own) > 1
         for difference in [over_seeds([one["sft"] for one in own], [one["rl"] for one in own])]
     ]
+
+
+def draw(records: Sequence[dict[str, Any]], file: Path) -> None:
+    """Draw success during training: a line for each run, and points for its evaluations on dev tasks."""
+    with picture(file, figsize=(7.5, 4)) as axes:
+        for record in records:
+            training = record["training"]
+            means = [fmean(training[max(0, step - _SMOOTHED) : step]) for step in range(1, len(training) + 1)]
+            label = f"{record['world']}, {record['method']}, seed {record['seed']}"
+            (line,) = axes.plot(range(1, len(training) + 1), means, label=label)
+            axes.plot([*map(int, record["dev"])], [*record["dev"].values()], "o", color=line.get_color())
+        axes.set(xlabel="update", ylabel="success", ylim=(0, 1))
+        axes.grid(alpha=0.15)
+        axes.legend(frameon=False)
 
 
 def _interval(found: dict[str, float]) -> str:
@@ -233,6 +257,7 @@ def main() -> None:
         tables = {"table": markdown(rows(records)), "seeds": markdown(seeds) if seeds else "One seed each so far."}
         page = _PAGE.format(command=command, commits=found, **tables)
         write_report(settings.report, "smollm2", page)
+        draw(records, settings.report / "smollm2" / "curves.png")
     show("Runs", rows(records)) if records else print("No run is finished.")
 
 
