@@ -161,7 +161,8 @@ are those of RL with its evaluations, on a machine with other load. At commit {c
 ![Success during training](smollm2/curves.png)
 
 Lines are success of the sampled training episodes, means of five updates, within the horizon of each stage; points are
-success on dev tasks at the longest horizon, sampled.
+success on dev tasks at the longest horizon, sampled. `uv run view docs/results/smollm2` shows the metrics of a run, and
+an episode of each test task before and after RL.
 
 Over the seeds of a method, with 95% t-intervals:
 
