@@ -34,15 +34,20 @@ from training_runs import PLAYED, Run, play_held_out
 
 WORLDS = ("textcraft", "babyai", "searchqa", "sciworld", "webarena")
 RECIPE = "recipe"
+CLONING = "cloning"
 _SMOOTHED = 5  # updates
 METHODS: dict[str, tuple[str, ...]] = {
     RECIPE: (),
+    CLONING: (
+        *("--warm-start.dagger.rounds", "0", "--optimizer.lr", "6e-4", "--steps", "45"),
+        *("--horizon", "step", "--horizon.stages", "5", "8", "10", "--horizon.every", "15", "--evaluation.every", "15"),
+    ),
     "token mean": ("--algorithm.advantages.no-whiten",),
     "rloo": ("--algorithm", "rloo", "--algorithm.kl.where", "off"),
     "gigpo": ("--algorithm", "gigpo", "--algorithm.kl.where", "off"),
     "ppo": ("--algorithm", "ppo", "--algorithm.kl.where", "off"),
 }
-"""Flags of each method: the recipe, or another algorithm from the model that the recipe's run imitated."""
+"""Flags of each method: the recipe, its first version without DAgger, and other algorithms from the recipe's start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +100,7 @@ def train(cell: Cell) -> str:
         command += ["--resume", str(cell.path)]
     else:
         own = METHODS[cell.method]
-        if cell.method != RECIPE:
+        if cell.method not in (RECIPE, CLONING):
             own += ("--model", str(cell.start), "--warm-start.episodes", "0")
         settings = ["--seed", str(cell.seed), "--threads", "1", "--out", str(cell.path)]
         command += [f"smollm2-{cell.world}", *settings, *own]

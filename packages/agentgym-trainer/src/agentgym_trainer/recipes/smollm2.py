@@ -1,8 +1,9 @@
 """Recipes that train SmolLM2-135M-Instruct on two CPU cores: a short imitation of the expert, then ScalingInter-RL.
 
 The replies of so small a model are bare actions, and its prompts have no instructions. RL trains a LoRA adapter on the
-imitating model, which takes less time and memory than training all weights. Advantages are normalized over the tokens
-of the batch, so that failed episodes, which are longer, don't outweigh successful ones.
+imitating model, which takes less time and memory than training all weights. In TextCraft a round of DAgger shows what
+to do after an error, which no episode of the expert contains. Advantages are normalized over the tokens of the batch,
+so that failed episodes, which are longer, don't outweigh successful ones.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import replace
 
 from agentgym_trainer.algorithms import GRPO, KL, GroupRelative
 from agentgym_trainer.config import (
+    DAgger,
     Evaluation,
     Generation,
     Lora,
@@ -45,8 +47,12 @@ _SMOLLM2 = RLConfig(
 _TEXTCRAFT = replace(
     _SMOLLM2,
     world=WorldConfig("agentgym/TextCraft-v0", ("depth=(1, 2)", "distractors=2"), agent="bare", instructions=False),
-    horizon=StepHorizon(stages=(5, 8, 10), every=15),
+    horizon=StepHorizon(stages=(6, 8, 10), every=20),
     generation=Generation(max_tokens=32, max_context=1024),
+    warm_start=replace(_SMOLLM2.warm_start, dagger=DAgger(rounds=1, episodes=240)),
+    optimizer=replace(_SMOLLM2.optimizer, lr=1e-3),
+    evaluation=replace(_SMOLLM2.evaluation, every=20),
+    steps=60,
 )
 _BABYAI = replace(
     _SMOLLM2,
