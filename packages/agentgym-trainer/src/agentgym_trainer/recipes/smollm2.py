@@ -66,9 +66,10 @@ _BABYAI = replace(
         agent="bare",
         instructions=False,
     ),
-    horizon=StepHorizon(stages=(4, 8, 12), every=15),
+    horizon=StepHorizon(stages=(8, 10, 12), every=15),
     generation=Generation(max_tokens=16, max_context=2048),
     warm_start=replace(_SMOLLM2.warm_start, episodes=160),
+    optimizer=replace(_SMOLLM2.optimizer, lr=1e-3),
 )
 _SEARCHQA = replace(
     _SMOLLM2,
