@@ -193,16 +193,42 @@ def cispo(episodes: list[TwoTurnEpisode]) -> Tensor:
     )
 
 
-def gigpo(episodes: list[TwoTurnEpisode]) -> Tensor:
-    returns = [discounted_return for e in episodes for discounted_return in (0.95 * e.reward, e.reward)]
-    states = [(e.group, state) for e in episodes for state in (0, e.second_state)]
-    step_advantages = groupwise(returns, states, standardized)
-    advantages = [
-        [episode_advantage + step_advantages[2 * n]] * e.tokens[0]
-        + [episode_advantage + step_advantages[2 * n + 1]] * e.tokens[1]
-        for n, (e, episode_advantage) in enumerate(zip(episodes, by_episode(episodes, standardized), strict=True))
+def per_turn(episodes: list[TwoTurnEpisode], advantages: Sequence[float], episode_weight: float) -> list[list[float]]:
+    """Return per-token advantages from those of first and second turns, and `episode_weight` times the episodes'."""
+    return [
+        [episode_weight * whole + first] * e.tokens[0] + [episode_weight * whole + second] * e.tokens[1]
+        for e, whole, first, second in zip(
+            episodes, by_episode(episodes, standardized), advantages[::2], advantages[1::2], strict=True
+        )
     ]
-    return surrogate(episodes, advantages) + 0.01 * kl_penalty(episodes, k3)
+
+
+def by_state(episodes: list[TwoTurnEpisode], values: Sequence[float]) -> list[float]:
+    """Standardize the values of first and second turns within the states that they begin in."""
+    return groupwise(values, [(e.group, state) for e in episodes for state in (0, e.second_state)], standardized)
+
+
+def gigpo(episodes: list[TwoTurnEpisode]) -> Tensor:
+    step_advantages = by_state(episodes, [value for e in episodes for value in (0.95 * e.reward, e.reward)])
+    return surrogate(episodes, per_turn(episodes, step_advantages, 1)) + 0.01 * kl_penalty(episodes, k3)
+
+
+def hgpo(episodes: list[TwoTurnEpisode]) -> Tensor:
+    """All second turns have the same history, so both levels have the same groups."""
+    step_advantages = by_state(episodes, [value for e in episodes for value in (0.95 * e.reward, e.reward)])
+    return surrogate(episodes, per_turn(episodes, step_advantages, 0)) + 0.01 * kl_penalty(episodes, k3)
+
+
+def graphgpo(episodes: list[TwoTurnEpisode]) -> Tensor:
+    """In both groups an episode succeeds, so that the first state is 2 turns from the goal and nowhere is at 3."""
+    solved = {(e.group, e.second_state) for e in episodes if e.reward >= 1}
+    distances = [
+        distance
+        for e in episodes
+        for distance in (1 if (e.group, e.second_state) in solved else 3, 0 if e.reward >= 1 else 3)
+    ]
+    step_advantages = by_state(episodes, [0.1 ** (distance + 1) for distance in distances])
+    return surrogate(episodes, per_turn(episodes, step_advantages, 1)) + 0.01 * kl_penalty(episodes, k3)
 
 
 PAPERS: dict[str, Callable[[list[TwoTurnEpisode]], Tensor]] = {
@@ -216,6 +242,8 @@ PAPERS: dict[str, Callable[[list[TwoTurnEpisode]], Tensor]] = {
     "gspo": gspo,
     "cispo": cispo,
     "gigpo": gigpo,
+    "hgpo": hgpo,
+    "graphgpo": graphgpo,
 }
 
 
@@ -286,7 +314,7 @@ def test_every_preset_has_a_formula_and_the_expected_properties() -> None:
     keep_singles = {name for name, preset in PRESETS.items() if preset.groups.single == "keep"}
     assert keep_singles == {"ppo", "reinforce++"}
     keep_flat = {name for name, preset in PRESETS.items() if preset.groups.zero_variance == "keep"}
-    assert keep_flat == {*keep_singles, "reinforce++-baseline", "gigpo"}
+    assert keep_flat == {*keep_singles, "reinforce++-baseline", "gigpo", "hgpo", "graphgpo"}
     assert not any(preset.needs_old_logprobs for preset in PRESETS.values())
 
 

@@ -8,7 +8,9 @@ hyperparameters without loading torch. Presets (`PPO`, `GRPO`, ...) are instance
 from agentgym_trainer.algorithms.advantages.base import AdvantageEstimator
 from agentgym_trainer.algorithms.advantages.gae import GAE
 from agentgym_trainer.algorithms.advantages.gigpo import StepGroups
+from agentgym_trainer.algorithms.advantages.graphgpo import GoalDistance
 from agentgym_trainer.algorithms.advantages.group_relative import GroupRelative
+from agentgym_trainer.algorithms.advantages.hgpo import NestedStepGroups
 from agentgym_trainer.algorithms.advantages.reinforce_pp import TokenReturns
 from agentgym_trainer.algorithms.advantages.returns import AdvantageEstimate, turn_rewards
 from agentgym_trainer.algorithms.advantages.sft import Imitation
@@ -24,11 +26,13 @@ from agentgym_trainer.algorithms.presets import (
     DAPO,
     GRPO,
     GSPO,
+    HGPO,
     PPO,
     PRESETS,
     RLOO,
     DrGRPO,
     GiGPO,
+    GraphGPO,
     ReinforcePP,
     ReinforcePPBaseline,
 )
@@ -41,6 +45,7 @@ __all__ = [
     "GAE",
     "GRPO",
     "GSPO",
+    "HGPO",
     "KL",
     "PPO",
     "PRESETS",
@@ -55,11 +60,14 @@ __all__ = [
     "Critic",
     "DrGRPO",
     "GiGPO",
+    "GoalDistance",
+    "GraphGPO",
     "GroupFilter",
     "GroupRelative",
     "Imitation",
     "MicroBatch",
     "ModelOutputs",
+    "NestedStepGroups",
     "ReinforcePP",
     "ReinforcePPBaseline",
     "StepGroups",

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Literal
 from agentgym_trainer.algorithms.advantages.base import AdvantageEstimator
 from agentgym_trainer.algorithms.advantages.gae import GAE
 from agentgym_trainer.algorithms.advantages.gigpo import StepGroups
+from agentgym_trainer.algorithms.advantages.graphgpo import GoalDistance
 from agentgym_trainer.algorithms.advantages.group_relative import GroupRelative
+from agentgym_trainer.algorithms.advantages.hgpo import NestedStepGroups
 from agentgym_trainer.algorithms.advantages.reinforce_pp import TokenReturns
 from agentgym_trainer.algorithms.group_filter import ROUNDING, GroupFilter, same
 from agentgym_trainer.algorithms.loss.aggregation import Aggregation
@@ -32,6 +34,8 @@ ADVANTAGES: dict[str, AdvantageEstimator] = {
     "token-returns": TokenReturns(),
     "gae": GAE(),
     "step-groups": StepGroups(),
+    "nested-step-groups": NestedStepGroups(),
+    "goal-distance": GoalDistance(),
 }
 """Advantage estimators by command-line name."""
 

@@ -16,9 +16,13 @@ Deviations of all presets:
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from agentgym_trainer.algorithms.advantages.gae import GAE
 from agentgym_trainer.algorithms.advantages.gigpo import StepGroups
+from agentgym_trainer.algorithms.advantages.graphgpo import GoalDistance
 from agentgym_trainer.algorithms.advantages.group_relative import GroupRelative
+from agentgym_trainer.algorithms.advantages.hgpo import NestedStepGroups
 from agentgym_trainer.algorithms.advantages.reinforce_pp import TokenReturns
 from agentgym_trainer.algorithms.algorithm import Algorithm
 from agentgym_trainer.algorithms.group_filter import GroupFilter
@@ -154,6 +158,25 @@ Deviations: ratios and means are over tokens and not over whole actions (`ratio 
 not penalized; observations are compared as whole texts, and plans, reflections and summaries only with their own kind.
 """
 
+HGPO = replace(GiGPO, advantages=NestedStepGroups(history=2, weight_power=1.0, gamma=0.95))
+"""Hierarchy-of-groups policy optimization (He et al. 2026, arXiv 2602.22817): the weighted mean of a turn's advantages
+in step groups with ever longer equal histories, without the advantage of the episode. Two earlier anchors, alpha = 1
+and the discount are the authors' (`recipe/hgpo` of verl-agent); the rest is GiGPO's.
+
+Deviations: those of GiGPO; standard deviations have n - 1 in the denominator (the authors' code: n).
+"""
+
+GraphGPO = replace(GiGPO, advantages=GoalDistance(step_weight=1.0, omega=0.1))
+"""Graph-based group policy optimization (Cheng et al. 2026, arXiv 2605.26684): A = A_episode + A_graph, where A_graph
+compares the turns that begin in the same state by the distance to the goal after them, in the graph of all the group's
+transitions. Omega and both weights are the paper's; the rest is GiGPO's.
+
+Deviations: those of GiGPO; every turn costs 1, as in the paper's experiments; the last turn of an episode that didn't
+reach the goal leads nowhere, since the state after it isn't in the batch; a turn's worth is relative to the best one in
+its state, which changes nothing but the authors' epsilon in the denominator, under which distant states have almost no
+advantage. Groups of equal returns have a graph, too: if all episodes reached the goal, detours are penalized.
+"""
+
 PRESETS: dict[str, Algorithm] = {
     "ppo": PPO,
     "grpo": GRPO,
@@ -165,5 +188,7 @@ PRESETS: dict[str, Algorithm] = {
     "gspo": GSPO,
     "cispo": CISPO,
     "gigpo": GiGPO,
+    "hgpo": HGPO,
+    "graphgpo": GraphGPO,
 }
 """Presets by command-line name."""

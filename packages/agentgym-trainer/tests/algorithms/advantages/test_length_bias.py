@@ -17,7 +17,9 @@ from agentgym_trainer.algorithms import (
     Aggregation,
     Algorithm,
     GiGPO,
+    GoalDistance,
     GroupRelative,
+    NestedStepGroups,
     StepGroups,
     TokenReturns,
 )
@@ -57,6 +59,7 @@ within_groups = st.one_of(
     st.tuples(
         st.builds(StepGroups, baseline=st.just("length"), scale=scales, gamma=discounts, step_weight=omegas), by_token
     ),
+    st.tuples(st.builds(GoalDistance, baseline=st.just("length"), scale=scales, step_weight=omegas), by_token),
 )
 """Combinations whose weighted sum is zero within each group."""
 
@@ -66,6 +69,8 @@ in_the_batch = st.one_of(
         by_token,
     ),
     st.tuples(st.builds(StepGroups, baseline=any_baseline, scale=scales, whiten=st.just(True)), by_token),
+    st.tuples(st.builds(NestedStepGroups, baseline=any_baseline, scale=scales, whiten=st.just(True)), by_token),
+    st.tuples(st.builds(GoalDistance, baseline=any_baseline, scale=scales, whiten=st.just(True)), by_token),
     st.tuples(st.builds(TokenReturns, gamma=discounts, baseline=st.booleans()), by_token),
     st.tuples(st.builds(GAE, level=st.just("token"), gamma=discounts, lam=discounts), by_token),
 )
@@ -165,7 +170,7 @@ def test_opo_baseline_weights_returns_by_completion_tokens() -> None:
     assert advantage_N.tolist() == pytest.approx([0.75] * 4 + [-0.25] * 12)
 
 
-@pytest.mark.parametrize("name", ["grpo", "dr-grpo", "dapo", "rloo", "cispo", "gigpo"])
+@pytest.mark.parametrize("name", ["grpo", "dr-grpo", "dapo", "rloo", "cispo", "gigpo", "hgpo", "graphgpo"])
 def test_presets_with_length_bias(name: str) -> None:
     assert mean_token(replace(PRESETS[name], kl=KL())) < -0.05
 
