@@ -34,7 +34,10 @@ def test_the_distance_after_a_failed_last_turn_is_unknown(credit: Any) -> None:
 
 
 def turns(credit: Any, *rewards: float) -> list[Any]:
-    return [importlib.import_module("credit_episodes").PlayedTurn("seen", f"state {k}", "two words", reward, 1, 0) for k, reward in enumerate(rewards)]
+    return [
+        importlib.import_module("credit_episodes").PlayedTurn("seen", f"state {k}", "two words", reward, 1, 0)
+        for k, reward in enumerate(rewards)
+    ]
 
 
 def test_advantages_are_those_of_turns(credit: Any) -> None:
