@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from agentgym_trainer.algorithms import KL, PRESETS, Algorithm, Clip, GroupRelative
 from agentgym_trainer.config import (
+    AsyncRollout,
     CriticModel,
     DataConfig,
     Evaluation,
@@ -160,6 +161,13 @@ def test_adaptive_horizon_requires_evaluations() -> None:
     with pytest.raises(ValueError, match=r"set evaluation.every, or horizon.patience 0"):
         RLConfig(horizon=AdaptiveHorizon())
     RLConfig(horizon=AdaptiveHorizon(patience=0))
+
+
+def test_turns_per_step_needs_synchronous_rollouts() -> None:
+    with pytest.raises(ValueError, match="turns_per_step must be at least 0"):
+        RLConfig(turns_per_step=-1)
+    with pytest.raises(ValueError, match="turns_per_step can't be combined with asynchronous rollouts"):
+        RLConfig(turns_per_step=100, async_rollout=AsyncRollout(max_staleness=1))
 
 
 def test_group_size_1_is_rejected_for_group_relative_advantages() -> None:

@@ -241,3 +241,28 @@ def test_environments_of_a_mixture_keep_their_shares_when_resampled(build: Build
         COIN: 4,
         "coin/OneSided-v0": 4,
     }
+
+
+def test_more_tasks_are_played_until_a_step_has_enough_turns(build: Build) -> None:
+    """The coin's episodes have at most 3 turns here, so 2 tasks with 3 episodes each have at most 18."""
+    config = loop_config(tasks_per_step=2, turns_per_step=60)
+    loop = build(config, random_guesses())
+    rollouts = collect_rollouts(loop, initial_state(loop))
+    turns = [sum(episode.turns for episode in group.episodes) for group in rollouts.groups]
+    assert sum(turns) == pytest.approx(60, abs=sum(turns) / len(turns) / 2)
+    assert [group.number for group in rollouts.groups] == list(range(len(turns)))
+    assert len({group.task for group in rollouts.groups}) == len(turns) > 2
+    assert batch_fill([replace(group, treatment="keep") for group in rollouts.groups], config) == pytest.approx(1.0)
+    again = collect_rollouts(build(config, random_guesses(), name="again"), initial_state(loop))
+    assert [group.task for group in again.groups] == [group.task for group in rollouts.groups]
+
+
+def test_a_step_with_enough_turns_plays_no_further_tasks(build: Build) -> None:
+    loop = build(loop_config(turns_per_step=5), random_guesses())
+    assert len(collect_rollouts(loop, initial_state(loop)).groups) == 4
+
+
+def test_tasks_that_run_out_end_a_step_with_fewer_turns(build: Build) -> None:
+    loop = build(loop_config(turns_per_step=10**6), random_guesses())
+    tasks = [group.task for group in collect_rollouts(loop, initial_state(loop)).groups]
+    assert sorted(tasks) == sorted(loop.worlds[0].tasks.train.ids)

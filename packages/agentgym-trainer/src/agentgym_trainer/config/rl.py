@@ -185,6 +185,9 @@ class RLConfig(BaseConfig):
     """Updates, each on a new batch of episodes."""
     tasks_per_step: int = 32
     """Tasks per batch."""
+    turns_per_step: int = 0
+    """Number of turns per batch, to within half a group: if the episodes of `tasks_per_step` tasks have fewer, more
+    tasks are played, so that short and long horizons train on about as many turns per update. 0: any number."""
     group_size: int = 8
     """Episodes per task."""
     epochs: int = 1
@@ -207,6 +210,13 @@ class RLConfig(BaseConfig):
         super().__post_init__()
         at_least_one(self, "steps", "tasks_per_step", "group_size", "epochs", "minibatches", "harness_concurrency")
         self._check_harness()
+        if self.turns_per_step < 0:
+            raise ValueError(f"turns_per_step must be at least 0 (any number), not {self.turns_per_step}.")
+        if self.turns_per_step and self.async_rollout.max_staleness:
+            raise ValueError(
+                "turns_per_step can't be combined with asynchronous rollouts, whose batches are groups in the order in "
+                "which their tasks were drawn: set turns_per_step 0 or async_rollout.max_staleness 0."
+            )
         if self.truncation == "bootstrap" and not getattr(self.algorithm.advantages, "bootstraps", False):
             raise ValueError(
                 "truncation bootstrap needs advantages that bootstrap from the values of a critic: choose an "

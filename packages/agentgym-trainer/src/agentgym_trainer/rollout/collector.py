@@ -79,24 +79,31 @@ class RolloutCollector:
         return AsyncCollector(self.rollouts, self._policy(), self.config, self.worlds, shared, ranks=self.ranks)
 
     def _play_step(self, state: TrainingState) -> tuple[list[EpisodeGroup], list[GroupOutcome]]:
-        """Play the groups drawn first, and those that replace groups to be resampled."""
+        """Play the groups drawn first, those that replace groups to be resampled, and more up to `turns_per_step`."""
         own, known = list[EpisodeGroup](), list[GroupOutcome]()
         wanted, rng = self._wanted(state.step)
-        for _ in range(self.config.algorithm.groups.rounds + 1):
+        rounds = self.config.algorithm.groups.rounds
+        while any(wanted):
             fresh = self._play_groups(self._draw(wanted, state, known, rng), state)
             seen = self._outcomes(fresh)
             own += fresh
             known += seen
             again = Counter(group.world for group in seen if group.treatment == "resample")
             wanted = [again[world.name] for world in self.worlds]
-            if not any(wanted):
-                break
+            if any(wanted) and rounds:
+                rounds -= 1
+            else:
+                missing = missing_groups(known, self.config.turns_per_step) if seen else 0
+                wanted = self._apportioned(missing, rng)
         return own, known
 
     def _wanted(self, number: int) -> tuple[list[int], np.random.Generator]:
         """How many tasks of each environment to draw, and the generator to draw them with."""
         rng = np.random.default_rng([self.config.seed, number, _ROLLOUT])
-        return apportion(self.config.tasks_per_step, [world.weight for world in self.worlds], rng), rng
+        return self._apportioned(self.config.tasks_per_step, rng), rng
+
+    def _apportioned(self, count: int, rng: np.random.Generator) -> list[int]:
+        return apportion(count, [world.weight for world in self.worlds], rng) if count else []
 
     def _draw(
         self, wanted: Sequence[int], state: TrainingState, before: Sequence[GroupOutcome], rng: np.random.Generator
@@ -125,3 +132,11 @@ class RolloutCollector:
     def _outcomes(self, own: Sequence[EpisodeGroup]) -> list[GroupOutcome]:
         """Outcomes of the groups of all processes, in the order in which they were drawn."""
         return sorted(self.ranks.gather([group.outcome for group in own]), key=lambda group: group.number)
+
+
+def missing_groups(played: Sequence[GroupOutcome], turns: int) -> int:
+    """Return how many more groups a step plays to have `turns` turns, estimated from those played and rounded; 0 if no
+    episode has any turns.
+    """
+    found = sum(episode.turns for group in played for episode in group.episodes)
+    return max(0, round((turns - found) * len(played) / found)) if found else 0

@@ -96,13 +96,14 @@ def batch_fill(groups: Sequence[GroupOutcome], config: RLConfig) -> float:
     """Return the share of a full batch that trains, measured in completion tokens.
 
     It is the number of completion tokens in the loss, divided by that of `tasks_per_step` x `group_size` episodes of
-    the step's mean length; 0 if there are no completion tokens.
+    the step's mean length, or of more if `turns_per_step` needed more groups; 0 if there are no completion tokens.
     """
+    groups_wanted = max(config.tasks_per_step, sum(group.treatment != "resample" for group in groups))
     played = [episode for group in groups for episode in group.episodes]
     kept = [episode for group in groups if group.treatment == "keep" for episode in group.episodes]
     trained = sum(e.completion_tokens for e in kept if e.stop != "failed" and e.stop not in config.masked)
     completion = sum(episode.completion_tokens for episode in played)
-    return trained * len(played) / (completion * config.tasks_per_step * config.group_size) if completion else 0.0
+    return trained * len(played) / (completion * groups_wanted * config.group_size) if completion else 0.0
 
 
 def success_rate(episodes: Iterable[EpisodeOutcome]) -> float | None:
