@@ -1,0 +1,1 @@
+"""The study of horizon schedules; `run.py` is its command."""

@@ -1,0 +1,222 @@
+"""The design of the study of horizon schedules: arms, regimes, and the order of the runs.
+
+docs/results/horizon-plan.md registers it in words; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+from agentgym_trainer.algorithms import GRPO, KL, PPO, Algorithm, GroupRelative, ReinforcePP
+from agentgym_trainer.config import (
+    CriticModel,
+    Evaluation,
+    Generation,
+    Optimizer,
+    RLConfig,
+    RolloutFiles,
+    WarmStart,
+    WorldConfig,
+)
+from agentgym_trainer.config.scratch import Scratch
+from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, BackwardHorizon, Horizon, StepHorizon
+
+from horizon.corridor import ENV_ID
+from horizon.schedules import RandomHorizon, ReverseHorizon
+
+SHORT, MIDDLE, LONG = 6, 12, 24
+UPDATES = 60
+EVERY = 5
+"""Updates between evaluations."""
+TURNS = 768
+"""Turns per update, to within half a group."""
+SAMPLES = 2
+"""Episodes of each test task, before and after training."""
+LRS = (5e-4, 1e-3, 2e-3)
+"""Learning rates that the pilot runs choose from."""
+PILOT_SEEDS = (100, 101)
+LOOKS = (range(12), range(12, 24))
+"""Seeds of the first and the second look."""
+NEVER = 10**9
+
+CORRIDOR = WorldConfig(f"horizon.corridor:{ENV_ID}", (), "bare", instructions=False)
+SAME_RULE = replace(CORRIDOR, options=("depth_specific=False",))
+BASE = RLConfig(
+    model="scratch",
+    scratch=Scratch(vocab=320, hidden=48, layers=2, heads=4, context=512),
+    world=CORRIDOR,
+    generation=Generation(max_tokens=8, max_context=512),
+    optimizer=Optimizer(lr=1e-3, micro_tokens=8192),
+    critic=CriticModel(lr=2e-3),
+    warm_start=WarmStart(episodes=2000, noise=0.45, imitate_noise=True, epochs=1, batch=8, lr=5e-3),
+    evaluation=Evaluation(tasks=48, test=False, samples=1, ks=(1,), every=EVERY),
+    rollouts=RolloutFiles(every=0),
+    horizon=StepHorizon((LONG,), NEVER),
+    steps=UPDATES,
+    tasks_per_step=6,
+    turns_per_step=TURNS,
+    group_size=8,
+    minibatches=2,
+    scale_minibatches=False,
+    save_every=NEVER,
+    device="cpu",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """What keeps the policy close to the warm start, and how often a batch is used."""
+
+    kl: float
+    epochs: int
+    lr: float = 1.0
+    """Multiple of the arm's learning rate."""
+
+
+REGIMES = {
+    "stable": Regime(kl=0.05, epochs=1),
+    "paper-like": Regime(kl=1e-3, epochs=2),
+    "no KL": Regime(kl=0.0, epochs=2, lr=2.0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """What is compared."""
+
+    tuned_as: str
+    """The arm whose pilot runs choose the learning rate."""
+    horizon: Horizon
+    algorithm: Algorithm = GRPO
+    mask_truncated: bool = False
+    """Whether episodes that the horizon truncated are out of the loss."""
+
+
+_GROWING = (SHORT, MIDDLE, LONG)
+_STEP = StepHorizon(_GROWING, UPDATES // 3)
+_FIXED: dict[int, Horizon] = {turns: StepHorizon((turns, LONG), NEVER) for turns in _GROWING}
+"""Only training has the shorter horizon; evaluations have the longest."""
+ZERO_SUM = {"length-weighted": GroupRelative(baseline="length"), "batch-normalised": GroupRelative(whiten=True)}
+"""Advantages whose weighted sum over the tokens of an update is 0."""
+ARMS: dict[str, Arm] = {
+    **{f"fixed {turns}": Arm(f"fixed {turns}", horizon) for turns, horizon in _FIXED.items()},
+    "step": Arm("step", _STEP),
+    **{
+        f"fixed {turns}, {name}": Arm(f"fixed {turns}", horizon, replace(GRPO, advantages=advantages))
+        for name, advantages in ZERO_SUM.items()
+        for turns, horizon in _FIXED.items()
+    },
+    "adaptive": Arm("step", AdaptiveHorizon(_GROWING, UPDATES // 6, patience=2, cut=0.0)),
+    "reverse": Arm("step", ReverseHorizon(_GROWING[::-1], UPDATES // 3)),
+    "random": Arm("step", RandomHorizon(_GROWING)),
+    "fixed 24, gamma .95": Arm("fixed 24", _FIXED[LONG], replace(GRPO, advantages=GroupRelative(gamma=0.95))),
+    "fixed 24, masked": Arm("fixed 24", _FIXED[LONG], mask_truncated=True),
+    "backward": Arm("backward", BackwardHorizon((3, 6, 12), UPDATES // 4, LONG)),
+    **{
+        f"{name}, {schedule}": Arm(schedule, horizon, algorithm)
+        for name, algorithm in (("PPO", PPO), ("REINFORCE++", ReinforcePP))
+        for schedule, horizon in (("fixed 6", _FIXED[SHORT]), ("fixed 24", _FIXED[LONG]), ("step", _STEP))
+    },
+}
+PLAIN = ("fixed 6", "fixed 12", "fixed 24", "step")
+PRIMARY = (*PLAIN, *(arm for arm in ARMS if any(arm.endswith(f", {name}") for name in ZERO_SUM)))
+CONTROLS = ("adaptive", "reverse", "random", "fixed 24, gamma .95", "fixed 24, masked", "backward")
+OTHERS = tuple(arm for arm in ARMS if arm.startswith(("PPO", "REINFORCE++")))
+TUNED = tuple(dict.fromkeys(arm.tuned_as for arm in ARMS.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One run."""
+
+    block: str
+    regime: str
+    arm: str
+    seed: int
+    lr: float
+    world: WorldConfig = CORRIDOR
+
+    @property
+    def key(self) -> tuple[str, str, str, int, float]:
+        """What identifies the run's record."""
+        return self.block, self.regime, self.arm, self.seed, self.lr
+
+    def config(self, base: RLConfig = BASE) -> RLConfig:
+        """Return the configuration of the run, apart from its model."""
+        regime, arm = REGIMES[self.regime], ARMS[self.arm]
+        kl = KL(arm.algorithm.kl.where, arm.algorithm.kl.estimator, regime.kl) if regime.kl else KL()
+        if regime.kl and kl.where == "off":  # PPO has no penalty of its own
+            kl = KL("loss", "k3", regime.kl)
+        horizon = replace(arm.horizon, seed=self.seed) if isinstance(arm.horizon, RandomHorizon) else arm.horizon
+        return replace(
+            base,
+            world=self.world,
+            algorithm=replace(arm.algorithm, kl=kl),
+            horizon=horizon,
+            truncation="mask" if arm.mask_truncated else "reward",
+            epochs=regime.epochs,
+            optimizer=replace(base.optimizer, lr=self.lr * regime.lr),
+            seed=self.seed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Runs of one regime. All arms of a seed come before the next seed, so that finished runs are balanced."""
+
+    name: str
+    regime: str
+    arms: tuple[str, ...]
+    seeds: Sequence[int]
+    world: WorldConfig = CORRIDOR
+
+    def cells(self, seed: int, lrs: Mapping[str, float]) -> list[Cell]:
+        """Return the runs of a seed, given the learning rate of each tuned arm."""
+        return [Cell(self.name, self.regime, arm, seed, lrs[ARMS[arm].tuned_as], self.world) for arm in self.arms]
+
+
+BLOCKS = (
+    Block("primary", "paper-like", PRIMARY, LOOKS[0]),
+    Block("controls", "paper-like", CONTROLS, LOOKS[0]),
+    Block("stable", "stable", PLAIN, LOOKS[0]),
+    Block("no KL", "no KL", PLAIN, LOOKS[0]),
+    Block("same rule", "paper-like", ("fixed 6", "fixed 24", "step"), LOOKS[0], SAME_RULE),
+    Block("other algorithms", "paper-like", OTHERS, LOOKS[0]),
+    Block("primary", "paper-like", PRIMARY, LOOKS[1]),
+)
+PILOT = "pilot"
+
+
+def pilot_cells(seed: int) -> list[Cell]:
+    """Return the runs of a pilot seed, which only choose learning rates."""
+    return [Cell(PILOT, "paper-like", arm, seed, lr) for arm, lr in product(TUNED, LRS)]
+
+
+def chosen_lrs(records: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
+    """Return the learning rate of each tuned arm, or None if pilot runs are missing: the one with the highest mean
+    success on dev tasks at the end; of equals, the lowest.
+    """
+    found: dict[tuple[str, float], list[float]] = {}
+    for record in records:
+        if record["block"] == PILOT:
+            found.setdefault((record["arm"], record["lr"]), []).append(float(np.mean(record["curve"][-1]["success"])))
+    if any(len(found.get(pair, ())) < len(PILOT_SEEDS) for pair in product(TUNED, LRS)):
+        return None
+    return {arm: max(LRS, key=lambda lr: (float(np.mean(found[arm, lr])), -lr)) for arm in TUNED}
+
+
+def batches(records: Sequence[Mapping[str, Any]]) -> Iterator[list[Cell]]:
+    """Yield the runs of each seed, in order. The records of the pilot runs must be added to `records` before the first
+    other runs are asked for.
+    """
+    for seed in PILOT_SEEDS:
+        yield pilot_cells(seed)
+    if (lrs := chosen_lrs(records)) is None:
+        raise ValueError("The pilot runs, which choose the learning rates of all others, have no records yet.")
+    for block in BLOCKS:
+        for seed in block.seeds:
+            yield block.cells(seed, lrs)

@@ -1,0 +1,344 @@
+"""The page and the figures of the study, from its records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from harness import markdown, show, write_report
+from outcomes import picture
+
+from horizon.analysis import (
+    Outcome,
+    Record,
+    Verdicts,
+    by_seed,
+    collapsed_at,
+    collapses,
+    difference_text,
+    final,
+    final_of,
+    kaplan_meier,
+    paired,
+    verdicts,
+)
+from horizon.corridor import STRATA
+from horizon.design import BLOCKS, CONTROLS, OTHERS, PILOT, PLAIN, PRIMARY, TUNED, UPDATES, ZERO_SUM, chosen_lrs
+
+NAME = "horizon"
+
+
+def report(records: Sequence[Record], folder: Path) -> None:
+    """Write the page and its figures to a folder.
+
+    Raises:
+        SystemExit: If there is no record but those of pilot runs.
+    """
+    main = [record for record in records if record["block"] != PILOT]
+    if not main:
+        raise SystemExit("There are no records of other than pilot runs; run the script without --report first.")
+    found = verdicts(main)
+    paper_like = of_blocks(main, "primary", "controls")
+    tables = {name: markdown(rows) for name, rows in _tables(main, paper_like).items()}
+    if found:
+        show("Primary outcomes", _hypotheses(found))
+    _draw_curves(paper_like, folder / f"{NAME}-curves.png")
+    _draw_final(paper_like, folder / f"{NAME}-final.png")
+    _draw_mechanism(paper_like, folder / f"{NAME}-mechanism.png")
+    page = _PAGE.format(
+        status=_status(main, found),
+        hypotheses=markdown(_hypotheses(found)) if found else "No seed has all primary arms yet.",
+        lrs=_lrs_text(records),
+        commits=", ".join(sorted({record["commit"] for record in main})),
+        **tables,
+    )
+    write_report(folder, NAME, page)
+
+
+def of_blocks(records: Sequence[Record], *names: str) -> list[Record]:
+    """Return the records of these blocks."""
+    return [record for record in records if record["block"] in names]
+
+
+# Text.
+
+
+def _status(records: Sequence[Record], found: Verdicts | None) -> str:
+    """Return a paragraph on which runs there are, and what they can decide."""
+    planned = sum(len(block.arms) * len(block.seeds) for block in BLOCKS)
+    done = f"{len(records)} of {planned} planned runs are finished."
+    mixed = _mixed_starts(records)
+    note = f" Seeds with warm starts of several machines, which may differ in rounding: {mixed}." if mixed else ""
+    if found is None:
+        return f"{done} No seed has all primary arms, so nothing can be compared as registered.{note}"
+    seeds = f"{len(found.seeds)} seeds with all primary arms"
+    if found.level is None:
+        few = f"There are {seeds}, fewer than the first look needs"
+        return f"{done} {few}: **nothing is decided**, and the table shows estimates only.{note}"
+    return f"{done} The findings are over {seeds}, at the level {found.level:.4f} of this look.{note}"
+
+
+def _mixed_starts(records: Sequence[Record]) -> str:
+    starts = dict[tuple[bool, int], set[str]]()
+    for record in records:
+        starts.setdefault((record["block"] == "same rule", record["seed"]), set()).add(record["start"])
+    return ", ".join(str(seed) for (_, seed), digests in sorted(starts.items()) if len(digests) > 1)
+
+
+def _hypotheses(found: Verdicts) -> list[dict[str, str]]:
+    return [
+        {
+            "hypothesis": each.name,
+            "estimate": each.estimate,
+            "p": f"{each.p:.4f}",
+            "p (Holm)": f"{each.adjusted:.4f}",
+            "finding": found.decision(each),
+        }
+        for each in found.findings
+    ]
+
+
+def _lrs_text(records: Sequence[Record]) -> str:
+    lrs = chosen_lrs(records)
+    return ", ".join(f"{lrs[arm]:g} for {arm}" for arm in TUNED) if lrs else "not in the records"
+
+
+def _tables(records: Sequence[Record], paper_like: Sequence[Record]) -> dict[str, list[dict[str, str]]]:
+    return {
+        "arms": _arms(paper_like, (*PRIMARY, *CONTROLS)),
+        "strata": _strata(paper_like, (*PRIMARY, *CONTROLS)),
+        "zero_sum": _zero_sum(paper_like),
+        "stable": _arms(of_blocks(records, "stable"), PLAIN),
+        "no_kl": _arms(of_blocks(records, "no KL"), PLAIN),
+        "same_rule": _arms(of_blocks(records, "same rule"), ("fixed 6", "fixed 24", "step")),
+        "others": _arms(of_blocks(records, "other algorithms"), OTHERS, "PPO, fixed 24"),
+    }
+
+
+_NONE = [{"": "no finished runs"}]
+
+
+def _arms(records: Sequence[Record], arms: Sequence[str], second: str = "step") -> list[dict[str, str]]:
+    """Return a row per arm, compared with fixed 24 and with another arm."""
+    rows = list[dict[str, str]]()
+    for arm in arms:
+        own = [record for record in records if record["arm"] == arm]
+        if not own:
+            continue
+        values = [final(record) for record in own]
+        spread = f" ± {np.std(values, ddof=1):.3f}" if len(own) > 1 else ""
+        first = "fixed 24" if second == "step" else "REINFORCE++, fixed 24"
+        rows.append(
+            {
+                "arm": arm,
+                "seeds": str(len(own)),
+                "before": f"{np.mean([np.mean(record['before']) for record in own]):.3f}",
+                "after, mean ± SD over seeds": f"{np.mean(values):.3f}{spread}",
+                f"minus {first}": "–" if arm == first else _difference(records, first, arm, final),
+                f"minus {second}": "–" if arm == second else _difference(records, second, arm, final),
+                "collapsed": f"{sum(collapses(own, arm).values())} of {len(own)}",
+                "mean token advantage": _mean(own, "advantage"),
+                "turns": f"{np.mean([record['env_steps'] for record in own]):,.0f}",
+                "tokens": f"{np.mean([record['tokens'] for record in own]):,.0f}",
+                "seconds": f"{np.mean([record['seconds'] for record in own]):.0f}",
+            }
+        )
+    return rows or _NONE
+
+
+def _mean(records: Sequence[Record], name: str) -> str:
+    values = [part[name] for record in records for part in record["updates"] if part[name] is not None]
+    return f"{np.mean(values):+.3f}" if values else "–"
+
+
+def _difference(records: Sequence[Record], first: str, second: str, outcome: Outcome) -> str:
+    return difference_text(paired(by_seed(records, first, outcome), by_seed(records, second, outcome)))
+
+
+def _strata(records: Sequence[Record], arms: Sequence[str]) -> list[dict[str, str]]:
+    """Return a row per arm with success by stratum, before and after training, and minus fixed 24."""
+    rows = list[dict[str, str]]()
+    for arm in arms:
+        if own := [record for record in records if record["arm"] == arm]:
+            row = {"arm": arm, "seeds": str(len(own))}
+            for number, name in enumerate(STRATA):
+                before, after = (np.mean([record[at][number] for record in own]) for at in ("before", "test"))
+                row[f"{name} turns"] = f"{before:.3f} → {after:.3f}"
+                if arm != "fixed 24":
+                    row[f"{name}, minus fixed 24"] = _difference(records, "fixed 24", arm, final_of(number))
+                else:
+                    row[f"{name}, minus fixed 24"] = "–"
+            rows.append(row)
+    return rows or _NONE
+
+
+def _zero_sum(records: Sequence[Record]) -> list[dict[str, str]]:
+    """Return a row per horizon and treatment: each zero-sum treatment minus the plain advantages."""
+    rows = list[dict[str, str]]()
+    for name, turns in product(ZERO_SUM, (6, 12, 24)):
+        plain, treated = f"fixed {turns}", f"fixed {turns}, {name}"
+        if found := paired(by_seed(records, plain, final), by_seed(records, treated, final)):
+            events = [collapses(records, arm) for arm in (plain, treated)]
+            rows.append(
+                {
+                    "advantages": name,
+                    "horizon": str(turns),
+                    "seeds": str(len(found.gains)),
+                    "success minus plain": difference_text(found),
+                    "p": "–" if np.isnan(found.t.p) else f"{found.t.p:.4f}",
+                    "collapsed, plain and treated": " and ".join(f"{sum(e.values())} of {len(e)}" for e in events),
+                }
+            )
+    return rows or _NONE
+
+
+# Figures.
+
+
+def _draw_curves(records: Sequence[Record], file: Path) -> None:
+    """Draw success on dev tasks over updates: a panel per arm, each seed, and the mean."""
+    arms = [arm for arm in (*PRIMARY, *CONTROLS) if by_seed(records, arm, final)]
+    columns = min(4, len(arms))
+    rows = -(-len(arms) // columns)
+    size: Any = (3.2 * columns, 2.4 * rows)
+    with picture(file, rows, columns, figsize=size, sharex=True, sharey=True, squeeze=False) as axes:
+        for axis, arm in zip(axes.flat, arms, strict=False):
+            own = [record for record in records if record["arm"] == arm]
+            steps = [point["step"] for point in own[0]["curve"]]
+            curves = np.array([[np.mean(point["success"]) for point in record["curve"]] for record in own])
+            axis.plot(steps, curves.T, color="tab:blue", alpha=0.35, linewidth=0.8)
+            axis.plot(steps, curves.mean(0), color="tab:blue", linewidth=2)
+            axis.set_title(f"{arm} ({len(own)} seeds)", fontsize=9)
+        for axis in axes.flat[len(arms) :]:
+            axis.set_visible(False)
+        axes[0, 0].set_ylim(0, 1)
+        axes[-1, 0].set_xlabel("updates")
+        axes[0, 0].set_ylabel("success on dev tasks")
+
+
+def _draw_final(records: Sequence[Record], file: Path) -> None:
+    """Draw success on test tasks after training by stratum: a dot per seed, and the mean."""
+    arms = [arm for arm in (*PRIMARY, *CONTROLS) if by_seed(records, arm, final)]
+    size: Any = (11, 0.35 * len(arms) + 1.5)
+    with picture(file, 1, len(STRATA), figsize=size, sharey=True) as axes:
+        for number, (axis, name) in enumerate(zip(axes, STRATA, strict=True)):
+            for row, arm in enumerate(arms):
+                values = [*by_seed(records, arm, final_of(number)).values()]
+                axis.plot(values, [row] * len(values), "o", color="tab:blue", alpha=0.4, markersize=4)
+                axis.plot(np.mean(values), row, "|", color="black", markersize=12)
+            axis.set_title(f"tasks of {name} turns")
+            axis.set_xlim(-0.02, 1.02)
+            axis.set_xlabel("success after training")
+        axes[0].set_yticks(range(len(arms)), arms)
+        axes[0].invert_yaxis()
+
+
+def _draw_mechanism(records: Sequence[Record], file: Path) -> None:
+    """Draw the mean token advantage, entropy and `length` stops over updates, and the share without a collapse."""
+    arms = [
+        arm
+        for arm in (*PLAIN, "fixed 24, length-weighted", "fixed 24, batch-normalised")
+        if by_seed(records, arm, final)
+    ]
+    names = {"advantage": "mean token advantage", "entropy": "entropy in nats", "length": "share of length stops"}
+    with picture(file, 1, 4, figsize=(15, 3.6)) as axes:
+        for axis, (name, title) in zip(axes, names.items(), strict=False):
+            for arm in arms:
+                own = [record for record in records if record["arm"] == arm]
+                steps = [point["step"] for point in own[0]["curve"]][1:]
+                values = [[part[name] for part in record["updates"]] for record in own]
+                known = np.ma.masked_invalid(np.array(values, dtype=np.float64))
+                axis.plot(steps, known.mean(0), label=arm)
+            axis.set_title(title)
+            axis.set_xlabel("updates")
+        for arm in arms:
+            times = [collapsed_at(record) for record in records if record["arm"] == arm]
+            at, share = kaplan_meier(times, UPDATES)
+            axes[3].step([0, *at, UPDATES], [1.0, *share, share[-1]], where="post", label=arm)
+        axes[3].set_ylim(0, 1.02)
+        axes[3].set_title("share of runs not collapsed")
+        axes[3].set_xlabel("updates")
+        axes[3].legend(fontsize=7)
+
+
+_PAGE = """# What a growing horizon does
+
+```sh
+uv run python benchmarks/horizon/run.py --processes 1
+uv run python benchmarks/horizon/run.py --report docs/results
+```
+
+{status}
+
+## Question and design
+
+Does a growing horizon prevent collapse or improve the result, compared with fixed horizons, and is the length bias of
+the token mean the cause of what long horizons do? Hypotheses, arms, tests and their levels were [registered before the
+runs](horizon-plan.md). In short: a model of about 60,000 parameters walks along corridors of 2 to 24 rooms, from the
+same warm start for all arms of a seed; all arms have the same number of updates, optimizer steps and turns. Commits of
+the runs: {commits}. Learning rates chosen by the pilot runs: {lrs}.
+
+## Primary outcomes
+
+{hypotheses}
+
+Differences are in success, the mean over three strata of task length, and paired by seed, with 95% t-intervals and,
+beside them, BCa bootstrap intervals over seeds.
+
+## All arms in the regime paper-like
+
+{arms}
+
+![Success on dev tasks over updates, all seeds](horizon-curves.png)
+
+Thin lines are seeds, thick lines their means. Evaluations have at most 24 turns whatever the horizon in training.
+Seconds are those of a shared machine, without the test at the end.
+
+### By length of the task
+
+{strata}
+
+![Success on test tasks after training, all seeds](horizon-final.png)
+
+### Zero-sum advantages
+
+{zero_sum}
+
+![Mean token advantage, entropy, length stops and collapse](horizon-mechanism.png)
+
+The mean token advantage is weighted as in the loss: below 0, an update makes the sampled tokens less likely on average.
+A run has collapsed if its success on dev tasks is below 60% of its running maximum in three evaluations in a row, or if
+more than half of the episodes of an update end at the token budget; the right panel is the Kaplan-Meier estimate.
+
+## Other regimes and worlds
+
+Stable: KL weight 0.05 and one pass over each batch.
+
+{stable}
+
+No KL: no KL penalty, and twice the learning rate.
+
+{no_kl}
+
+Paper-like, with signs that mean the same in all rooms:
+
+{same_rule}
+
+Paper-like, with PPO and REINFORCE++:
+
+{others}
+
+These comparisons, and all outside of the table of primary outcomes, are not adjusted for their number and decide
+nothing.
+
+## Limits
+
+One synthetic environment and one small model: a difference here shows that an effect can exist, and its absence doesn't
+show that there is none in others. Only rewards at the end of an episode, and actions of two tokens. Groups without a
+success are dropped, so that at short horizons fewer episodes train, with the same number of turns and of optimizer
+steps. The warm start knows the format of replies. Of the defects of earlier implementations (H4), none is tested; the
+plan says why.
+"""

@@ -1,0 +1,47 @@
+"""Study what growing horizons do, in a corridor of rooms, with credit that is and isn't biased by length.
+
+    uv run python benchmarks/horizon/run.py --processes 1
+    uv run python benchmarks/horizon/run.py --report docs/results
+
+docs/results/horizon-plan.md registers hypotheses, runs and tests. The first command finishes the runs in the order of
+the plan and adds a record of each to docs/results/horizon.json, so it can be interrupted at any time and resumed, also
+on another machine without the run folders. The second writes the page and its figures from the records.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from harness import arguments, quiet
+from training_runs import miniature
+
+from horizon.design import BASE
+from horizon.page import report
+from horizon.runs import read_records, run_study
+
+RECORDS = Path("docs/results/horizon.json")
+QUICK = replace(miniature(BASE), steps=2, turns_per_step=64, evaluation=replace(BASE.evaluation, tasks=6, every=1))
+
+
+def main() -> None:
+    """Finish all runs, or report them."""
+    parser = arguments(__doc__, "quick", "report")
+    parser.add_argument("--out", type=Path, default=Path("runs/horizon"), help="folder of runs in progress")
+    parser.add_argument("--processes", type=int, default=1, help="runs at a time")
+    parser.add_argument("--most", type=int, help="stop after this many runs")
+    settings = parser.parse_args()
+    file = settings.out / RECORDS.name if settings.quick else RECORDS
+    if settings.report is not None:
+        report(read_records(file), settings.report)
+        return
+    quiet()
+    base = QUICK if settings.quick else BASE
+    run_study(file, settings.out, processes=settings.processes, base=base, most=settings.most)
+
+
+if __name__ == "__main__":
+    main()

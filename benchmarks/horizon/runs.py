@@ -1,0 +1,208 @@
+"""Runs of the study: train, play the test tasks, and keep a compact record of each.
+
+A run's folder is removed once its record is written, and an interrupted run resumes from its last checkpoint or begins
+again, so the file of records is all that has to survive.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from agentgym_envs import Episode, read_episodes
+from agentgym_trainer.config import RLConfig, WarmStart
+from agentgym_trainer.run.console import RunConsole
+from agentgym_trainer.run.folder import RunFolder
+from agentgym_trainer.stopping import Stopping
+from outcomes import commits
+from rich.console import Console
+from training_runs import PLAYED, Run, make_start, open_run, play_held_out
+
+from horizon.corridor import STRATA, stratum
+from horizon.design import BASE, EVERY, SAMPLES, Cell, batches
+
+Record = dict[str, Any]
+
+
+def run_study(file: Path, folder: Path, *, processes: int, base: RLConfig = BASE, most: int | None = None) -> None:
+    """Finish the runs that have no record yet, and add each record to the file as soon as the run is finished.
+
+    Args:
+        file: JSON file of the records.
+        folder: Folder for runs in progress and initial models.
+        processes: Number of runs at a time; with 1, they share this process and its imports.
+        base: The settings that all runs share.
+        most: Stop after this many runs; None: after all.
+    """
+    records = read_records(file)
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=spawn) if processes > 1 else nullcontext() as pool:
+        for cells in batches(records):
+            known = {key_of(record) for record in records}
+            missing = [cell for cell in cells if cell.key not in known][:most]
+            if not missing:
+                continue
+            work = partial(finish, start=start_of(missing[0], folder), folder=folder, base=base)
+            _call(pool, partial(warm_started, missing[0], start_of(missing[0], folder), base))
+            for cell, record in _finished(pool, work, missing):
+                records.append(record)
+                write_records(file, records)
+                shutil.rmtree(path_of(cell, folder))
+                done = f"{cell.block}, seed {cell.seed}, {cell.arm}, learning rate {cell.lr:g}"
+                print(f"{len(records)} {done}: {record['seconds']:.0f} s", flush=True)
+            if most is not None:
+                most -= len(missing)
+                if not most:
+                    return
+
+
+def _call(pool: ProcessPoolExecutor | None, work: Callable[[], None]) -> None:
+    """Call a function, in the pool if there is one."""
+    if pool is None:
+        work()
+    else:
+        pool.submit(work).result()
+
+
+def _finished(
+    pool: ProcessPoolExecutor | None, work: Callable[[Cell], Record], cells: Sequence[Cell]
+) -> Iterator[tuple[Cell, Record]]:
+    """Yield the runs as they finish."""
+    if pool is None:
+        for cell in cells:
+            yield cell, work(cell)
+        return
+    futures = {pool.submit(work, cell): cell for cell in cells}
+    for future in as_completed(futures):
+        yield futures[future], future.result()
+
+
+def start_of(cell: Cell, folder: Path) -> Path:
+    """Return the folder of the warm start that a seed's runs in this environment begin with."""
+    options = "-".join(cell.world.options) or "default"
+    return folder / "starts" / f"{options.replace('=', '-')}-seed-{cell.seed}"
+
+
+def path_of(cell: Cell, folder: Path) -> Path:
+    """Return the folder of a run."""
+    name = "-".join(map(str, cell.key)).replace(" ", "-").replace(",", "")
+    return folder / name
+
+
+def warm_started(cell: Cell, path: Path, base: RLConfig) -> None:
+    """Create the warm start of a seed and play the test tasks with it, if that isn't done yet."""
+    make_start(_run(cell, replace(base, world=cell.world, seed=cell.seed, turns_per_step=0), path), path)
+
+
+def finish(cell: Cell, start: Path, folder: Path, base: RLConfig) -> Record:
+    """Train, play the test tasks, and return the record. What is done already isn't repeated."""
+    from agentgym_trainer.trainers.rl import train
+
+    model, path = RunFolder(start).start, path_of(cell, folder)
+    config = replace(cell.config(base), model=str(model), warm_start=WarmStart(episodes=0))
+    run = open_run(config, path)
+    if not run.model.exists():
+        with path.joinpath("log.txt").open("a") as log:
+            train(config, run, RunConsole(Console(file=log, width=160)), Stopping())
+    play_held_out(run.model, _run(cell, config, path), path / PLAYED)
+    return record_of(cell, run, start)
+
+
+def _run(cell: Cell, config: RLConfig, path: Path) -> Run:
+    return Run(cell.arm, cell.seed, config, config.steps, path, samples=SAMPLES, unit="updates")
+
+
+# Records.
+
+
+def record_of(cell: Cell, run: RunFolder, start: Path) -> Record:
+    """Return the record of a finished run. Success is a list with an entry for each stratum of tasks."""
+    lines = list(run.read_metrics())
+    evaluated = run.evaluated_steps("sampled")
+    return {
+        "block": cell.block,
+        "regime": cell.regime,
+        "arm": cell.arm,
+        "seed": cell.seed,
+        "lr": cell.lr,
+        "start": digest(RunFolder(start).start),
+        "before": success(list(read_episodes(start / PLAYED))),
+        "test": success(list(read_episodes(run.path / PLAYED))),
+        "curve": [{"step": step, "success": success(run.read_evaluation(step, "sampled") or [])} for step in evaluated],
+        "updates": [_interval(lines[at : at + EVERY]) for at in range(0, len(lines), EVERY)],
+        "length_update": next((line["step"] for line in lines if _length_share(line) > 0.5), None),
+        "env_steps": lines[-1]["env_steps"],
+        "tokens": sum(line["tokens"]["total"] for line in lines),
+        "trained": sum(line["tokens"]["trained"] for line in lines),
+        "seconds": round(sum(sum(line["seconds"].get(phase, 0.0) for phase in _PHASES) for line in lines), 1),
+        "stages": [[line["step"] - 1, line["horizon"]] for line in lines if line["stage"]["since"] == line["step"] - 1],
+        "commit": commits([run.path]),
+    }
+
+
+_PHASES = ("load", "rollout", "logprobs", "update", "evaluation")
+
+
+def _interval(lines: Sequence[Record]) -> Record:
+    """Return means over the updates between two evaluations; None where no update has the metric."""
+
+    def mean(name: str) -> float | None:
+        values = [line[name] for line in lines if line.get(name) is not None]
+        return round(float(np.mean(values)), 4) if values else None
+
+    return {
+        "success": mean("success"),
+        "turns": mean("turns"),
+        "entropy": mean("entropy"),
+        "advantage": mean("advantage/mean_token"),
+        "length": round(float(np.mean([_length_share(line) for line in lines])), 4),
+        "trained": round(float(np.mean([line["trained"] / line["episodes"] for line in lines])), 4),
+    }
+
+
+def _length_share(line: Record) -> float:
+    """Return the share of an update's episodes that ended at the token budget."""
+    return line["stops"].get("length", 0) / line["episodes"]
+
+
+def success(episodes: Sequence[Episode]) -> list[float]:
+    """Return the mean success on the tasks of each stratum."""
+    found: dict[str, list[bool]] = {name: [] for name in STRATA}
+    for episode in episodes:
+        if not episode.failed:
+            found[stratum(int(episode.task_id.rpartition("-")[2]))].append(bool(episode.success))
+    return [round(float(np.mean(values)), 4) for values in found.values()]
+
+
+def digest(model: Path) -> str:
+    """Return the beginning of the SHA-256 of a model's weights: machines may round differently."""
+    return hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()[:12]
+
+
+def key_of(record: Record) -> tuple[str, str, str, int, float]:
+    """Return the `key` of the run that the record is of."""
+    return record["block"], record["regime"], record["arm"], record["seed"], record["lr"]
+
+
+def read_records(file: Path) -> list[Record]:
+    """Return the records; none if there is no file."""
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+
+
+def write_records(file: Path, records: Sequence[Record]) -> None:
+    """Replace the file, with a line per record. A process that is killed meanwhile leaves the old file."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new = file.with_suffix(".new")
+    lines = ",\n".join(json.dumps(record, allow_nan=False) for record in records)
+    new.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+    new.replace(file)
