@@ -6,7 +6,9 @@ import importlib
 import json
 import math
 import shutil
+import sys
 from collections import Counter
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -381,6 +383,21 @@ def test_the_page_has_the_findings_and_draws_all_arms(tmp_path: Path) -> None:
 # Runs.
 
 
+def test_the_command_describes_its_flags_and_hides_no_package(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = ROOT / "benchmarks/horizon/run.py"
+    for flags, code in ((["--help"], 0), (["--no-such-flag"], 2)):
+        monkeypatch.setattr(sys, "argv", [str(script), *flags])
+        with pytest.raises(SystemExit) as exit_info:
+            module("run").main()
+        assert exit_info.value.code == code
+    assert "usage: " in capsys.readouterr().out
+    assert not {*sys.stdlib_module_names, *packages_distributions()} & {
+        file.stem for file in script.parent.glob("*.py")
+    }
+
+
 @pytest.mark.long
 def test_a_study_that_was_interrupted_has_the_same_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One study runs through. Another is interrupted in the middle of its second run, and loses all folders."""
@@ -391,12 +408,15 @@ def test_a_study_that_was_interrupted_has_the_same_records(tmp_path: Path, monke
     def study(name: str, **more: Any) -> list[dict[str, Any]]:
         file = tmp_path / name / "horizon.json"
         runs.run_study(file, tmp_path / name / "runs", processes=1, base=run.QUICK, **more)
-        return [{**each, "seconds": 0} for each in runs.read_records(file)]
+        return [{**each, "seconds": 0, "commit": ""} for each in runs.read_records(file)]
 
     whole = study("whole")
+    assert min(each["trained"] for each in whole) > 0
     assert [each["arm"] for each in whole] == ["fixed 6", "step"]
     assert not list((tmp_path / "whole/runs").glob("primary*"))
 
+    starts = "runs/starts"
+    shutil.copytree(tmp_path / "whole" / starts, tmp_path / "interrupted" / starts)
     assert study("interrupted", most=1) == whole[:1]
     held_out = runs.play_held_out
 
