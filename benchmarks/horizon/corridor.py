@@ -9,7 +9,7 @@ as many turns as there are rooms to pass. With `depth_specific`, the same sign m
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import gymnasium
 import numpy as np
@@ -46,10 +46,10 @@ def _tasks(split: Split, count: int) -> Tasks:
 
 
 def _task(task_id: str) -> Task:
-    split, number, length = task_id.removeprefix("corridor/").replace("-", "/").split("/")
-    drawn = np.random.default_rng([SPLITS.index(split), int(number)]).integers(len(SIGNS), size=int(length))  # type: ignore[arg-type]
-    payload = {"signs": drawn.tolist()}
-    return Task(task_id, ENV_ID, split, stratum(int(length)), int(length), payload)  # type: ignore[arg-type]
+    name, number, length = task_id.removeprefix("corridor/").replace("-", "/").split("/")
+    split, rooms = cast("Split", name), int(length)
+    signs = np.random.default_rng([SPLITS.index(split), int(number)]).integers(len(SIGNS), size=rooms)
+    return Task(task_id, ENV_ID, split, stratum(rooms), rooms, {"signs": signs.tolist()})
 
 
 class Corridor(TextEnv):
