@@ -85,8 +85,12 @@ def test_all_steps_of_a_cpu_succeed_at_tiny_size(script: dict[str, Any], tmp_pat
     out = tmp_path / "hour.json"
     assert _main(script, "--device", "cpu", "--tiny", "--out", str(out)) == 0, out.read_text()
     found = json.loads(out.read_text())
-    steps = "facts", "kernels", "gap-float32", "gap-bf16", "update", "update-stored", "save", "rollout", "train"
-    assert {*steps} == {*found}
+    assert {*found} == {
+        "facts", "kernels", "gap-float32", "gap-bf16", "update", "update-stored", "layers", "save", "rollout", "train",
+    }  # fmt: skip
     assert found["gap-float32"]["measured"]["gap"]["mean"] < 1e-4
     assert found["gap-bf16"]["measured"]["gap"]["mean"] < 0.05
+    layers = found["layers"]["measured"]
+    assert {"plain"} <= {way["way"] for way in layers["ways"]}
+    assert {way["way"] for way in layers["ways"]} | {*layers["missing"]} == {"plain", "compiled", "liger"}
     assert max(found["kernels"]["measured"]["kernels"]["packed_sdpa"]) < 0.05

@@ -48,6 +48,8 @@ def test_absent_packages_are_missing_and_wrong_builds_broken(monkeypatch: pytest
     assert cli_probes.flash_attention().text.startswith("flash-attn 9.9 can't be imported: ModuleNotFoundError")
     monkeypatch.setitem(sys.modules, "flash_attn", SimpleNamespace())
     assert cli_probes.flash_attention().status == "ok"
+    monkeypatch.setitem(sys.modules, "liger_kernel.transformers", SimpleNamespace())
+    assert cli_probes.liger().text == "liger-kernel 9.9"
 
 
 def test_the_compiler_is_found_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:

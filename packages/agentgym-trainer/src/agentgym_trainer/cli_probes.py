@@ -24,6 +24,7 @@ def probes() -> Iterator[Probe]:
     yield Probe("bf16 on the cpu", f"{_HERE}:bfloat16", _LONG)
     yield Probe("vllm", f"{_HERE}:vllm", _LONG)
     yield Probe("flash-attn", f"{_HERE}:flash_attention", _LONG)
+    yield Probe("liger", f"{_HERE}:liger", _LONG)
     yield Probe("c++ compiler", f"{_HERE}:compiler")
 
 
@@ -88,6 +89,11 @@ def vllm() -> Finding:
 def flash_attention() -> Finding:
     """Import flash-attn and its compiled operations."""
     return _compiled(("flash-attn",), ("flash_attn",), install("agentgym-trainer[flash-attn]"))
+
+
+def liger() -> Finding:
+    """Import Liger's kernels, which are compiled when they first run."""
+    return _compiled(("liger-kernel",), ("liger_kernel.transformers",), install("agentgym-trainer[liger]"))
 
 
 def _compiled(packages: tuple[str, ...], modules: tuple[str, ...], remedy: str) -> Finding:

@@ -205,9 +205,19 @@ class RLConfig(BaseConfig):
     on their rewards, with value 0 after the last turn. mask: exclude them from the loss, but not from baselines and
     statistics. bootstrap: add the critic's discounted value of the next observation; for GAE and other estimators that
     support it (`bootstraps`)."""
+    kernels: Literal["auto", "off", "liger"] = "auto"
+    """Kernels of RMSNorm and gated MLPs in the models that train. liger: those of Liger (extra `liger`), on CUDA. off:
+    PyTorch's. auto: Liger's if they are installed, know the model and nothing is compiled."""
+    compile: bool = False
+    """Compile the decoder layers of the models that train with torch.compile, once for packs of any length. Takes
+    minutes at the start of a run and needs a C++ compiler. For models that aren't sharded."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.compile and self.kernels == "liger":
+            raise ValueError(
+                "compile fuses the operations that Liger has kernels for: set kernels auto, or no compile."
+            )
         at_least_one(self, "steps", "tasks_per_step", "group_size", "epochs", "minibatches", "harness_concurrency")
         self._check_harness()
         if self.turns_per_step < 0:

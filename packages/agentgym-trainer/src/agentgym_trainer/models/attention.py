@@ -247,3 +247,9 @@ def refuse_unusual(options: dict[str, Any]) -> None:
 for _name, _kernel in KERNELS.items():
     AttentionInterface.register(_name, _implementation(_kernel))
     AttentionMaskInterface.register(_name, sdpa_mask)
+
+
+def exclude_from_compilation() -> None:
+    """Make torch.compile run these implementations as they are, between the parts of a layer that it compiles."""
+    for name, kernel in KERNELS.items():
+        AttentionInterface.register(name, torch.compiler.disable(_implementation(kernel)))

@@ -85,15 +85,19 @@ class PolicyModel(nn.Module):
         self._chunk = chunk
         # accelerate shards these layers one by one, and reads the attribute from the outermost module.
         self._no_split_modules = self.causal_lm._no_split_modules
-        use_attention(self.causal_lm, attention)
-        if isinstance(critic, SeparateCritic):
-            use_attention(critic.trunk, attention)
+        for trunk in self.trunks:
+            use_attention(trunk, attention)
         _check_head(self.causal_lm)
 
     @property
     def causal_lm(self) -> Any:
         """The Hugging Face model, whose layers may have adapters."""
         return self.policy.get_base_model() if isinstance(self.policy, PeftModel) else self.policy
+
+    @property
+    def trunks(self) -> list[Any]:
+        """The models with decoder layers: the Hugging Face model, and that of a separate critic."""
+        return [self.causal_lm, *([self.critic.trunk] if isinstance(self.critic, SeparateCritic) else [])]
 
     def forward(
         self,

@@ -13,7 +13,6 @@ from agentgym_trainer.config import RLConfig
 from agentgym_trainer.curriculum.state import Reached
 from agentgym_trainer.learner.learner import Learner
 from agentgym_trainer.learner.optimizer import compute_dtype
-from agentgym_trainer.models.attention import choose_attention
 from agentgym_trainer.models.load import check_model, is_adapter, with_lora
 from agentgym_trainer.models.policy import PolicyModel, ValueHead, separate_critic
 from agentgym_trainer.planning.report import check_memory
@@ -25,6 +24,7 @@ from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tokens.demonstrations import Demonstrations
 from agentgym_trainer.trainers.expert_starts import check_expert_starts
+from agentgym_trainer.trainers.layers import Layers, choose_layers
 from agentgym_trainer.trainers.rl_loop import RLLoop, engine_has_weights
 from agentgym_trainer.trainers.setup import (
     export_model,
@@ -57,11 +57,11 @@ def train(config: RLConfig, folder: RunFolder, console: RunConsole, stopping: St
     find_harness(config)  # before anything is loaded
     accelerator, ranks = open_accelerator(config), init_processes(config)
     check_memory(config, accelerator, console.say)
-    precision = accelerator.mixed_precision
-    attention = choose_attention(accelerator.device, precision)
+    with refusing(config):
+        layers = choose_layers(config, accelerator)
     processes = f" by {ranks.count} processes" if ranks.count > 1 else ""
-    numbers = {"no": "float32", "bf16": "bfloat16", "fp16": "float16"}[precision]
-    console.say(f"Training on {accelerator.device}{processes} in {numbers} with attention {attention}.")
+    numbers = {"no": "float32", "bf16": "bfloat16", "fp16": "float16"}[accelerator.mixed_precision]
+    console.say(f"Training on {accelerator.device}{processes} in {numbers} with {layers}.")
     with open_environments(config) as worlds, console.showing():
         if config.model != "scratch" and not folder.start.exists():
             check_model(config.model)
@@ -73,18 +73,18 @@ def train(config: RLConfig, folder: RunFolder, console: RunConsole, stopping: St
             demonstrated = imitated(found, noise=data.imitate_noise)
         needs_start = _needs_start(config)
         if needs_start and not ranks.broadcast(folder.start.exists()):
-            WarmStarter(config, folder, worlds, accelerator, attention, console, stopping).make_start()
+            WarmStarter(config, folder, worlds, accelerator, layers, console, stopping).make_start()
             release_memory()
         name = str(folder.start) if needs_start else config.model
         model, chat = load_policy(config, name, accelerator)
         with refusing(config):
             learner = Learner(
-                _policy_model(config, model, attention),
+                _policy_model(config, model, layers),
                 accelerator,
                 config.optimizer,
                 total_steps=config.steps * config.epochs * config.minibatches,
                 critic_lr=config.critic.lr,
-                reference=_reference(config, name, accelerator, attention),
+                reference=_reference(config, name, accelerator, layers),
             )
         own_copy = engine_has_weights(config, accelerator)
         # Last, so that the memory that loading needs for a while is free again.
@@ -111,7 +111,7 @@ def _needs_start(config: RLConfig) -> bool:
     return config.model == "scratch" or config.warm_start.episodes > 0 or is_adapter(config.model)
 
 
-def _policy_model(config: RLConfig, model: Any, attention: str) -> PolicyModel:
+def _policy_model(config: RLConfig, model: Any, layers: Layers) -> PolicyModel:
     """The model that trains, or an adapter of it, with a critic if the algorithm needs one."""
     critic = None
     if config.algorithm.needs_critic:
@@ -121,13 +121,14 @@ def _policy_model(config: RLConfig, model: Any, attention: str) -> PolicyModel:
         )
     if config.lora.rank:
         model = with_lora(model, config.lora, seed=config.seed)
-    return PolicyModel(model, temperature=config.generation.temperature, critic=critic, attention=attention)
+    temperature = config.generation.temperature
+    return layers.applied(PolicyModel(model, temperature=temperature, critic=critic, attention=layers.attention))
 
 
-def _reference(config: RLConfig, name: str, accelerator: Accelerator, attention: str) -> PolicyModel | None:
+def _reference(config: RLConfig, name: str, accelerator: Accelerator, layers: Layers) -> PolicyModel | None:
     """The frozen initial model, if the algorithm needs a reference that isn't the policy without its adapter."""
     if not config.algorithm.needs_reference or config.lora.rank:
         return None
     model, _ = load_policy(config, name, accelerator, dtype=compute_dtype(accelerator))
     model.requires_grad_(False).eval()
-    return PolicyModel(model, temperature=config.generation.temperature, attention=attention)
+    return layers.applied(PolicyModel(model, temperature=config.generation.temperature, attention=layers.attention))

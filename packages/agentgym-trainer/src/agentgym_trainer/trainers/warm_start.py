@@ -37,6 +37,7 @@ from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.encode import encode
 from agentgym_trainer.tokens.trajectory import trajectory
 from agentgym_trainer.trainers.dagger import Round, check_experts
+from agentgym_trainer.trainers.layers import Layers
 from agentgym_trainer.trainers.renaming import rename_share
 from agentgym_trainer.trainers.setup import load_policy, model_from_scratch, play_tasks, refusing, save_model
 from agentgym_trainer.trainers.training_data import imitated
@@ -50,8 +51,8 @@ class WarmStarter:
     folder: RunFolder
     worlds: Sequence[OpenEnvironment]
     accelerator: Accelerator
-    attention: str
-    """Kind of attention, from `choose_attention`."""
+    layers: Layers
+    """How the model's layers are computed, from `choose_layers`."""
     console: RunConsole
     stopping: Stopping
 
@@ -113,8 +114,8 @@ class WarmStarter:
         total = epochs * -(-len(data) // warm.batch)
         settings = replace(config.optimizer, lr=warm.lr, warmup=total // 10, schedule="linear")
         with refusing(config):
-            actor = PolicyModel(model, temperature=config.generation.temperature, attention=self.attention)
-            learner = Learner(actor, self.accelerator, settings, total_steps=max(1, total))
+            actor = PolicyModel(model, temperature=config.generation.temperature, attention=self.layers.attention)
+            learner = Learner(self.layers.applied(actor), self.accelerator, settings, total_steps=max(1, total))
         steps = warm_start(learner, chat, data, epochs=epochs, batch=warm.batch, seed=seed, ranks=ranks)
         for _ in self.console.phase(phase, steps, total):
             if ranks.any(self.stopping()):
