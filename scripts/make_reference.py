@@ -32,6 +32,7 @@ PAGES: dict[str, str] = {
     "agentgym_envs.server.settings": "flags of `serve`",
     "agentgym_eval.runs.settings": "flags of `evaluate`, `collect` and `compare`",
     "agentgym_eval.policies.endpoint.settings": "flags for models behind an endpoint",
+    "agentgym_eval.policies.harness": "flags for agents of other programs",
     "agentgym_eval.policies.policies": "policies without a model, and finding policies by name",
     "agentgym_eval.metrics.summary": "metrics of episodes",
     "agentgym_eval.metrics.comparison": "comparisons of two runs on the same tasks",

@@ -12,6 +12,7 @@ from agentgym_envs.core.loop_thread import LoopThread
 from agentgym_trainer.engines.base import Engine
 from agentgym_trainer.engines.scripted import ScriptedEngine
 from agentgym_trainer.gateway.recording import EpisodeLimits, EpisodeRecord
+from agentgym_trainer.gateway.sampling import EngineReplier
 from agentgym_trainer.gateway.server import Gateway, OpenedEpisode
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.trajectory import Segment, trajectory
@@ -27,7 +28,7 @@ UNLIMITED = EpisodeLimits(turn=1 << 16, context=1 << 16)
 @contextmanager
 def open_gateway(engine: Engine, chat: Chat) -> Generator[Gateway]:
     """Serve the engine while the context is open."""
-    thread, gateway = LoopThread("The gateway"), Gateway(engine, chat, model="tiny")
+    thread, gateway = LoopThread("The gateway"), Gateway(EngineReplier(engine, chat), model="tiny")
     try:
         thread.run(gateway.start(), PATIENCE)
         yield gateway

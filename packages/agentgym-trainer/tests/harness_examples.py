@@ -7,7 +7,7 @@ from typing import Any
 
 from agentgym_envs import make
 from agentgym_trainer.gateway.harness import HarnessTask, Outcome
-from openai import AsyncOpenAI, OpenAI
+from openai import AsyncOpenAI, BadRequestError, OpenAI
 
 ANSWERED = [0]
 
@@ -67,6 +67,40 @@ def blocked(task: HarnessTask, base_url: str, api_key: str) -> float:
     with OpenAI(base_url=base_url, api_key=api_key, max_retries=0) as client:
         while True:
             client.chat.completions.create(model="any", messages=[{"role": "user", "content": task.id}])
+
+
+async def lost(task: HarnessTask, base_url: str, api_key: str) -> float:
+    """Ask once, and crash."""
+    await asynchronous(task, base_url, api_key)
+    raise RuntimeError("no tools")
+
+
+def calling(task: HarnessTask, base_url: str, api_key: str) -> bool:
+    """Call a function, hand over its result in a stream, and be satisfied."""
+    schema = {"type": "object", "properties": {"where": {"type": "string"}}}
+    tools: list[Any] = [{"type": "function", "function": {"name": "go", "parameters": schema}}]
+    messages: list[Any] = [{"role": "user", "content": "Go home."}]
+    with OpenAI(base_url=base_url, api_key=api_key, max_retries=0) as client:
+        message = client.chat.completions.create(model="any", messages=messages, tools=tools).choices[0].message
+        (call,) = message.tool_calls or ()
+        messages += [message, {"role": "tool", "tool_call_id": call.id, "content": "You are at home."}]
+        chunks = client.chat.completions.create(
+            model="any", messages=messages, tools=tools, max_tokens=200, stream=True, temperature=0.1
+        )
+        finish = [choice.finish_reason for chunk in chunks for choice in chunk.choices][-1]
+    return finish == "tool_calls" and message.content == "I go."
+
+
+def refused(task: HarnessTask, base_url: str, api_key: str) -> float:
+    """Ask for what this endpoint doesn't have, then for what it has."""
+    messages: list[Any] = [{"role": "user", "content": task.id}]
+    with OpenAI(base_url=base_url, api_key=api_key, max_retries=0) as client:
+        try:
+            client.chat.completions.create(model="any", messages=messages, response_format={"type": "json_object"})
+        except BadRequestError as error:
+            client.chat.completions.create(model="any", messages=messages)
+            return 0.25 if "json_object" in error.message else 0.0
+    return 1.0
 
 
 NO_HARNESS = 3

@@ -48,10 +48,13 @@ def weights(loop: RLLoop) -> list[bytes]:
     return [parameter.detach().numpy().tobytes() for parameter in loop.learner.policy.parameters()]
 
 
-def test_a_run_trains_the_model_of_the_harness_and_the_viewer_reads_its_files(tmp_path: Path) -> None:
+def test_a_run_trains_the_model_of_the_harness_and_the_viewer_reads_its_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "run"
     flags = coin_flags(out, "--harness", HARNESS, "--steps", "2", "--evaluation.every", "0", "--rollouts.tokens", "1")
     assert train_cli(flags) == 0
+    assert f"--split test --samples 4 --harness {HARNESS} --horizon" in "".join(capsys.readouterr())
     folder, config, _ = RunFolder.open(out)
     assert isinstance(config, RLConfig)
     assert (config.harness, config.harness_command) == (HARNESS, "")

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import gymnasium
@@ -294,16 +296,40 @@ async def play_slots(
     Raises:
         Exception: as `play_episode`, from any of the coroutines.
     """
+    settings: dict[str, Any] = {"horizon": horizon, "retries": retries, "expert_start": expert_start}
+    players = [partial(_play_in, slot, policy, settings) for slot in slots]
+    async with aclosing(play_each(players, specs)) as episodes:
+        async for episode in episodes:
+            yield episode
+
+
+def _play_in(
+    slot: EnvSlot, policy: Policy, settings: dict[str, Any], spec: EpisodeSpec
+) -> Coroutine[Any, Any, Episode]:
+    return play_episode(slot, policy, spec, **settings)
+
+
+async def play_each(
+    players: Sequence[Callable[[EpisodeSpec], Awaitable[Episode]]], specs: Iterable[EpisodeSpec]
+) -> AsyncGenerator[Episode]:
+    """Play `specs`, one coroutine per player, and yield episodes as they end. It ends as `play_slots` does.
+
+    Args:
+        players: Each plays one episode at a time.
+        specs: Taken one by one as players become free.
+
+    Raises:
+        Exception: whatever a player raises.
+    """
     waiting = iter(specs)
     ended: asyncio.Queue[Episode | asyncio.Task[None]] = asyncio.Queue()
 
-    async def work(slot: EnvSlot) -> None:
+    async def work(player: Callable[[EpisodeSpec], Awaitable[Episode]]) -> None:
         for spec in waiting:
-            episode = play_episode(slot, policy, spec, horizon=horizon, retries=retries, expert_start=expert_start)
-            ended.put_nowait(await episode)
-            await asyncio.sleep(0)  # lets the other slots run where neither environment nor policy ever waits
+            ended.put_nowait(await player(spec))
+            await asyncio.sleep(0)  # lets the other players run where none of them ever waits
 
-    tasks = [asyncio.create_task(work(slot)) for slot in slots]
+    tasks = [asyncio.create_task(work(player)) for player in players]
     for task in tasks:
         task.add_done_callback(ended.put_nowait)
     try:
@@ -314,7 +340,7 @@ async def play_slots(
                 yield item
             elif item.cancelled():
                 # Re-raised as CancelledError it would look like the regular end, with episodes missing.
-                raise RuntimeError(f"{policy.name} or the environment cancelled an episode without being asked to.")
+                raise RuntimeError("The policy or the environment cancelled an episode without being asked to.")
             else:
                 item.result()
                 running -= 1

@@ -18,7 +18,7 @@ import tyro
 
 _Settings = TypeVar("_Settings")
 _BUILT_IN = {"help", "version", "tyro-print-completion", "tyro-write-completion"}
-_FLAT = ("config", "endpoint")
+_FLAT = ("config", "endpoint", "harness")
 """Nested settings whose flags have no prefix."""
 
 

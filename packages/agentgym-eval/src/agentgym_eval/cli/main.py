@@ -80,7 +80,7 @@ def _evaluate(settings: EvaluateSettings, session: Session) -> int:
             code = USAGE if skipped or missing else code
     if not played:
         raise UsageError("None of the policies can play any of the environments.")
-    title = f"{', '.join(asked.policy)} in {', '.join(asked.env)}, {asked.split} split"
+    title = f"{asked.label} in {', '.join(asked.env)}, {asked.split} split"
     comparisons = against_first(played, asked.seed)
     if asked.several:
         write_reports(asked.folder, [run.evaluated for run in played], comparisons, title=title)
@@ -88,7 +88,8 @@ def _evaluate(settings: EvaluateSettings, session: Session) -> int:
     view = f"{command('view')} {shlex.quote(str(asked.folder))}"
     sys.stdout.write(f"The report and all episodes are in {asked.folder}; view them with: {view}\n")
     overall = [run.evaluated.report.overall for run in played]
-    return max(code, *(_verdict(metrics.failed, metrics.episodes, asked.max_failed) for metrics in overall))
+    broke = "harness failed" if asked.harness.name else "environment broke"
+    return max(code, *(_verdict(metrics.failed, metrics.episodes, asked.max_failed, broke) for metrics in overall))
 
 
 def _plan(asked: EvaluateSettings, difference: float) -> int:
@@ -128,8 +129,8 @@ def _played(asked: EvaluateSettings, run: Run) -> EvaluatedRun:
     used = {"usage": usage.to_dict(asked.endpoint.price)} if usage.requests else {}
     about = {"task_set": run.task_set, "settings": asked.resolved(playing, folder), "versions": versions()} | used
     found = report(run.episodes, ks=asked.ks, seed=asked.seed)
-    evaluated = Evaluated(playing.policy, playing.env, found, about=about)
-    write_reports(folder, [evaluated], title=f"{playing.policy} in {playing.env}, {asked.split} split")
+    evaluated = Evaluated(playing.label, playing.env, found, about=about)
+    write_reports(folder, [evaluated], title=f"{playing.label} in {playing.env}, {asked.split} split")
     return EvaluatedRun(replace(evaluated, folder=folder), run.episodes)
 
 
@@ -228,7 +229,7 @@ def _play(runs: Sequence[Run], session: Session, *, several: bool = False) -> Se
     asked = runs[0].settings
     if asked.skip and (without := read_items(asked.items).without_tasks):
         print_stderr(f"Left out: {without}")
-    title = f"{asked.policy} in {', '.join(run.settings.env for run in runs)}"
+    title = f"{asked.label} in {', '.join(run.settings.env for run in runs)}"
     skipped: list[Run] = []
 
     def skip(run: Run, why: UsageError) -> None:
@@ -267,11 +268,11 @@ def _policy_factory(policy: str, endpoint: EndpointSettings) -> PolicyFactory:
     return find_policy(policy, endpoint=endpoint, environment=os.environ)
 
 
-def _verdict(failed: int, episodes: int, max_failed: float) -> int:
+def _verdict(failed: int, episodes: int, max_failed: float, broke: str = "environment broke") -> int:
     if failed <= max_failed * episodes:
         return 0
     print_stderr(
-        f"{failed} of {episodes} episodes failed, more than --max-failed {max_failed:g} allows: the environment broke, "
+        f"{failed} of {episodes} episodes failed, more than --max-failed {max_failed:g} allows: the {broke}, "
         "not the policy. See `error` in the episodes for the causes; fix them and start over with --overwrite."
     )
     return FAILED

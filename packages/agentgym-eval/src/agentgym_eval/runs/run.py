@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 from agentgym_envs import EnvPool, Episode, EpisodeSpec, Policy, ReplyWrapper, Task, play_many, play_pool, text_env
+from agentgym_envs.episodes.play import play_each
 
 from agentgym_eval.metrics.usage import Usage
+from agentgym_eval.policies.harness import EpisodePlayer, PlayerFactory, find_player
 from agentgym_eval.policies.metered import Metered
 from agentgym_eval.policies.policies import PolicyFactory, find_policy
 from agentgym_eval.runs.environments import check_dependencies, open_world, select_tasks, world_id, world_spec
@@ -37,6 +40,8 @@ class Run:
     """Builds the policy once there is something to play."""
     env: ReplyWrapper
     """An environment of the run; a pool's environments are built when playing starts."""
+    player_factory: PlayerFactory | None = None
+    """Builds what plays whole episodes with the policy's model; None if the policy plays in the environment."""
 
     @property
     def task_set(self) -> str:
@@ -84,16 +89,38 @@ class Run:
         """Play what is still missing; see `play_runs`."""
         return play_runs([self])
 
-    def play_with(self, policy: Policy, runner: asyncio.Runner) -> Generator[Episode]:
-        """Play the missing episodes: in this process where the policy needs the environment, else in a pool."""
-        if policy.needs_env:
+    def play_with(
+        self, policy: Policy, runner: asyncio.Runner, player: EpisodePlayer | None = None
+    ) -> Generator[Episode]:
+        """Play the missing episodes: with the player if there is one, in this process where the policy needs the
+        environment, else in a pool.
+        """
+        if player is not None:
+            yield from self._played(runner, lambda _: self._play_each(player))
+        elif policy.needs_env:
             yield from play_many(self.env, policy, self.missing)
         else:
-            yield from self._play_pool(policy, runner)
+            yield from self._played(runner, partial(self._play_pool, policy))
 
-    def _play_pool(self, policy: Policy, runner: asyncio.Runner) -> Generator[Episode]:
-        """Play the missing episodes concurrently. Coroutines run while an episode is awaited."""
-        specs, stack = self.missing, AsyncExitStack()
+    def _play_each(self, player: EpisodePlayer) -> AsyncGenerator[Episode]:
+        settings, specs = self.settings, self.missing
+        made = world_spec(settings)
+
+        def play(spec: EpisodeSpec) -> Coroutine[Any, Any, Episode]:
+            return player.play(self.env, made, spec, settings.horizon)
+
+        return play_each([play] * min(settings.slots, len(specs)), specs)
+
+    def _play_pool(self, policy: Policy, stack: AsyncExitStack) -> AsyncGenerator[Episode]:
+        specs = self.missing
+        pool = stack.enter_context(EnvPool(world_spec(self.settings), min(self.settings.slots, len(specs))))
+        return play_pool(pool, policy, specs, env=self.env)
+
+    def _played(
+        self, runner: asyncio.Runner, begin: Callable[[AsyncExitStack], AsyncGenerator[Episode]]
+    ) -> Generator[Episode]:
+        """Play episodes concurrently. Coroutines run while an episode is awaited."""
+        stack = AsyncExitStack()
         waiting: asyncio.Task[Any] | None = None
 
         async def end() -> None:
@@ -103,8 +130,7 @@ class Run:
             await stack.aclose()
 
         try:
-            pool = stack.enter_context(EnvPool(world_spec(self.settings), min(self.settings.slots, len(specs))))
-            episodes = play_pool(pool, policy, specs, env=self.env)
+            episodes = begin(stack)
             stack.push_async_callback(episodes.aclose)
 
             async def next_episode() -> Episode | None:
@@ -146,6 +172,10 @@ def play_runs(
         for run in waiting:
             stack.callback(run.write_usage)  # last, since closing a policy may bring more replies
         stack.callback(lambda: runner.run(policy.close()))
+        player = None
+        if build := waiting[0].player_factory:
+            player = build(policy, temperature=asked.temperature, max_tokens=asked.max_tokens)
+            stack.callback(_close, player, runner)
         if isinstance(policy, Metered):
             policy.budget = asked.endpoint.limits()
             policy.usage = sum((run.usage for run in runs), start=Usage())
@@ -153,7 +183,7 @@ def play_runs(
             run.store.start()
             if isinstance(policy, Metered):
                 policy.journal = run.store.journal
-            playing = run.play_with(policy, runner)
+            playing = run.play_with(policy, runner, player)
             try:
                 with closing(playing) as episodes:
                     for episode in _settled(run, episodes):
@@ -167,6 +197,10 @@ def play_runs(
             except gymnasium.error.DependencyNotInstalled as error:  # found out at the first reset
                 raise WorldMissing(str(error)) from error
             run.store.rest()
+
+
+def _close(player: EpisodePlayer, runner: asyncio.Runner) -> None:
+    runner.run(player.close())
 
 
 def _without(run: Run, runs: Sequence[Run]) -> str:
@@ -200,7 +234,8 @@ def _settled(run: Run, episodes: Iterator[Episode]) -> Iterator[Episode]:
         elif len(failed) > bearable:
             raise RunStopped(
                 f"{len(failed)} episodes in {run.settings.env} failed one after the other and are not kept, the last "
-                f"one with {episode.error}. Fix the environment, or keep failed episodes with --max-failed 1."
+                f"one with {episode.error}. Fix the {run.settings.breakable}, or keep failed episodes with "
+                "--max-failed 1."
             )
     yield from failed
 
@@ -235,6 +270,7 @@ def open_runs(
     with ExitStack() as stack:
         envs = _open_worlds(asked, stack, missing)
         maker = maker or find_policy(next(iter(asked.values())).policy)
+        player = find_player(next(iter(asked.values())).harness)
         earlier = {settings.env: settings_in(folder) for folder, settings in asked.items() if not settings.overwrite}
         before = {s.env: counts_before(earlier.get(s.env, {}), s) for s in asked.values()}
         chosen = select_tasks([(env, asked[folder]) for folder, env in envs.items()], before)
@@ -246,10 +282,11 @@ def open_runs(
                 for sample in range(settings.samples)
                 for task in tasks
             ]
-            identity, resolved = _identity(settings, tasks, before[settings.env]), _resolved(env, tasks)
+            identity = _identity(settings, tasks, before[settings.env])
+            resolved = _resolved(env, tasks, settings.harness.name or env.agent)
             growing = GROWING if extends(earlier.get(settings.env, {}), settings, env, tasks) else frozenset[str]()
             store = Store(folder, identity, resolved=resolved, may_differ=growing, overwrite=settings.overwrite)
-            runs.append(Run(settings, tuple(specs), store, maker, env))
+            runs.append(Run(settings, tuple(specs), store, maker, env, player))
         for run in runs:
             stack.enter_context(run.store)
         yield tuple(runs)
@@ -275,10 +312,10 @@ def _open_worlds(
     return envs
 
 
-def _resolved(env: ReplyWrapper, tasks: Sequence[Task]) -> dict[str, Any]:
+def _resolved(env: ReplyWrapper, tasks: Sequence[Task], agent: str) -> dict[str, Any]:
     """Settings that the environment resolved."""
     limit = env.spec.max_episode_steps if env.spec else None
-    return {"agent": env.agent, "horizon": limit, "task_set": text_env(env).tasks.name, "tasks": len(tasks)}
+    return {"agent": agent, "horizon": limit, "task_set": text_env(env).tasks.name, "tasks": len(tasks)}
 
 
 def _identity(settings: PlaySettings, tasks: list[Task], before: Sequence[int]) -> dict[str, Any]:

@@ -16,14 +16,15 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from agentgym_eval.policies.endpoint.settings import EndpointSettings
+from agentgym_eval.policies.harness import HarnessSettings
 from agentgym_eval.util.errors import UsageError
 
 
 def short_name(env: str) -> str:
     """Return the short name of an environment: `textcraft` for `agentgym/TextCraft-v0`, `textcraft` or
-    `MODULE:mine/TextCraft-v3`.
+    `MODULE:mine/TextCraft-v3`. It can be part of a file name.
     """
-    return re.sub(r".*[/:]|-v\d+$", "", env).lower()
+    return re.sub(r"\s+", "-", re.sub(r".*[/:]|-v\d+$", "", env).lower())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,8 +111,24 @@ class _Play:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlaySettings(_Play, _OnePolicy, _OneWorld):
+class _InHarness:
+    harness: Annotated[HarnessSettings, tyro.conf.arg(name="")] = field(default_factory=HarnessSettings)
+    """Agent of another program that plays with the policy's model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlaySettings(_InHarness, _Play, _OnePolicy, _OneWorld):
     """The settings of one run: one policy in one environment."""
+
+    @property
+    def label(self) -> str:
+        """What plays: the policy, in a harness if there is one."""
+        return _in_harness(self.policy, self.harness)
+
+    @property
+    def breakable(self) -> str:
+        """What may fail through no fault of the policy."""
+        return "harness" if self.harness.name else "environment"
 
     @property
     def shown_options(self) -> list[str]:
@@ -135,17 +152,18 @@ class PlaySettings(_Play, _OnePolicy, _OneWorld):
         values["options"] = [pair for pair in self.shown_options if pair.partition("=")[0] not in _ADDRESS]
         values["items"] = [str(path) for path in self.items]
         values |= {"body": list(map(redacted_option, self.endpoint.body))} if self.endpoint.body else {}
+        values |= self.harness.identity()
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 _ADDRESS = ("url", "token", "timeout")  # options that locate an environment on a server; one of them is a secret
-_NOT_IDENTITY = ("skip", "slots", "overwrite", "max_failed", "endpoint")
+_NOT_IDENTITY = ("skip", "slots", "overwrite", "max_failed", "endpoint", "harness")
 ALL = "all"
 """Value of --env that stands for every installed environment."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateSettings(_Play, _Policies, _Worlds):
+class EvaluateSettings(_InHarness, _Play, _Policies, _Worlds):
     """Evaluate policies in environments: success, score, turns, tokens, pass@k and pass^k with 95% intervals.
 
     Each policy in each environment is one run: a folder with its episodes and a report. Several runs are compared task
@@ -174,12 +192,19 @@ class EvaluateSettings(_Play, _Policies, _Worlds):
         _check_names("--env", "environment", [short_name(env) for env in self.env])
         _check_names("--policy", "policy", [_file_name(policy) for policy in self.policy])
         _options(self.env, self.options)
+        for policy in self.policy:
+            self.harness.check(policy, self.agent, instructions=self.instructions)
 
     @property
     def ks(self) -> tuple[int, ...]:
         """The values of k for pass@k, ascending."""
         powers = (2**i for i in range(self.samples.bit_length()))
         return tuple(sorted(set(self.k or powers)))
+
+    @property
+    def label(self) -> str:
+        """What plays: the policies, in a harness if there is one."""
+        return _in_harness(", ".join(self.policy), self.harness)
 
     @property
     def several(self) -> bool:
@@ -190,7 +215,8 @@ class EvaluateSettings(_Play, _Policies, _Worlds):
     def folder(self) -> Path:
         """Folder of the run, or the one that contains the folders of several runs."""
         worlds, few = "-".join(map(short_name, self.env)), len(self.policy) == 1
-        policies = _file_name(self.policy[0]) if few else f"{len(self.policy)}-policies"
+        policies = self.policy[0] if few else f"{len(self.policy)}-policies"
+        policies = _file_name(_in_harness(policies, self.harness))
         return self.out or Path("runs", "evaluate", f"{worlds}-{policies}-{self.split}")
 
     def runs(self) -> dict[str, dict[Path, PlaySettings]]:
@@ -198,7 +224,7 @@ class EvaluateSettings(_Play, _Policies, _Worlds):
         found: dict[str, dict[Path, PlaySettings]] = {}
         for policy in self.policy:
             worlds = _in_each_world(self, policy, self.env)
-            names = (f"{short_name(world.env)}-{_file_name(policy)}-{self.split}" for world in worlds)
+            names = (f"{short_name(world.env)}-{_file_name(world.label)}-{self.split}" for world in worlds)
             folders = (self.folder / name if self.several else self.folder for name in names)
             found[policy] = dict(zip(folders, worlds, strict=True))
         return found
@@ -287,6 +313,7 @@ class CompareSettings:
 
 def _in_each_world(asked: _Play, policy: str, envs: Sequence[str]) -> list[PlaySettings]:
     common: dict[str, Any] = {f.name: getattr(asked, f.name) for f in fields(_Play)}
+    common |= {"harness": asked.harness} if isinstance(asked, EvaluateSettings) else {}
     options = _options(envs, common.pop("options"))
     return [PlaySettings(env=env, policy=policy, options=options[env], **common) for env in envs]
 
@@ -313,6 +340,10 @@ def _check_names(flag: str, kind: str, names: Sequence[str]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"{flag} names {name} twice; name each {kind} once, or use a separate --out.")
+
+
+def _in_harness(policy: str, harness: HarnessSettings) -> str:
+    return f"{policy} in {harness.name}" if harness.name else policy
 
 
 def _file_name(policy: str) -> str:

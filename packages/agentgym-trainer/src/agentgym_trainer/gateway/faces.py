@@ -1,6 +1,6 @@
 """The APIs that the gateway speaks: each converts requests to those of chat completions, and replies back.
 
-A stream has the whole reply in a few events, since an engine returns whole replies.
+A stream has the whole reply in a few events, since engines return whole replies.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from agentgym_trainer.gateway.replies import ChatReply, Choice
 from agentgym_trainer.gateway.requests import ChatRequest
-from agentgym_trainer.gateway.sampling import ChatReply, Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def _usage(reply: ChatReply) -> dict[str, int]:
 def _logprobs(choice: Choice) -> dict[str, Any]:
     content = [
         {"token": text, "logprob": logprob, "bytes": list(bytes(text, "utf-8")), "top_logprobs": list[Any]()}
-        for text, logprob in zip(choice.token_texts, choice.completion.logprobs, strict=True)
+        for text, logprob in choice.logprobs
     ]
     return {"content": content, "refusal": None}
 

@@ -41,7 +41,7 @@ class EpisodeLimits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prompt:
-    """A request as tokens."""
+    """A request, and its tokens if they are known."""
 
     request: ChatRequest
     conversation: Conversation
@@ -59,17 +59,17 @@ class Call:
     """One sampled reply."""
 
     prompt: Prompt
-    completion: Completion
-    """The sampled ids, up to and including the token that completes a stop sequence."""
-    text: str
-    """The text of the ids."""
+    reply: Reply
+    """The reply, without its `sample`."""
+    completion: Completion | None = None
+    """The sampled ids, up to and including the token that completes a stop sequence; None behind an endpoint, whose
+    tokens are unknown."""
 
 
 @dataclass(eq=False)
 class EpisodeRecord:
-    """The calls of one episode, in the order in which they were sampled."""
+    """The calls of one episode, in the order in which they were answered, as text."""
 
-    chat: Chat
     limits: EpisodeLimits
     rng: np.random.Generator
     """Seeds the calls."""
@@ -81,47 +81,32 @@ class EpisodeRecord:
     exhausted: bool = False
     """Whether a request exceeded the limit on their number."""
     error: Exception | None = None
-    """The error of the engine that ended a call."""
+    """The error of the engine or the endpoint that ended a call."""
     seconds: float = 0.0
-    """Seconds that the engine has taken for replies; requests at the same time count each."""
+    """Seconds that replies have taken; requests at the same time count each."""
     closed: bool = False
     """Whether the episode is over, so that nothing is recorded any more."""
     _known: dict[tuple[str, Conversation], Call] = field(default_factory=dict[tuple[str, Conversation], Call])
 
-    @property
-    def completion_tokens(self) -> int:
-        """Number of sampled tokens so far."""
-        return sum(len(call.completion.ids) for call in self.calls)
-
     def prompt(self, request: ChatRequest) -> Prompt:
-        """Convert a request to tokens, continuing a call with the same functions if its conversation does."""
-        chat, tools = self.chat.with_tools(request.tools), json.dumps(request.tools)
-        conversation = request.conversation
-        if request.tools and not self.chat.takes_tools and conversation[0].role != "system":
-            conversation = (Message("system", ""), *conversation)  # the chat describes the functions in it
-        parent = self._known.get((tools, request.conversation[:-1]))
-        context = Context(chat)
-        if parent is None:
-            added, _ = context.prompt(conversation)
-            return Prompt(request, conversation, tuple(added), None, tuple(added))
-        before = parent.prompt
-        conversation = (*before.conversation, Message("assistant", parent.text), conversation[-1])
-        context.resume(before.conversation, [*before.ids, *parent.completion.ids])
-        added, fresh = context.prompt(conversation)
-        return Prompt(request, conversation, tuple(context.ids), None if fresh else parent, tuple(added))
+        """Return the request, continuing a call with the same functions if its conversation does."""
+        return Prompt(request, request.conversation, (), self._parent(request), ())
 
-    def add(self, prompt: Prompt, completion: Completion, text: str, canonical: str) -> None:
+    def _parent(self, request: ChatRequest) -> Call | None:
+        return self._known.get((json.dumps(request.tools), request.conversation[:-1]))
+
+    def add(self, prompt: Prompt, reply: Reply, canonical: str, completion: Completion | None = None) -> None:
         """Record a reply, unless the episode is over.
 
         Args:
-            prompt: What was sampled from.
-            completion: The reply's ids.
-            text: Their text.
+            prompt: What was replied to.
+            reply: The reply, without its `sample`.
             canonical: The reply as later requests will have it in their conversations.
+            completion: Its ids, if they are known.
         """
         if self.closed:
             return
-        self.calls.append(Call(prompt, completion, text))
+        self.calls.append(Call(prompt, reply, completion))
         key = json.dumps(prompt.request.tools), (*prompt.request.conversation, Message("assistant", canonical))
         self._known[key] = self.calls[-1]
 
@@ -151,29 +136,59 @@ class EpisodeRecord:
         return (*turns[:-1], replace(turns[-1], reward=reward)) if turns else ()
 
 
+@dataclass(eq=False)
+class TokenRecord(EpisodeRecord):
+    """The calls of one episode, as tokens."""
+
+    chat: Chat = field(kw_only=True)
+
+    @property
+    def completion_tokens(self) -> int:
+        """Number of sampled tokens so far."""
+        return sum(len(call.completion.ids) for call in self.calls if call.completion)
+
+    def prompt(self, request: ChatRequest) -> Prompt:
+        """Convert a request to tokens, continuing a call with the same functions if its conversation does."""
+        chat, conversation = self.chat.with_tools(request.tools), request.conversation
+        if request.tools and not self.chat.takes_tools and conversation[0].role != "system":
+            conversation = (Message("system", ""), *conversation)  # the chat describes the functions in it
+        parent, context = self._parent(request), Context(chat)
+        if parent is None or parent.completion is None:
+            added, _ = context.prompt(conversation)
+            return Prompt(request, conversation, tuple(added), None, tuple(added))
+        before = parent.prompt
+        conversation = (*before.conversation, Message("assistant", parent.reply.text), conversation[-1])
+        context.resume(before.conversation, [*before.ids, *parent.completion.ids])
+        added, fresh = context.prompt(conversation)
+        return Prompt(request, conversation, tuple(context.ids), None if fresh else parent, tuple(added))
+
+
 def _turn(call: Call, *, fresh: bool) -> Turn:
-    prompt, completion = call.prompt, call.completion
-    sample = Sample(
-        prompt=prompt.ids if fresh else prompt.added,
-        ids=completion.ids,
-        logprobs=completion.logprobs,
-        version=completion.version,
-        fresh=fresh,
-        versions=completion.versions,
-    )
+    prompt, completion, sample = call.prompt, call.completion, None
+    if completion is not None:
+        sample = Sample(
+            prompt=prompt.ids if fresh else prompt.added,
+            ids=completion.ids,
+            logprobs=completion.logprobs,
+            version=completion.version,
+            fresh=fresh,
+            versions=completion.versions,
+        )
     return Turn(
         observation=prompt.conversation[-1].content,
-        reply=Reply(call.text, completion.finish, sample),
+        reply=replace(call.reply, sample=sample),
         action=None,
         valid=True,
         reward=0.0,
-        state_key=_digest(prompt.ids),
+        state_key=_digest(prompt),
     )
 
 
-def _digest(ids: Sequence[int]) -> str:
+def _digest(prompt: Prompt) -> str:
     """Return a key of a context: the state of an agent of which nothing else is known."""
-    return hashlib.sha256(np.asarray(ids, np.int64).tobytes()).hexdigest()[:16]
+    texts = [[message.role, message.content] for message in prompt.conversation]
+    content = np.asarray(prompt.ids, np.int64).tobytes() if prompt.ids else json.dumps(texts).encode()
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def first_system(calls: Sequence[Call]) -> str:

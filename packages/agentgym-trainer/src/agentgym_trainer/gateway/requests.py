@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal, cast
 
@@ -48,18 +48,41 @@ class ChatRequest:
     stream: bool = False
     include_usage: bool = False
     """Whether the stream ends with the token usage."""
+    body: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The body of the request of a chat completion, to be passed on."""
 
 
-def chat_request(body: Mapping[str, Any], *, fixed_sampling: bool) -> ChatRequest:
+def chat_request(body: Mapping[str, Any], *, fixed_sampling: bool, passed_on: bool = False) -> ChatRequest:
     """Validate the body of a request of a chat completion. Unknown parameters are ignored.
 
     Args:
         body: The body, as the API documents it.
         fixed_sampling: Whether the sampling parameters of requests are ignored.
+        passed_on: Whether an endpoint gets the body and checks the parameters that aren't read here. Messages may then
+            have content other than text, of which only the text is read, and end with a reply to be continued.
 
     Raises:
         ApiError: if a parameter has a wrong type or isn't supported.
     """
+    if not passed_on:
+        _check_supported(body, fixed_sampling=fixed_sampling)
+    n, temperature = _integer(body, "n", 1, _MOST_CHOICES) or 1, _number(body, "temperature")
+    return ChatRequest(
+        conversation=conversation(body.get("messages"), passed_on=passed_on),
+        tools=() if body.get("tool_choice") == "none" else tool_schemas(body.get("tools")),
+        n=n,
+        max_tokens=_integer(body, "max_completion_tokens", 1) or _integer(body, "max_tokens", 1),
+        temperature=temperature,
+        seed=_integer(body, "seed"),
+        stop=_stop(body.get("stop")),
+        logprobs=bool(body.get("logprobs")),
+        stream=bool(body.get("stream")),
+        include_usage=bool(_object(body, "stream_options").get("include_usage")),
+        body=body,
+    )
+
+
+def _check_supported(body: Mapping[str, Any], *, fixed_sampling: bool) -> None:
     if body.get("top_logprobs"):
         raise unsupported("top_logprobs", "Set logprobs alone for those of the sampled tokens.", "top_logprobs")
     if (kind := _object(body, "response_format").get("type", "text")) != "text":
@@ -70,23 +93,14 @@ def chat_request(body: Mapping[str, Any], *, fixed_sampling: bool) -> ChatReques
         for name, values in _NEUTRAL_VALUES.items():
             if body.get(name) not in values:
                 raise unsupported(f"{name} {body[name]!r}", "Sample with temperature alone.", name)
-    n, temperature = _integer(body, "n", 1, _MOST_CHOICES) or 1, _number(body, "temperature")
-    return ChatRequest(
-        conversation=conversation(body.get("messages")),
-        tools=() if body.get("tool_choice") == "none" else tool_schemas(body.get("tools")),
-        n=n,
-        max_tokens=_integer(body, "max_completion_tokens", 1) or _integer(body, "max_tokens", 1),
-        temperature=temperature,
-        seed=_integer(body, "seed"),
-        stop=_stop(body.get("stop")),
-        logprobs=bool(body.get("logprobs")),
-        stream=bool(body.get("stream")),
-        include_usage=bool(_object(body, "stream_options").get("include_usage")),
-    )
 
 
-def conversation(messages: Any) -> Conversation:
+def conversation(messages: Any, *, passed_on: bool = False) -> Conversation:
     """Convert OpenAI's messages to a conversation. System messages after the first other one count as the user's.
+
+    Args:
+        messages: The messages.
+        passed_on: See `chat_request`.
 
     Raises:
         ApiError: if they don't follow the protocol, have content other than text, or don't end with a user message or
@@ -94,11 +108,11 @@ def conversation(messages: Any) -> Conversation:
     """
     if not isinstance(messages, list) or not messages:
         raise ApiError("messages must be a list of at least one message.", param="messages")
-    converted = [_message(message, i) for i, message in enumerate(cast("list[Any]", messages))]
+    converted = [_message(message, i, passed_on=passed_on) for i, message in enumerate(cast("list[Any]", messages))]
     leading = next((i for i, message in enumerate(converted) if message.role != "system"), len(converted))
     system, rest = converted[:leading], converted[leading:]
     turns = [Message("user", m.content) if m.role == "system" else m for m in rest]
-    if not turns or turns[-1].role != "user":
+    if not passed_on and (not turns or turns[-1].role != "user"):
         raise unsupported(
             "A conversation that doesn't end with a user message or the result of a tool",
             "Let the last message have the role user or tool; replies can't be prefilled.",
@@ -143,11 +157,12 @@ def tool_schemas(tools: Any) -> tuple[dict[str, Any], ...]:
     return tuple(schemas)
 
 
-def _message(message: Any, i: int) -> Message:
+def _message(message: Any, i: int, *, passed_on: bool) -> Message:
     if not isinstance(message, dict) or message.get("role") not in _ROLES:
         raise ApiError(f"messages[{i}] needs a role, one of {', '.join(_ROLES)}.", param="messages")
     role: str = message["role"]
-    _check_content(message.get("content"), f"messages[{i}]")
+    if not passed_on:
+        _check_content(message.get("content"), f"messages[{i}]")
     try:
         text = neutral(message)
     except (LookupError, TypeError, ValueError, AttributeError) as error:

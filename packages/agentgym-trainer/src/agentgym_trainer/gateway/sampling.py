@@ -1,68 +1,53 @@
-"""Sampling the replies to a request: token limits, stop sequences and function calls."""
+"""Replies that an engine samples: token limits, stop sequences and function calls."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from agentgym_envs import EnvFault
+import numpy as np
+from agentgym_envs import EnvFault, Reply
 from agentgym_envs.agents.call_parsing import split_calls
 from jinja2 import TemplateError
 
 from agentgym_trainer.engines.base import Completion, Engine, SamplingParams
 from agentgym_trainer.gateway.errors import ApiError
-from agentgym_trainer.gateway.recording import EpisodeRecord, Prompt
+from agentgym_trainer.gateway.recording import EpisodeLimits, EpisodeRecord, Prompt, TokenRecord
+from agentgym_trainer.gateway.replies import ChatReply, Choice, before_stop, count_request, failure, reply_message
 from agentgym_trainer.gateway.requests import ChatRequest, canonical_reply
 from agentgym_trainer.tokens.chat import Chat
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """One reply to a request."""
+class EngineReplier:
+    """Samples replies from an engine and records their tokens."""
 
-    message: dict[str, Any]
-    """The message, as OpenAI's API has it."""
-    finish_reason: str
-    """`stop`, `length` or `tool_calls`."""
-    completion: Completion
-    token_texts: tuple[str, ...]
-    """The text of each sampled id, if the request asks for log-probabilities."""
+    engine: Engine
+    chat: Chat
+    """The model's tokenizer and chat template."""
+    passes_on: bool = False
+
+    def record(self, limits: EpisodeLimits, rng: np.random.Generator, task: str, sample: int) -> TokenRecord:
+        """Return the record of a new episode."""
+        del task, sample
+        return TokenRecord(limits, rng, chat=self.chat)
+
+    def forget(self, record: EpisodeRecord) -> None:
+        """Do nothing: the record has all there is."""
+
+    async def reply(self, record: EpisodeRecord, request: ChatRequest) -> ChatReply:
+        """Sample the replies to a request. See `Replier.reply`; the chat template may refuse the conversation, too."""
+        if not isinstance(record, TokenRecord):
+            raise TypeError(f"An engine needs a record of its own, not a {type(record).__name__}.")
+        count_request(record)
+        return await _sample(self.engine, record, request)
 
 
-@dataclass(frozen=True, slots=True)
-class ChatReply:
-    """The replies to a request."""
-
-    choices: tuple[Choice, ...]
-    prompt_tokens: int
-
-    @property
-    def completion_tokens(self) -> int:
-        """Number of sampled tokens in all choices."""
-        return sum(len(choice.completion.ids) for choice in self.choices)
-
-
-async def sample(engine: Engine, record: EpisodeRecord, request: ChatRequest) -> ChatReply:
-    """Sample the replies to a request and record them.
-
-    Raises:
-        ApiError: if a limit of the episode is reached, the chat template refuses the conversation, or the engine fails.
-    """
+async def _sample(engine: Engine, record: TokenRecord, request: ChatRequest) -> ChatReply:
     limits = record.limits
-    if record.error is not None:
-        raise ApiError(f"The engine failed: {record.error}", status=500)
-    record.requests += 1
-    if limits.calls and record.requests > limits.calls:
-        record.exhausted = True
-        raise ApiError(
-            f"This episode has made its {limits.calls} requests, the horizon of the run; end it.",
-            code="horizon_reached",
-        )
     try:
         prompt = record.prompt(request)
     except TemplateError as error:
@@ -79,16 +64,17 @@ async def sample(engine: Engine, record: EpisodeRecord, request: ChatRequest) ->
         completions = await asyncio.gather(*calls)
     except Exception as error:  # the rollout raises it again: a client would repeat its request for ever
         record.error = record.error or error
-        raise ApiError(f"The engine failed: {error}", status=500) from error
+        raise failure(error) from error
     finally:
         record.seconds += time.perf_counter() - began
     if not all(math.isfinite(logprob) for completion in completions for logprob in completion.logprobs):
         record.error = EnvFault("The engine's log-probabilities of a reply aren't finite.")
-        raise ApiError(str(record.error), status=500)
+        raise failure(record.error)
     if length == budget and any(completion.finish == "length" for completion in completions):
         record.cut = True
-    choices = tuple(_choice(record, prompt, completion, i) for i, completion in enumerate(completions))
-    return ChatReply(choices, len(prompt.ids))
+    kept = [_stopped(record.chat, completion, request.stop) for completion in completions]
+    choices = tuple(_choice(record, prompt, completion, shown) for completion, shown in kept)
+    return ChatReply(choices, len(prompt.ids), sum(len(completion.ids) for completion, _ in kept))
 
 
 def _temperature(fixed: float | None, request: ChatRequest) -> float:
@@ -97,7 +83,7 @@ def _temperature(fixed: float | None, request: ChatRequest) -> float:
     return 1.0 if request.temperature is None else request.temperature
 
 
-def _budget(engine: Engine, record: EpisodeRecord, prompt: Prompt) -> int:
+def _budget(engine: Engine, record: TokenRecord, prompt: Prompt) -> int:
     """Return the maximum number of tokens of each reply that the episode's limits leave."""
     limits, read = record.limits, len(prompt.ids)
     longest = min(limits.context, engine.max_context)
@@ -116,38 +102,26 @@ def _budget(engine: Engine, record: EpisodeRecord, prompt: Prompt) -> int:
     )
 
 
-def _choice(record: EpisodeRecord, prompt: Prompt, completion: Completion, index: int) -> Choice:
+def _choice(record: TokenRecord, prompt: Prompt, completion: Completion, shown: str) -> Choice:
     request, chat = prompt.request, record.chat
-    completion, shown = _stopped(chat, completion, request.stop)
-    text = chat.reply_text(completion.ids)
     content, calls = split_calls(shown) if request.tools else (shown, [])
-    message: dict[str, Any] = {"role": "assistant", "content": content if content or not calls else None}
-    if calls:
-        number = len(record.calls)
-        message["tool_calls"] = [
-            {
-                "id": f"call{number:05}{i:02}",
-                "type": "function",
-                "function": {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)},
-            }
-            for i, call in enumerate(calls)
-        ]
-    record.add(prompt, completion, text, canonical_reply(message))
+    message = reply_message(record, content, calls)
+    record.add(prompt, Reply(chat.reply_text(completion.ids), completion.finish), canonical_reply(message), completion)
     finish = "tool_calls" if calls and completion.finish == "stop" else completion.finish
-    texts = tuple(chat.token_texts(completion.ids)) if request.logprobs else ()
-    return Choice(message, finish, completion, texts)
+    if not request.logprobs:
+        return Choice(message, finish)
+    texts = chat.token_texts(completion.ids)
+    return Choice(message, finish, tuple(zip(texts, completion.logprobs, strict=True)))
 
 
 def _stopped(chat: Chat, completion: Completion, stops: Sequence[str]) -> tuple[Completion, str]:
     """Return the completion up to the token that completes a stop sequence, and the text before the sequence."""
-    text = chat.reply_text(completion.ids)
-    found = [(text.find(stop), stop) for stop in stops if stop in text]
-    if not found:
+    text, stop = before_stop(chat.reply_text(completion.ids), stops)
+    if not stop:
         return completion, text
-    start, stop = min(found)
     count = next(
         (i for i in range(1, len(completion.ids)) if stop in chat.reply_text(completion.ids[:i])),
         len(completion.ids),
     )
     ids, versions = completion.ids[:count], completion.versions or (completion.version,) * len(completion.ids)
-    return Completion.sampled(ids, completion.logprobs[:count], "stop", versions[:count]), text[:start]
+    return Completion.sampled(ids, completion.logprobs[:count], "stop", versions[:count]), text

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,15 +22,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from agentgym_trainer.engines.base import Engine
 from agentgym_trainer.gateway.errors import ApiError
 from agentgym_trainer.gateway.faces import Answer, ChatCompletions, Face
 from agentgym_trainer.gateway.messages_api import Messages
 from agentgym_trainer.gateway.recording import EpisodeLimits, EpisodeRecord
+from agentgym_trainer.gateway.replies import Replier
 from agentgym_trainer.gateway.requests import chat_request
 from agentgym_trainer.gateway.responses_api import Responses
-from agentgym_trainer.gateway.sampling import sample
-from agentgym_trainer.tokens.chat import Chat
 
 _FACES: tuple[Face, ...] = (ChatCompletions(), Responses(), Messages())
 _BACKLOG = 2048
@@ -49,18 +47,27 @@ class OpenedEpisode:
     """What it has sampled so far."""
 
 
-class Gateway:
-    """The server, on the event loop of the engine."""
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the command that it is part of."""
 
-    def __init__(self, engine: Engine, chat: Chat, *, model: str) -> None:
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Install no handlers."""
+        yield
+
+
+class Gateway:
+    """The server, on the event loop of the engine or the endpoint's client."""
+
+    def __init__(self, replier: Replier, *, model: str) -> None:
         """Set up the gateway; `start` starts it.
 
         Args:
-            engine: Samples the replies. It stays open when the gateway is closed.
-            chat: The model's tokenizer and chat template.
+            replier: Where replies come from: `EngineReplier(engine, chat)`, or `EndpointReplier(endpoint)`. Its engine
+                or endpoint stays open when the gateway is closed.
             model: The model's name in responses.
         """
-        self.engine, self.chat, self.model = engine, chat, model
+        self.replier, self.model = replier, model
         self.base_url = ""
         """Base URL at which API keys identify episodes; empty before `start`."""
         self._episodes: dict[str, EpisodeRecord] = {}
@@ -79,7 +86,7 @@ class Gateway:
         config = uvicorn.Config(
             app, log_level="warning", lifespan="off", timeout_graceful_shutdown=_SHUTDOWN_SECONDS, ws="none"
         )
-        self._server = uvicorn.Server(config)
+        self._server = _Server(config)
         self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
         self.base_url = f"http://{host}:{number}/v1"
 
@@ -92,21 +99,26 @@ class Gateway:
             await self._serving
         self._server = self._serving = None
 
-    def open_episode(self, limits: EpisodeLimits, rng: np.random.Generator) -> OpenedEpisode:
+    def open_episode(
+        self, limits: EpisodeLimits, rng: np.random.Generator, *, task: str = "", sample: int = 0
+    ) -> OpenedEpisode:
         """Begin an episode.
 
         Args:
             limits: Its limits and sampling.
             rng: Seeds its calls, in the order of the requests.
+            task: The id of its task, by which replies of an endpoint are recorded.
+            sample: Its index among the episodes of its task.
         """
         key = secrets.token_urlsafe(24)
-        record = self._episodes[key] = EpisodeRecord(self.chat, limits, rng)
+        record = self._episodes[key] = self.replier.record(limits, rng, task, sample)
         return OpenedEpisode(self.base_url.removesuffix("/v1") + f"/episodes/{key}/v1", key, record)
 
     def close_episode(self, opened: OpenedEpisode) -> None:
         """End an episode: further requests are refused, and nothing more is recorded."""
         opened.record.closed = True
-        self._episodes.pop(opened.api_key, None)
+        if self._episodes.pop(opened.api_key, None) is not None:
+            self.replier.forget(opened.record)
 
     def _routes(self) -> Iterator[BaseRoute]:
         for prefix in ("/v1", "/episodes/{key}/v1"):
@@ -117,8 +129,9 @@ class Gateway:
     async def _answer(self, face: Face, request: Request) -> Response:
         try:
             record, body = self._episode(request), await _body(request)
-            chat = chat_request(face.chat_body(body), fixed_sampling=record.limits.temperature is not None)
-            reply = await sample(self.engine, record, chat)
+            fixed, passes_on = record.limits.temperature is not None, self.replier.passes_on
+            chat = chat_request(face.chat_body(body), fixed_sampling=fixed, passed_on=passes_on)
+            reply = await self.replier.reply(record, chat)
         except ApiError as error:
             return error.response(anthropic=face.anthropic)
         answer = Answer(chat, reply, str(body.get("model") or self.model))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
-from agentgym_envs import EnvFault, EnvPool, Episode, EpisodeSpec, ReplyWrapper, StopReason, Task, text_env
+from agentgym_envs import EnvFault, EnvPool, Episode, EpisodeSpec, ReplyWrapper, StopReason, Task, WorldSpec, text_env
 from agentgym_envs.util.redaction import redacted
 
 from agentgym_trainer.gateway.harness import HarnessFailure, HarnessTask, Outcome
@@ -69,18 +69,28 @@ class HarnessPlayer:
         self._timeout, self._slots = timeout, slots
 
     async def play(self, world: TaskSource, spec: EpisodeSpec, horizon: int | None) -> Episode:
+        """Play an episode; see `play_task`."""
+        return await self.play_task(world.wrapped, world.pool.specs[0], spec, horizon)
+
+    async def play_task(self, env: ReplyWrapper, made: WorldSpec, spec: EpisodeSpec, horizon: int | None) -> Episode:
         """Play an episode.
+
+        Args:
+            env: A local instance of the environment, which has the tasks.
+            made: The environment's id and options.
+            spec: What is played.
+            horizon: Maximum number of requests; None sets no limit.
 
         Crashes, timeouts and harnesses that make no request are failed episodes. If a harness raises after it has
         reached a limit on tokens or requests, the episode ends there with reward 0, since this is the policy's doing.
 
         Raises:
             EngineGone: if the engine can't be brought back.
-            Exception: whatever else the engine raises.
+            Exception: whatever else the engine or the endpoint raises.
         """
         if spec.task_id is None:
             raise ValueError("An episode of a harness names its task; choose one of the environment's tasks.")
-        task, made = text_env(world.wrapped).tasks[spec.task_id], world.pool.specs[0]
+        task = text_env(env).tasks[spec.task_id]
         asked = HarnessTask(
             env=made.id,
             options=_options(made.options, horizon),
@@ -97,7 +107,7 @@ class HarnessPlayer:
         limits = replace(self._limits, calls=horizon or 0)
         rng = np.random.default_rng([spec.seed or 0, spec.sample, *bytes(task.id, "utf-8")])
         async with self._slots:
-            opened = self._gateway.open_episode(limits, rng)
+            opened = self._gateway.open_episode(limits, rng, task=task.id, sample=spec.sample)
             try:
                 result = await self._result(asked, opened.base_url, opened.api_key)
             finally:

@@ -41,15 +41,22 @@ def find_harness(config: BaseConfig) -> RunHarness | None:
     Raises:
         UsageError: if there is no such harness.
     """
-    if not isinstance(config, RLConfig):
+    return named_harness(config.harness, config.harness_command) if isinstance(config, RLConfig) else None
+
+
+def named_harness(name: str, command: str) -> RunHarness | None:
+    """Return what runs the harness MODULE:NAME, or an installed one of that name, or else a command; None without both.
+
+    Raises:
+        UsageError: if there is no such harness.
+    """
+    if command:
+        return partial(run_command, command)
+    if not name:
         return None
-    if config.harness_command:
-        return partial(run_command, config.harness_command)
-    if not config.harness:
-        return None
-    harness = find_named(config.harness, "harness", (), HARNESSES)
+    harness = find_named(name, "harness", (), HARNESSES)
     if not callable(harness):
-        raise UsageError(f"{config.harness} is no harness: it must be a function of a task, a base URL and a key.")
+        raise UsageError(f"{name} is no harness: it must be a function of a task, a base URL and a key.")
     return partial(run_function, cast("Harness", harness))
 
 

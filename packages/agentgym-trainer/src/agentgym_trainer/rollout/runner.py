@@ -32,6 +32,7 @@ from agentgym_envs import (
 from agentgym_envs.core.loop_thread import LoopThread
 
 from agentgym_trainer.engines.base import Engine, SamplingParams, Weights
+from agentgym_trainer.gateway.sampling import EngineReplier
 from agentgym_trainer.gateway.server import Gateway
 from agentgym_trainer.rollout.weight_stream import WeightStream
 from agentgym_trainer.tokens.chat import Chat, Context
@@ -179,7 +180,7 @@ class RolloutRunner:
     def gateway(self, chat: Chat, model: str) -> Gateway:
         """Return the gateway to the engine, which is started on the first call and closed with this runner."""
         if self._gateway is None:
-            gateway = Gateway(self.engine, chat, model=model)
+            gateway = Gateway(EngineReplier(self.engine, chat), model=model)
             self.run(gateway.start())
             self._gateway = gateway
         return self._gateway

@@ -16,7 +16,7 @@ from agentgym_eval.metrics.summary import report
 from rich.console import Console
 from rich.table import Table
 
-from agentgym_trainer.config import BaseConfig, WorldConfig
+from agentgym_trainer.config import BaseConfig, RLConfig, WorldConfig
 from agentgym_trainer.kinds import kind_of
 from agentgym_trainer.recipes import RECIPES
 from agentgym_trainer.run.disk import writing
@@ -66,13 +66,20 @@ def _suggestion(recipe: str) -> tuple[str, str]:
 def _evaluate(config: BaseConfig, world: WorldConfig, model: Path) -> str:
     """Return the command that evaluates the model in an environment with the settings of the training."""
     flags = [
-        f"--env {world.env} --policy {shlex.quote(f'hf:{model}')} --split test --samples 4 --agent {world.agent}",
+        f"--env {world.env} --policy {shlex.quote(f'hf:{model}')} --split test --samples 4 {_agent(config, world)}",
         f"--horizon {config.horizon.longest} --max-tokens {config.generation.max_tokens}",
         f"--temperature {config.generation.temperature:g}",
     ]
-    flags += [] if world.instructions else ["--no-instructions"]
     flags += ["--options", *map(_quoted, world.options)] if world.options else []
     return " ".join([command("evaluate"), *flags])
+
+
+def _agent(config: BaseConfig, world: WorldConfig) -> str:
+    if isinstance(config, RLConfig) and config.harness:
+        return f"--harness {shlex.quote(config.harness)}"
+    if isinstance(config, RLConfig) and config.harness_command:
+        return f"--harness-command {shlex.quote(config.harness_command)}"
+    return f"--agent {world.agent}{'' if world.instructions else ' --no-instructions'}"
 
 
 def _quoted(option: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,18 @@ _TOO_LONG = ("context_length", "context length", "context window", "maximum cont
 _FILTERED = ("content_filter", "content_policy", "content management policy", "moderation", "flagged")
 _CUT = "content_filter"
 _SHOWN = 10  # models in a message
+_THEIR_FAULT = (400, 413, 422)  # statuses of requests at which other requests may be no better or worse
+_NOT_PASSED_ON = ("n", "stream", "stream_options", "max_completion_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt at a sample of a task, by which replies are recorded and replayed."""
+
+    key: int
+    """Unique to the attempt; see `TurnContext.key`."""
+    task: str
+    sample: int
 
 
 class Endpoint(Metered):
@@ -66,16 +79,46 @@ class Endpoint(Metered):
             RunStopped: if it refuses every request, can't be reached, or the run's budget is spent.
             UsageError: if it has no such model.
         """
-        request, journal = self._request(context), self.journal
+        attempt = Attempt(context.key, context.info["task_id"], context.sample)
+        try:
+            return await self._received(self._request(context), attempt)
+        except Refused as refused:
+            return await self._refused(refused)
+
+    async def complete(self, body: Mapping[str, Any], attempt: Attempt) -> Reply:
+        """Return the reply to a request of another program, or the recorded one, as `reply` does.
+
+        Model, temperature and the fields of this policy replace those of the request, and its limit on tokens applies
+        if that of the request isn't lower. A request for several choices gets one.
+
+        Args:
+            body: A request of a chat completion.
+            attempt: The attempt at a task to which it belongs.
+
+        Raises:
+            Refused: if the endpoint refuses this request, for a reason that lies in the request.
+            Exception: as `reply`.
+        """
+        asked = body.get("max_completion_tokens") or body.get("max_tokens") or self._max_tokens
+        passed = {name: value for name, value in body.items() if name not in _NOT_PASSED_ON and value is not None}
+        own = {"model": self._model, "max_tokens": min(asked, self._max_tokens), **self._body}
+        try:
+            return await self._received(passed | own, attempt)
+        except Refused as refused:
+            if refused.status in _THEIR_FAULT and not _too_long(refused):
+                raise
+            return await self._refused(refused)
+
+    async def _received(self, request: dict[str, Any], attempt: Attempt) -> Reply:
+        """Return the reply to a request, or the recorded one."""
+        journal = self.journal
         digest = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
-        place = Place(context.key, context.info["task_id"], context.sample, digest)
+        place = Place(attempt.key, attempt.task, attempt.sample, digest)
         while journal is not None and (recorded := journal.replay(place)) is not None:
             if recorded.finish_reason != _CUT:
                 return recorded
         try:
             received = await self._within_budget(request, partial(self._record, place, journal))
-        except Refused as refused:
-            return await self._refused(refused)
         except Unanswered as unanswered:
             raise EnvFault(str(unanswered)) from unanswered
         if received.finish_reason == _CUT:
@@ -152,7 +195,7 @@ class Endpoint(Metered):
             raise RunStopped(f"{address} requires payment or more quota ({refused}).")
         if refused.status == 404:
             raise UsageError(await self._missing(refused))
-        if any(phrase in message for phrase in _TOO_LONG):
+        if _too_long(refused):
             return Reply("", "length")
         if self.usage.requests or filtered:
             raise EnvFault(f"{address} refuses the conversation ({refused})")
@@ -164,3 +207,8 @@ class Endpoint(Metered):
         listed = f" Its models: {', '.join(models[:_SHOWN])}." if models else " Is the address right, up to /v1?"
         hint = did_you_mean(self._model, models)
         return f"{self._client.shown} has no model {self._model!r} ({refused}).{hint}{listed}"
+
+
+def _too_long(refused: Refused) -> bool:
+    """Return whether the conversation exceeds the model's context."""
+    return any(phrase in f"{refused.code} {refused.message}".lower() for phrase in _TOO_LONG)
