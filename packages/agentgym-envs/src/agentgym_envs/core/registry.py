@@ -6,6 +6,7 @@ Each environment is one entry here and one folder under `worlds`. Importing this
 from __future__ import annotations
 
 import ast
+import copy
 import difflib
 import inspect
 import sys
@@ -78,6 +79,15 @@ constant holds."""
 REMOTE = "agentgym/Remote-v0"
 """An environment on a server, one of these or another, with the server's limits; see `remote.env.RemoteEnv`."""
 
+FOREIGN = {
+    "gymnasium": "agentgym_envs.adapters.from_gymnasium:GymnasiumEnv",
+    "mcp": "agentgym_envs.adapters.from_mcp:McpEnv",
+    "openenv": "agentgym_envs.adapters.from_openenv:OpenEnvEnv",
+}
+"""Environments of other libraries, by the scheme of their names: `gymnasium:Blackjack-v1`."""
+_FOREIGN_ID = "foreign/Foreign-v0"
+_FOREIGN_STEPS = 100  # turns after which an environment of another library is truncated, if it has no limit of its own
+
 
 def register_worlds() -> None:
     """Register the environments with Gymnasium. Importing `agentgym_envs` does this."""
@@ -101,9 +111,13 @@ def register_worlds() -> None:
 def find_spec(world_id: str) -> EnvSpec:
     """Return the specification that is registered as `world_id`. For `MODULE:ID`, import MODULE first.
 
+    An environment of another library (see `FOREIGN`) needs no registration.
+
     Raises:
         ValueError: if there is no such environment or module; the message names those that exist.
     """
+    if is_foreign(world_id):
+        return _foreign_spec(world_id)
     module, colon, name = world_id.rpartition(":")
     if colon:
         import_named(module, f"the environment {world_id}")
@@ -113,6 +127,41 @@ def find_spec(world_id: str) -> EnvSpec:
         hint = f" Did you mean {near[0]}?" if near else ""
         raise ValueError(f"There is no environment {name!r}.{hint} There are: {', '.join(known)}.")
     return gymnasium.registry[name]
+
+
+def is_foreign(world_id: str) -> bool:
+    """Return whether an environment is one of another library."""
+    scheme, colon, _ = world_id.partition(":")
+    return bool(colon) and scheme in FOREIGN
+
+
+def _foreign_spec(world_id: str) -> EnvSpec:
+    scheme, _, source = world_id.partition(":")
+    if not source:
+        raise ValueError(
+            f"{world_id} names no environment: write {scheme}:NAME, with the name that the library has for one."
+        )
+    spec = EnvSpec(
+        _FOREIGN_ID,
+        FOREIGN[scheme],
+        max_episode_steps=_FOREIGN_STEPS,
+        disable_env_checker=True,
+        kwargs={"source": source},
+    )
+    spec.id = world_id
+    return spec
+
+
+def _make(spec: EnvSpec, options: dict[str, Any]) -> gymnasium.Env[str, str]:
+    """Make an environment. Gymnasium checks the form of ids, which names of other libraries needn't have."""
+    if not is_foreign(spec.id):
+        return gymnasium.make(spec, **options)
+    named = copy.copy(spec)
+    named.id = _FOREIGN_ID
+    env: gymnasium.Env[str, str] = gymnasium.make(named, **options)
+    if env.unwrapped.spec is not None:
+        env.unwrapped.spec.id = spec.id
+    return env
 
 
 def world_class(world_id: str) -> type[TextEnv] | None:
@@ -203,7 +252,7 @@ def make(world_id: str, **options: Any) -> gymnasium.Env[str, str]:
     """
     spec = find_spec(world_id)
     try:
-        return gymnasium.make(spec, **options)
+        return _make(spec, options)
     except TypeError as error:
         if "unexpected keyword argument" in str(error) and (unknown := sorted(options.keys() - _taken(spec))):
             raise UnknownOption(_without(spec, unknown[0])) from error
@@ -222,7 +271,7 @@ _OF_ALL = ("render_mode", "max_episode_steps")
 
 def world_options(spec: EnvSpec) -> list[str]:
     """Return the options that an environment takes, in the order of its class's constructors."""
-    return [name for name in _taken(spec) if name not in _OF_ALL]
+    return [name for name in _taken(spec) if name not in (*_OF_ALL, *spec.kwargs)]
 
 
 def _without(spec: EnvSpec, option: str) -> str:

@@ -67,6 +67,8 @@ class TextEnv(gymnasium.Env[str, str], ABC):
     step_waits: ClassVar[bool] = False
     """Whether a step may wait for something outside of Python (another process, a server), so that threads can step
     many environments concurrently."""
+    has_oracle: ClassVar[bool] = True
+    """Whether there is an expert. Environments of other libraries have none; their `oracle` raises `EnvFault`."""
     oracle_replans: ClassVar[bool] = True
     """Whether `oracle` decides from the current state, whichever actions led there. False if it follows a path that was
     computed at the start, from which other actions may lead away."""

@@ -105,7 +105,16 @@ class Oracle(EnvPolicy):
         return f"oracle:{self.noise:g}" if self.noise else "oracle"
 
     def act(self, env: gymnasium.Env[str, str], context: TurnContext) -> Reply:
-        """The expert's next action, or a random one."""
+        """The expert's next action, or a random one.
+
+        Raises:
+            Unplayable: if the environment has no expert.
+        """
+        if not text_env(env).has_oracle:
+            raise Unplayable(
+                f"{text_env(env).task.env} has no expert, so oracle can't play it: play random or a model. A training "
+                "run goes without the expert's episodes with --warm-start.episodes 0."
+            )
         if self.noise and context.rng.random() < self.noise:
             return replace(_formatted(env, _random_action(env, context), _RANDOM_THOUGHT), noise=True)
         world = text_env(env)

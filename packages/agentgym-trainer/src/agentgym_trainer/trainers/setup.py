@@ -22,7 +22,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedType, InitProcessGroupKwargs, is_bf16_available, parse_flag_from_env
 from accelerate.utils.memory import clear_device_cache
-from agentgym_envs import Episode, Policy
+from agentgym_envs import Episode, Policy, text_env
 from agentgym_envs.util.importing import described
 from agentgym_envs.util.redaction import resolved
 from agentgym_eval.policies.policies import Scripted
@@ -380,10 +380,14 @@ def play_tasks(
 def model_from_scratch(
     config: BaseConfig, worlds: Sequence[OpenEnvironment], expert: Policy, seen: Sequence[Episode]
 ) -> tuple[Any, Chat]:
-    """Create a model from scratch, whose tokenizer is trained on `seen` and on episodes of a novice and the expert."""
+    """Create a model from scratch, whose tokenizer is trained on `seen` and on episodes of a novice and the expert, in
+    environments that have one.
+    """
+    taught = [world for world in worlds if text_env(world.wrapped).has_oracle]
     texts = [
         episode
-        for policy in (expert, Scripted(("?",)))
-        for episode in play_tasks(policy, config, worlds, config.scratch.episodes)
+        for policy, played in ((expert, taught), (Scripted(("?",)), worlds))
+        if played
+        for episode in play_tasks(policy, config, played, config.scratch.episodes)
     ]
     return scratch_model(config.scratch, [*seen, *texts], seed=config.seed)

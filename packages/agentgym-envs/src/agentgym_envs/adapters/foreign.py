@@ -1,0 +1,166 @@
+"""The base class of environments of other libraries: seeds are tasks, and rewards are scaled to a score.
+
+A subclass starts and steps the other library's environment. There is no expert.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from agentgym_envs.core.feedback import EnvFault, Feedback
+from agentgym_envs.core.tasks import Split, Task, Tasks, TaskSet
+from agentgym_envs.core.text_env import TextEnv
+
+_FIRST_TEST_SEED = 1_000_000
+_DIGITS = 4  # of numbers in observations
+
+
+class ForeignEnv(TextEnv):
+    """An environment of another library.
+
+    Its tasks are seeds: `NAME/train/7` begins it with seed 7, `NAME/test/7` with seed 1,000,007. Its rewards add up to
+    a return, which is scaled from the range `low` to `high` to a score from 0 to 1.
+    """
+
+    package: ClassVar[str] = "agentgym_envs.adapters"
+    scheme: ClassVar[str]
+    """The scheme of its name, as in `gymnasium:ID`."""
+    has_oracle: ClassVar[bool] = False
+    client_options: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        low: float = 0.0,
+        high: float = 1.0,
+        train: int = 10_000,
+        test: int = 1_000,
+        instructions: str = "",
+        render_mode: str | None = None,
+    ) -> None:
+        """Create the environment without starting it.
+
+        Args:
+            source: The other library's name of it.
+            low: The return whose score is 0. Below 0, the score is only paid at the end of an episode.
+            high: The return whose score is 1.
+            train: Number of training tasks, at most a million.
+            test: Number of test tasks.
+            instructions: What an agent is told first, such as the goal.
+            render_mode: `ansi` or None.
+
+        Raises:
+            ValueError: if the range is empty, or a number of tasks is out of range.
+        """
+        super().__init__(render_mode=render_mode)
+        if not low < high:
+            raise ValueError(
+                f"low must be less than high, the returns of the scores 0 and 1, not {low:g} and {high:g}."
+            )
+        if not 0 < train <= _FIRST_TEST_SEED or test < 1:
+            raise ValueError(
+                f"train must be from 1 to {_FIRST_TEST_SEED:,} and test at least 1, not {train} and {test}."
+            )
+        self.source = source
+        self._range, self._told = (low, high), instructions
+        self._sizes: dict[Split, int] = {"train": train, "test": test}
+        self._return, self._over, self._solved = 0.0, False, None
+        self._solved: bool | None
+        self._history: list[str] = []
+
+    # Hooks for subclasses.
+
+    @abstractmethod
+    def _begin(self, task: Task) -> str:
+        """Begin the task, and return the first observation."""
+
+    @abstractmethod
+    def _take(self, action: str) -> Feedback:
+        """Take an action, after which `_earn` has been called with its reward."""
+
+    @abstractmethod
+    def _described(self) -> str:
+        """Return the instructions on the actions, and what else the library says about the environment."""
+
+    def _earn(self, reward: float, *, solved: bool | None = None) -> None:
+        """Add a reward to the return; `solved` tells whether the goal is reached, if the library says so."""
+        self._return += reward
+        self._solved = self._solved if solved is None else solved
+
+    # The contract of text environments.
+
+    @property
+    def name(self) -> str:
+        """The name by which commands find the environment."""
+        return f"{self.scheme}:{self.source}"
+
+    @property
+    def tasks(self) -> TaskSet:
+        """The seeds as tasks."""
+        return TaskSet(train=self._seeds("train", 0), test=self._seeds("test", _FIRST_TEST_SEED))
+
+    @property
+    def _slug(self) -> str:
+        """The beginning of task ids, and the category of tasks."""
+        return re.sub(r"[^\w.-]+", "-", self.source).strip("-")
+
+    def _seeds(self, split: Split, first: int) -> Tasks:
+        slug = self._slug
+
+        def build(task_id: str) -> Task:
+            seed = first + int(task_id.rpartition("/")[2])
+            return Task(task_id, self.name, split, slug, 1, {"seed": seed})
+
+        return Tasks([f"{slug}/{split}/{i}" for i in range(self._sizes[split])], build)
+
+    @property
+    def instructions(self) -> str:
+        """What an agent is told first: the given instructions, then the library's own."""
+        return "\n\n".join(filter(None, [self._told, self._described()])).strip()
+
+    def oracle(self) -> str:
+        """Raise `EnvFault`: environments of other libraries have no expert."""
+        raise EnvFault(f"{self.name} has no expert.")
+
+    def _start(self, task: Task) -> str:
+        self._return, self._over, self._solved, self._history = 0.0, False, None, [task.id]
+        return self._begin(task)
+
+    def _act(self, action: str) -> Feedback:
+        feedback = self._take(action)
+        self._over = feedback.terminated or feedback.truncated
+        self._history.append(action)
+        return feedback
+
+    def _standing(self) -> tuple[float, bool]:
+        low, high = self._range
+        scaled = min(max((self._return - low) / (high - low), 0.0), 1.0)
+        score = scaled if self._over or low >= 0 else 0.0
+        return score, score == 1 if self._solved is None else self._solved
+
+    def _state(self) -> str:
+        """Return the task and the actions so far: the library's own state is unknown."""
+        return json.dumps(self._history)
+
+    def _raw(self) -> dict[str, Any]:
+        return {"return": self._return}
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON values, with numbers rounded."""
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, float):
+        return round(value, _DIGITS)
+    return value if isinstance(value, str | int | bool | None) else str(value)

@@ -1,0 +1,169 @@
+"""Tests of Gymnasium's environments as text environments: the contract as far as it applies, spaces, and scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from agentgym_envs import EnvFault, EnvPool, EpisodeSpec, WorldSpec, make, text_env
+from agentgym_envs.pool import Reset, Step
+from gymnasium import spaces
+
+LAKE = "gymnasium:FrozenLake-v1"
+LAKE_OPTIONS: dict[str, Any] = {
+    "actions": ("left", "down", "right", "up"),
+    "settings": {"is_slippery": False},
+}
+WAY = ("down", "down", "right", "right", "down", "right")
+
+
+class Echo(gymnasium.Env[Any, Any]):
+    """Has spaces of all kinds; the reward is a part of the action. A negative one breaks it."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+    observation_space = spaces.Dict({"seen": spaces.Box(-9, 9, (2,)), "words": spaces.Text(50)})
+    action_space = spaces.Dict(
+        {"pay": spaces.Box(-1, 1, ()), "say": spaces.Text(5), "both": spaces.Tuple([spaces.Discrete(3)] * 2)}
+    )
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return {"seen": np.array([seed, 1 / 3], np.float32), "words": "Hello."}, {}
+
+    def step(self, action: Any) -> Any:
+        if action["pay"] < 0:
+            raise OSError("the echo is gone")
+        observation = {"seen": np.zeros(2, np.float32), "words": action["say"]}
+        return observation, float(action["pay"]), action["both"] == (2, 2), False, {"is_success": bool(action["pay"])}
+
+
+class Picture(gymnasium.Env[Any, Any]):
+    observation_space = spaces.Box(0, 255, (8, 8, 3), np.uint8)
+    action_space = spaces.Discrete(2)
+
+
+gymnasium.register("test/Echo-v0", Echo)
+gymnasium.register("test/Picture-v0", Picture)
+
+
+def test_a_text_environment_with_seeds_as_tasks() -> None:
+    env = make(LAKE, **LAKE_OPTIONS)
+    tasks = text_env(env).tasks
+    assert (len(tasks.train) + len(tasks.dev), len(tasks.test)) == (10_000, 1_000)
+    assert tasks["FrozenLake-v1/test/7"].payload == {"seed": 1_000_007}
+    assert tasks["FrozenLake-v1/test/7"].env == LAKE
+    observation, info = env.reset(options={"task": "FrozenLake-v1/test/7"})
+    assert observation.startswith("[S]FFF\nFHFH\n")
+    assert info["available_actions"] == list(LAKE_OPTIONS["actions"])
+    keys, total = {info["state_key"]}, 0.0
+    for action in WAY:
+        _, reward, terminated, truncated, info = env.step(action)
+        keys.add(info["state_key"])
+        total += float(reward)
+    assert (terminated, truncated, total, info["score"], info["success"]) == (True, False, 1.0, 1.0, True)
+    assert len(keys) == len(WAY) + 1
+    assert env.step("up")[1] == 0.0
+    env.close()
+    env.close()
+
+
+def test_the_same_task_is_the_same_text_in_every_process() -> None:
+    options = {"actions": ("stick", "hit"), "low": -1.0}
+    env = make("gymnasium:Blackjack-v1", **options)
+    task = text_env(env).tasks.train[3].id
+    here = [env.reset(options={"task": task})[0], *(env.step(action)[0] for action in ("hit", "stick"))]
+    env.close()
+    there: list[str] = []
+    with EnvPool(WorldSpec("gymnasium:Blackjack-v1", options), 1, "process") as pool:
+        for call in (Reset(task), Step("hit"), Step("stick")):
+            pool.submit(0, call)
+            there.append(pool.recv()[0].observation)
+    assert here == there
+
+
+@pytest.mark.parametrize("action", ["banana", "4", "-1", "", "{}", "1.0"])
+def test_what_is_no_action_costs_a_turn_and_says_what_is_one(action: str) -> None:
+    env = make(LAKE, **LAKE_OPTIONS)
+    before, _ = env.reset(options={"task": "FrozenLake-v1/train/0"})
+    observation, reward, terminated, truncated, info = env.step(action)
+    assert (reward, terminated, truncated, info["valid"]) == (0, False, False, False)
+    assert "one of: left, down, right, up" in observation
+    assert env.step("Left")[0].splitlines()[1:] == before.splitlines()
+    env.close()
+
+
+def test_other_spaces_are_json() -> None:
+    env = make("gymnasium:test/Echo-v0", low=-1.0)
+    observation, _ = env.reset(options={"task": "test-Echo-v0/train/5"})
+    assert observation == '{"seen": [5.0, 0.3333], "words": "Hello."}'
+    for wrong in ('{"pay": 2, "say": "a", "both": [0, 0]}', '{"pay": 1}', "[1]", '{"pay": 1, "say": 3, "both": [0]}'):
+        assert env.step(wrong)[4]["valid"] is False
+    observation, reward, *_, info = env.step('{"pay": 0.5, "say": "Yes", "both": [0, 1]}')
+    assert observation == '{"seen": [0.0, 0.0], "words": "Yes"}'
+    assert (reward, info["score"], info["raw"]) == (0.0, 0.0, {"return": 0.5})  # paid at the end, as low is negative
+    _, reward, terminated, _, info = env.step('{"pay": 0.0, "say": "a", "both": [2, 2]}')
+    assert (reward, terminated, info["score"], info["success"]) == (0.75, True, 0.75, False)
+    env.close()
+
+
+def test_failures_are_faults_and_the_next_episode_begins_afresh() -> None:
+    from agentgym_envs import LocalSlot, play_many
+    from agentgym_eval.policies.policies import Scripted
+
+    env = make("gymnasium:test/Echo-v0")
+    broken = Scripted(('{"pay": -1, "say": "a", "both": [2, 2]}',))
+    whole = Scripted(('{"pay": 1, "say": "a", "both": [2, 2]}',))
+    specs = [EpisodeSpec("test-Echo-v0/train/1")]
+    slot = LocalSlot(env).env
+    (failed,) = play_many(slot, broken, specs)
+    assert (failed.stop, failed.score) == ("failed", None)
+    assert "the echo is gone" in str(failed.error)
+    (episode,) = play_many(slot, whole, specs)
+    assert (episode.stop, episode.score, episode.success) == ("terminated", 1.0, True)
+    env.close()
+
+
+def test_there_is_no_expert() -> None:
+    env = make(LAKE, **LAKE_OPTIONS)
+    env.reset()
+    with pytest.raises(EnvFault, match="gymnasium:FrozenLake-v1 has no expert"):
+        text_env(env).oracle()
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("gymnasium:", {}, "names no environment"),
+        ("gymnasium:FrozenLace-v1", {}, "Did you mean: `FrozenLake`"),
+        (LAKE, {"low": 1.0}, "low"),
+        (LAKE, {"train": 0}, "train"),
+        (
+            LAKE,
+            {"map": "8x8"},
+            "no option 'map'.* Its options: actions, settings, low, high, train, test, instructions",
+        ),
+    ],
+)
+def test_wrong_names_and_options_are_refused(name: str, options: dict[str, Any], words: str) -> None:
+    with pytest.raises((ValueError, gymnasium.error.Error), match=words):
+        make(name, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("gymnasium:agentgym/TextCraft-v0", {}, "leave out gymnasium:"),
+        ("gymnasium:test/Picture-v0", {}, "images"),
+        (LAKE, {"actions": ("on", "off")}, "2 names don't fit"),
+    ],
+)
+def test_environments_that_do_not_fit_are_refused_when_they_are_made(
+    name: str, options: dict[str, Any], words: str
+) -> None:
+    env = make(name, **options)
+    with pytest.raises(ValueError, match=words):
+        _ = text_env(env).instructions
+    env.close()
