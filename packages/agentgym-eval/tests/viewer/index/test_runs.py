@@ -45,6 +45,15 @@ def test_kinds_of_runs_are_detected_from_their_files(tmp_path: Path) -> None:
     assert runs["deep/down/eval"].policy == "oracle"
 
 
+def test_a_run_in_a_harness_names_it_with_the_policy(tmp_path: Path) -> None:
+    settings = {"policy": "hf:mine", "harness": "my_agent:play"}
+    write_evaluation_run(tmp_path / "function", [episode()], settings=settings)
+    settings = {"model": "scratch", "harness": "", "harness_command": "python mine.py"}
+    write_evaluation_run(tmp_path / "command", [episode()], settings=settings)
+    policies = {name: run.policy for name, run in runs_by_name(tmp_path).items()}
+    assert policies == {"function": "hf:mine in my_agent:play", "command": "scratch in python mine.py"}
+
+
 def test_files_of_a_training_run_have_their_part_and_step(tmp_path: Path) -> None:
     run = runs_by_name(write_training_run(tmp_path / "rl").parent)["rl"]
     parts = {file.name: (file.part, file.step, file.decoding) for file in run.files}

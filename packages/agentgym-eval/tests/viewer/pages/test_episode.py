@@ -81,6 +81,14 @@ def write_run_json(folder: Path, env: str) -> None:
     (folder / "run.json").write_text(json.dumps({"schema": "agentgym.run/1", "settings": settings}))
 
 
+def test_a_turn_whose_context_does_not_continue_the_previous_one_is_marked(tmp_path: Path, get_page: GetPage) -> None:
+    said = [Sample((1, 2), (3,), (-1.0,), fresh=fresh) for fresh in (True, False, True)]
+    turns = tuple(Turn("Go.", Reply("on", sample=each), None, True, 0.0, "s") for each in said)
+    write_episodes(tmp_path / "runs/mine.jsonl", [replace(episode(), turns=turns)])
+    articles = get_page("/episode/mine.jsonl/mine/0").split("<article")[1:]
+    assert ["new context" in article for article in articles] == [False, False, True, False]
+
+
 def test_episode_page_is_complete_without_scripts(get_page: GetPage, tmp_path: Path) -> None:
     (recorded,) = by_oracle("agentgym/TextCraft-v0", "textcraft/test/nether_wart_block", "react+plan", 0.4)
     write_run_json(write_evaluation_run(tmp_path / "runs" / "a", [recorded]), recorded.env)

@@ -57,6 +57,13 @@ def test_each_turn_has_the_scene_at_its_start() -> None:
     assert result.at(4) == result.end
 
 
+def test_an_episode_of_a_harness_whose_actions_are_not_recorded_has_no_scenes_and_no_note() -> None:
+    episode = play_episode("get 2 bamboo", "craft 1 stick using 2 bamboo")
+    unseen = tuple(replace(turn, action=None, observation="Go on.") for turn in episode.turns)
+    assert SceneReplayer().scenes(run(), replace(episode, agent="", turns=unseen)) == scenes.Scenes()
+    assert SceneReplayer().scenes(run(), replace(episode, turns=unseen)).note
+
+
 def test_replay_follows_trials_plans_and_reflections() -> None:
     texts = ["plan", "get 2 bamboo", "look back", "plan", "get 1 bamboo", "inventory"]
     episode = play_episode(*texts, agent="bare+plan+retry:1", horizon=1)

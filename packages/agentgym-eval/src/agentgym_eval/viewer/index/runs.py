@@ -88,8 +88,10 @@ class Run:
 
     @property
     def policy(self) -> str:
-        """The policy in the settings; for training, the initial model."""
-        return str(self.settings.get("policy") or self.settings.get("model") or "")
+        """The policy in the settings, for training the initial model; with the harness that it plays in, if any."""
+        policy = str(self.settings.get("policy") or self.settings.get("model") or "")
+        harness = self.settings.get("harness") or self.settings.get("harness_command")
+        return f"{policy} in {harness}" if policy and harness else policy
 
     @property
     def env(self) -> str:

@@ -58,7 +58,7 @@ class SceneReplayer:
     def scenes(self, run: Run, episode: Episode) -> Scenes:
         """Return the scenes of an episode of `run`, up to where the replay deviates from the recording."""
         env_class = _env_class(episode.env)
-        if env_class is None:
+        if env_class is None or _played_unseen(episode):
             return Scenes()
         options, seed = env_options(run, episode.env), _seed(run)
         options = {name: value for name, value in options.items() if name in env_class.client_options}
@@ -126,6 +126,12 @@ def _scenes(env: TextEnv, seed: int, episode: Episode) -> Iterator[Scene | None]
 def _next_observation(episode: Episode, number: int) -> str:
     following = episode.turns[number + 1 : number + 2]
     return following[0].observation if following else episode.final_observation
+
+
+def _played_unseen(episode: Episode) -> bool:
+    """Return whether a harness has played, an agent of another program whose actions aren't recorded."""
+    acts = [turn for turn in episode.turns if turn.kind == "act" and turn.reply.finish != "length"]
+    return bool(acts) and not episode.agent and all(turn.action is None and turn.valid for turn in acts)
 
 
 def _action(turn: Turn, hint: str) -> str:
