@@ -7,8 +7,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from agentgym_envs import EnvFault, EnvPool, EpisodeSpec, WorldSpec, make, text_env
+from agentgym_envs import EnvFault, EnvPool, EpisodeSpec, WorldSpec, make, play_many, text_env
 from agentgym_envs.pool import Reset, Step
+from door_policies import FunctionPolicy
 from gymnasium import spaces
 
 LAKE = "gymnasium:FrozenLake-v1"
@@ -109,18 +110,14 @@ def test_other_spaces_are_json() -> None:
 
 
 def test_failures_are_faults_and_the_next_episode_begins_afresh() -> None:
-    from agentgym_envs import LocalSlot, play_many
-    from agentgym_eval.policies.policies import Scripted
-
     env = make("gymnasium:test/Echo-v0")
-    broken = Scripted(('{"pay": -1, "say": "a", "both": [2, 2]}',))
-    whole = Scripted(('{"pay": 1, "say": "a", "both": [2, 2]}',))
+    broken = FunctionPolicy(lambda _: '{"pay": -1, "say": "a", "both": [2, 2]}')
+    whole = FunctionPolicy(lambda _: '{"pay": 1, "say": "a", "both": [2, 2]}')
     specs = [EpisodeSpec("test-Echo-v0/train/1")]
-    slot = LocalSlot(env).env
-    (failed,) = play_many(slot, broken, specs)
+    (failed,) = play_many(env, broken, specs)
     assert (failed.stop, failed.score) == ("failed", None)
     assert "the echo is gone" in str(failed.error)
-    (episode,) = play_many(slot, whole, specs)
+    (episode,) = play_many(env, whole, specs)
     assert (episode.stop, episode.score, episode.success) == ("terminated", 1.0, True)
     env.close()
 

@@ -20,7 +20,7 @@ from gymnasium.error import DependencyNotInstalled
 
 require_packages("mcp")
 import uvicorn
-from agentgym_eval.policies.policies import Scripted
+from door_policies import FunctionPolicy
 from mcp_tools import almanac
 from patience import PATIENCE
 
@@ -99,11 +99,8 @@ def test_a_server_over_http_and_a_reward_of_ones_own(questions: str) -> None:
     with served() as url:
         env = make(f"mcp:{url}", questions=questions, reward=f"{__name__}:shorter", timeout=PATIENCE)
         agent = Agent.parse("function-call").wrap(env)
-        (episode,) = play_many(
-            agent,
-            Scripted((call("look-up", country="Chile"), call("answer", text="Santiago"))),
-            [EpisodeSpec("capital/chile")],
-        )
+        replies = iter([call("look-up", country="Chile"), call("answer", text="Santiago")])
+        (episode,) = play_many(agent, FunctionPolicy(lambda _: next(replies)), [EpisodeSpec("capital/chile")])
         env.close()
     assert (episode.stop, episode.score, episode.success) == ("terminated", 0.5, False)
     assert [turn.valid for turn in episode.turns] == [True, True]
