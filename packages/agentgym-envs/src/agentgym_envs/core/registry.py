@@ -83,6 +83,7 @@ FOREIGN = {
     "gymnasium": "agentgym_envs.adapters.from_gymnasium:GymnasiumEnv",
     "mcp": "agentgym_envs.adapters.from_mcp:McpEnv",
     "openenv": "agentgym_envs.adapters.from_openenv:OpenEnvEnv",
+    "textarena": "agentgym_envs.adapters.from_textarena:TextArenaEnv",
 }
 """Environments of other libraries, by the scheme of their names: `gymnasium:Blackjack-v1`."""
 _FOREIGN_ID = "foreign/Foreign-v0"

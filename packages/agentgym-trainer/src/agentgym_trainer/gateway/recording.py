@@ -187,7 +187,7 @@ def _turn(call: Call, *, fresh: bool) -> Turn:
 def _digest(prompt: Prompt) -> str:
     """Return a key of a context: the state of an agent of which nothing else is known."""
     texts = [[message.role, message.content] for message in prompt.conversation]
-    content = np.asarray(prompt.ids, np.int64).tobytes() if prompt.ids else json.dumps(texts).encode()
+    content = np.asarray(prompt.ids, np.int64).tobytes() if prompt.ids else bytes(json.dumps(texts), "utf-8")
     return hashlib.sha256(content).hexdigest()[:16]
 
 
