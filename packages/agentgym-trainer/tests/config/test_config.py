@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 from agentgym_trainer.algorithms import KL, PRESETS, Algorithm, Clip, GroupRelative
 from agentgym_trainer.config import (
+    AgentEvolConfig,
     AsyncRollout,
     CriticModel,
     DataConfig,
+    DPOConfig,
+    EngineSettings,
     Evaluation,
     Lora,
     Optimizer,
@@ -28,6 +31,8 @@ from agentgym_trainer.recipes import RECIPES
 from agentgym_trainer.recipes.rl import RL_RECIPES
 
 pytestmark = pytest.mark.quick
+
+QLORA = Lora(rank=4, quantize="nf4")
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -188,6 +193,18 @@ def test_minibatches_cannot_exceed_episodes() -> None:
         (lambda: CriticModel(lr=0.0), "critic.lr must be above 0"),
         (lambda: Lora(rank=-1), "lora needs a rank from 0"),
         (lambda: Lora(dropout=1.0), "dropout from 0 to below 1"),
+        (lambda: Lora(quantize="nf4"), "under an adapter, and without one all weights train: set lora.rank"),
+        (lambda: SFTConfig(lora=QLORA), "nf4 is for reinforcement learning only: leave it off in SFT"),
+        (lambda: DPOConfig(lora=QLORA), "nf4 is for reinforcement learning only"),
+        (lambda: AgentEvolConfig(lora=QLORA), "nf4 is for reinforcement learning only"),
+        (
+            lambda: RLConfig(lora=QLORA, algorithm=PRESETS["ppo"], critic=CriticModel(where="separate")),
+            "doesn't work with a separate critic.* set critic.where head",
+        ),
+        (
+            lambda: RLConfig(lora=QLORA, engine=EngineSettings(kind="vllm-server", urls=("http://127.0.0.1:8100",))),
+            r"which the servers of engine.urls don't have: let the run start a server",
+        ),
         (lambda: Optimizer(warmup=-1), "warmup from 0"),
         (lambda: WorldConfig(weight=math.inf), "above 0 and finite, not inf"),
         (lambda: Optimizer(betas=(2.0, 0.9)), r"betas are from 0 to below 1, not \(2.0, 0.9\)"),
@@ -218,6 +235,11 @@ def test_tiny_config_keeps_the_essentials_of_the_recipe() -> None:
         for name in ("worlds", "sampler", "horizon", "critic", "lora", "epochs"):
             assert getattr(small, name) == getattr(recipe.config, name)
         assert replace(small.algorithm, groups=recipe.config.algorithm.groups) == recipe.config.algorithm
+
+
+def test_tiny_models_can_be_quantized() -> None:
+    config = replace(RECIPES["textcraft-grpo"].config, lora=QLORA)
+    assert tiny(config).scratch.hidden % 64 == 0  # a block
 
 
 def test_critic_lr_of_recipes_is_at_least_the_policy_lr() -> None:

@@ -150,10 +150,18 @@ class Lora:
     """Names of the linear layers to adapt, such as q_proj v_proj; empty: all but the LM head."""
     dropout: float = 0.0
     """Dropout probability in the adapters."""
+    quantize: Literal["off", "nf4"] = "off"
+    """nf4: keep the frozen weights of the linear layers, except for the LM head, in 4 bits (QLoRA, arXiv 2305.14314;
+    extra `qlora`). For reinforcement learning in processes that each hold the whole model."""
 
     def __post_init__(self) -> None:
         if self.rank < 0 or self.alpha <= 0 or not 0 <= self.dropout < 1:
             raise ValueError("lora needs a rank from 0, alpha above 0 and dropout from 0 to below 1.")
+        if self.quantize != "off" and not self.rank:
+            raise ValueError(
+                f"lora.quantize {self.quantize} quantizes the frozen weights under an adapter, and without one all "
+                "weights train: set lora.rank, for example to 16."
+            )
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,11 @@ class OfflineConfig(BaseConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least_one(self, "epochs", "batch")
+        if self.lora.quantize != "off":
+            raise ValueError(
+                f"lora.quantize {self.lora.quantize} is for reinforcement learning only: leave it off in SFT, DPO and "
+                "AgentEvol, where the frozen weights under an adapter are bfloat16 with precision bf16."
+            )
 
 
 @dataclass(frozen=True)

@@ -227,6 +227,7 @@ class RLConfig(BaseConfig):
                 "turns_per_step can't be combined with asynchronous rollouts, whose batches are groups in the order in "
                 "which their tasks were drawn: set turns_per_step 0 or async_rollout.max_staleness 0."
             )
+        self._check_quantization()
         if self.truncation == "bootstrap" and not getattr(self.algorithm.advantages, "bootstraps", False):
             raise ValueError(
                 "truncation bootstrap needs advantages that bootstrap from the values of a critic: choose an "
@@ -263,6 +264,20 @@ class RLConfig(BaseConfig):
             raise ValueError(
                 "A backward horizon lets the environment's expert begin episodes, but a harness begins its own: choose "
                 "the horizon fixed, step or adaptive."
+            )
+
+    def _check_quantization(self) -> None:
+        quantize = self.lora.quantize
+        if quantize != "off" and self.algorithm.needs_critic and self.critic.where == "separate":
+            raise ValueError(
+                f"lora.quantize {quantize} doesn't work with a separate critic, which is a copy of the model whose "
+                "weights all train: set critic.where head, or leave lora.quantize off."
+            )
+        if quantize != "off" and self.engine.urls:
+            raise ValueError(
+                f"With lora.quantize {quantize} an engine needs the base model that the run rounds and saves, which "
+                "the servers of engine.urls don't have: let the run start a server (engine.devices), sample with "
+                "another engine, or leave lora.quantize off."
             )
 
     @property

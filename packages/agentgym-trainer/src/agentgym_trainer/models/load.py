@@ -18,6 +18,7 @@ from agentgym_eval.util.errors import UsageError
 
 from agentgym_trainer.config import Lora
 from agentgym_trainer.config.scratch import Scratch
+from agentgym_trainer.models.quantization import keep_layout, quantization_config
 from agentgym_trainer.models.resolve import ON_HUB, SMOLLM2, how_to_install, resolve_base, resolve_model
 from agentgym_trainer.models.scratch import build_model, train_tokenizer
 from agentgym_trainer.tokens.chat import Chat
@@ -48,6 +49,30 @@ def load_model(name: str, *, dtype: torch.dtype | Literal["auto"], device: torch
             # Loaded like this, it is frozen and could neither train nor get another adapter.
             model = AutoPeftModelForCausalLM.from_pretrained(path, **options).merge_and_unload().requires_grad_(True)
         return model, chat
+
+
+def load_quantized(name: str, *, dtype: torch.dtype, compute: torch.dtype, device: torch.device) -> tuple[Any, Chat]:
+    """Load a whole model and its chat by name or path; its linear layers are quantized to NF4 one by one.
+
+    Args:
+        name: Name or path of a whole model, not of an adapter.
+        dtype: The data type of the other weights, and of the layers before they are quantized.
+        compute: The data type that the quantized layers compute in.
+        device: Where to load it.
+
+    Raises:
+        UsageError: It can't be loaded; the message says what was tried.
+    """
+    from transformers import AutoModelForCausalLM
+
+    chat = load_chat(name)
+    options: Any = {"dtype": dtype, "attn_implementation": "sdpa", "device_map": {"": device}}
+    with _loading(name) as path:
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            path, quantization_config=quantization_config(compute), **options
+        )
+    keep_layout(model)
+    return model, chat
 
 
 def load_architecture(name: str, *, dtype: torch.dtype) -> tuple[Any, Chat]:

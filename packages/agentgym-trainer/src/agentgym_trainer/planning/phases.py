@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agentgym_trainer.config import BaseConfig, RLConfig
+from agentgym_trainer.models.quantization import check_sharding
 from agentgym_trainer.planning.activations import Activations
 from agentgym_trainer.planning.hardware import Hardware
 from agentgym_trainer.planning.workload import Workload
@@ -94,6 +95,7 @@ def make_plan(config: BaseConfig, hardware: Hardware) -> Plan:
     Raises:
         UsageError: The model is unknown, or can't be trained with these settings.
     """
+    check_sharding(config.lora, sharded=hardware.sharded)
     work = Workload(config, hardware)
     phases = tuple(_Phases(work).all())
     draft = Plan(config, hardware, phases, (), certain=False)
@@ -147,6 +149,8 @@ class _Phases:
         idle, awake, asleep = self._idle(), self._engine(awake=True), self._engine(awake=False)
         if isinstance(config, RLConfig) and config.warm_start.episodes:
             yield self._phase("warm start", self._warm_start())
+        if work.rounds:
+            yield self._phase("rounding", [*self._on_cpu("model", work.half_bytes), self._process(), self._largest(8)])
         loaded = [part for part in idle if part.name != _MOMENTS]
         yield self._phase("load", [*loaded, self._largest(4)])
         yield self._phase("engine", [*loaded, *(part for part in awake if part.certain)])
@@ -161,6 +165,9 @@ class _Phases:
         if self._loads():
             yield self._phase("weight load", [*idle, *self._receiving(), self._largest(work.dtype.itemsize)])
         yield self._phase("checkpoint", [*idle, *asleep, self._largest(work.dtype.itemsize)])
+        if work.quantized and config.evaluation.test:
+            # The initial and the final model, whose weights aren't quantized.
+            yield self._phase("test", [Part("weights", work.half_bytes), self._process(), *awake])
 
     def _scores(self, config: RLConfig) -> bool:
         algorithm = config.async_rollout.corrected(config.algorithm)
@@ -193,10 +200,12 @@ class _Phases:
         return buckets + self._passing(activations, backward=True)
 
     def _passing(self, activations: Activations, *, backward: bool) -> list[Part]:
-        """The memory of a pass: activations, and under FSDP2 what is gathered for it."""
+        """The memory of a pass: activations, a layer that is dequantized for it, and what FSDP2 gathers for it."""
+        dequantized = Part("a dequantized layer", float(self.work.dtype.itemsize * self.work.shape.widest))
+        layer = [dequantized] if self.work.quantized else []
         if not self.work.hardware.on_gpu:
-            return [Part("activations", activations.peak)]
-        parts = [Part("activations", (1 + FRAGMENTATION) * activations.peak)]
+            return [Part("activations", activations.peak), *layer]
+        parts = [Part("activations", (1 + FRAGMENTATION) * activations.peak), *layer]
         if self.work.hardware.sharded:
             parts.append(Part("gathered weights", self._gathered(backward=backward)))
         return parts
@@ -263,7 +272,7 @@ class _Phases:
         """Return the bytes of host memory of each process, and what the first one needs beyond that."""
         work = self.work
         everyone, first = GPU_PROCESS, 0.0
-        if work.config.engine.kind == "vllm" and name not in ("warm start", "load"):
+        if work.config.engine.kind == "vllm" and name not in ("warm start", "rounding", "load"):
             everyone += ENGINE_PROCESS
             if work.adapter and name in ("log-probs", "update", "checkpoint"):
                 # While it sleeps, vLLM has the adapter's base model in host memory. Other weights are dropped.
@@ -279,6 +288,7 @@ class _Phases:
             copied = float(work.dtype.itemsize * work.shape.weights)
             everyone += copied if work.config.engine.kind == "vllm" else 0.0
             first += copied if work.config.engine.kind == "vllm-server" else 0.0
+        first += work.half_bytes if name == "rounding" else 0.0
         sharded, models = work.hardware.sharded, work.weight_bytes + work.reference_bytes
         if name in ("load", "engine") and sharded and not isinstance(work.config, RLConfig):
             everyone += models  # until TRL shards it
@@ -290,6 +300,10 @@ class _Phases:
         elif name == "checkpoint" and not work.copied_bytes:
             first += 4.0 * work.trained
         return everyone, first
+
+    def _on_cpu(self, name: str, size: float) -> list[Part]:
+        """A part that is always in host memory, which only is the device if the run trains on the CPU."""
+        return [] if self.work.hardware.on_gpu else [Part(name, size)]
 
     def _sharded(self, name: str, size: float) -> Part:
         return Part(name, size / self.work.shards)

@@ -41,10 +41,13 @@ class Proposal:
 
 
 def propose(plan: Plan) -> list[Proposal]:
-    """Return ways to make a run fit, the nearest first: other settings, an adapter, GPUs for the engine, more GPUs."""
+    """Return ways to make a run fit, the nearest first: other settings, an adapter, GPUs for the engine, more GPUs.
+
+    An adapter may be one of quantized weights.
+    """
     found: list[Proposal] = []
     for config, hardware in _variants(plan):
-        fitting = _tuned(config, hardware)
+        fitting = _tuned(_shardable(config) if hardware.sharded else config, hardware)
         if fitting is not None:
             proposal = Proposal(fitting, tuple(_flags(plan.config, fitting.config)), hardware != plan.hardware)
             if str(proposal) not in map(str, found):
@@ -60,8 +63,7 @@ def _variants(plan: Plan) -> Iterator[tuple[BaseConfig, Hardware]]:
     yield config, hardware
     if hardware.processes > 1 and not hardware.sharded and hardware.on_gpu:
         yield config, replace(hardware, sharded=True)
-    if not config.lora.rank and config.model != "scratch":
-        yield replace(config, lora=Lora(rank=_RANK)), hardware
+    yield from _with_adapters(config, hardware)
     engine = config.engine
     if not hardware.on_gpu:
         return
@@ -75,6 +77,23 @@ def _variants(plan: Plan) -> Iterator[tuple[BaseConfig, Hardware]]:
     while count <= _MOST_GPUS:
         yield config, replace(hardware, processes=count, sharded=True)
         count *= 2
+
+
+def _with_adapters(config: BaseConfig, hardware: Hardware) -> Iterator[tuple[BaseConfig, Hardware]]:
+    """Yield the run with an adapter, and if that doesn't fit, with an adapter of quantized weights."""
+    if config.model == "scratch" or config.lora.quantize != "off":
+        return
+    adapted = config if config.lora.rank else replace(config, lora=Lora(rank=_RANK))
+    if not config.lora.rank:
+        yield adapted, hardware
+    refused = hardware.sharded or config.engine.urls or Workload(config, hardware).critic == "separate"
+    if isinstance(config, RLConfig) and not refused and _tuned(adapted, hardware) is None:
+        yield replace(adapted, lora=replace(adapted.lora, quantize="nf4")), hardware
+
+
+def _shardable(config: BaseConfig) -> BaseConfig:
+    """Return the run without what can't be sharded."""
+    return replace(config, lora=replace(config.lora, quantize="off"))
 
 
 def _tuned(config: BaseConfig, hardware: Hardware) -> Plan | None:
@@ -147,6 +166,8 @@ def _flags(before: BaseConfig, after: BaseConfig) -> Iterator[str]:
         yield "--optimizer.offload"
     if after.lora.rank != before.lora.rank:
         yield f"--lora.rank {after.lora.rank}"
+    if after.lora.quantize != before.lora.quantize:
+        yield f"--lora.quantize {after.lora.quantize}"
     if after.slots != before.slots:
         yield f"--slots {after.slots}"
     if after.engine.kind != before.engine.kind:

@@ -112,6 +112,7 @@ def _heading(plan: Plan) -> str:
     work, hardware = Workload(plan.config, plan.hardware), plan.hardware
     weights = f"{work.shape.weights / 1e9:.2f}B weights"
     trained = f"{work.adapter / 1e6:.0f}M in adapters train" if work.adapter else "all train"
+    trained += f", {work.shape.linear / 1e9:.2f}B in 4 bits" if work.quantized else ""
     mode = ""
     if hardware.on_gpu:
         mode = f" ({hardware.gpu_bytes / 1e9:.1f} GB each{', FSDP2' if hardware.sharded else ''})"

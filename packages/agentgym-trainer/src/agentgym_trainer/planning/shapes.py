@@ -17,6 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from agentgym_trainer.config import BaseConfig, Lora
 from agentgym_trainer.models.load import is_adapter, with_lora
+from agentgym_trainer.models.quantization import linear_layers
 from agentgym_trainer.models.resolve import ON_HUB, SMOLLM2, resolve_model
 from agentgym_trainer.models.scratch import scratch_config
 from agentgym_trainer.planning.families import known_names, known_shape
@@ -37,6 +38,10 @@ class Shape:
     """Weights of the head that are not the embeddings'."""
     largest: int
     """Weights of the largest tensor."""
+    linear: int
+    """Weights of the linear layers that can be quantized."""
+    widest: int
+    """Weights of the largest of these layers."""
     cache: int
     """Keys and values of a token in all layers."""
     context: int
@@ -93,6 +98,7 @@ def count_weights(config: Any) -> Shape:
         raise UsageError(f"The model can't be trained: {str(error).splitlines()[0]}") from error
     layer = _elements(two) - _elements(one)
     head = one.get_output_embeddings().weight
+    counts = [[layer.weight.numel() for layer in linear_layers(model)] for model in (one, two)]
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     key_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     return Shape(
@@ -102,6 +108,8 @@ def count_weights(config: Any) -> Shape:
         root=_elements(one) - layer,
         head=0 if head is one.get_input_embeddings().weight else head.numel(),
         largest=max(weight.numel() for weight in one.parameters()),
+        linear=sum(counts[0]) + (config.num_hidden_layers - 1) * (sum(counts[1]) - sum(counts[0])),
+        widest=max(counts[0], default=0),
         cache=2 * config.num_hidden_layers * key_heads * width,
         context=getattr(config, "max_position_embeddings", None) or 0,
     )

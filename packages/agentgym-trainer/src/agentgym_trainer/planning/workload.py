@@ -10,6 +10,7 @@ import torch
 from accelerate.utils import is_bf16_available
 
 from agentgym_trainer.config import BaseConfig, DPOConfig, Lora, RLConfig
+from agentgym_trainer.models.quantization import BYTES_PER_WEIGHT
 from agentgym_trainer.planning.activations import Activations, Pass, measure
 from agentgym_trainer.planning.hardware import Hardware
 from agentgym_trainer.planning.shapes import Shape, adapter_weights, count_weights, find_config
@@ -82,9 +83,31 @@ class Workload:
 
     @property
     def weight_bytes(self) -> float:
-        """Bytes of policy and critic: what trains is float32, a base under an adapter in the run's precision."""
-        frozen = self.shape.weights * self.dtype.itemsize if self.adapter else 0
+        """Bytes of policy and critic: what trains is float32, a base under an adapter in the run's precision, or
+        quantized except for embeddings, norms and head.
+        """
+        if not self.adapter:
+            return 4.0 * self.trained
+        quantized = self.shape.linear if self.quantized else 0
+        frozen = self.half_bytes - (self.dtype.itemsize - BYTES_PER_WEIGHT) * quantized
         return frozen + 4.0 * self.trained
+
+    @property
+    def quantized(self) -> bool:
+        """Whether the frozen weights are in 4 bits."""
+        return self.config.lora.quantize != "off"
+
+    @property
+    def rounds(self) -> bool:
+        """Whether a pretrained model is rounded, and nothing trains before reinforcement learning."""
+        config = self.config
+        warm = isinstance(config, RLConfig) and config.warm_start.episodes > 0
+        return self.quantized and config.model != "scratch" and not warm
+
+    @property
+    def half_bytes(self) -> float:
+        """Bytes of the whole model in the run's precision."""
+        return float(self.dtype.itemsize * self.shape.weights)
 
     @property
     def reference_bytes(self) -> float:

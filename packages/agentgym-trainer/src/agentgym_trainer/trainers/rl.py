@@ -15,6 +15,7 @@ from agentgym_trainer.learner.learner import Learner
 from agentgym_trainer.learner.optimizer import compute_dtype
 from agentgym_trainer.models.load import check_model, is_adapter, with_lora
 from agentgym_trainer.models.policy import PolicyModel, ValueHead, separate_critic
+from agentgym_trainer.models.quantization import check_quantization
 from agentgym_trainer.planning.report import check_memory
 from agentgym_trainer.rollout.environments import open_environments
 from agentgym_trainer.rollout.play import find_harness
@@ -29,6 +30,7 @@ from agentgym_trainer.trainers.rl_loop import RLLoop, engine_has_weights
 from agentgym_trainer.trainers.setup import (
     export_model,
     init_processes,
+    is_sharded,
     load_policy,
     open_accelerator,
     open_engine,
@@ -56,6 +58,7 @@ def train(config: RLConfig, folder: RunFolder, console: RunConsole, stopping: St
     torch.set_num_threads(config.threads)
     find_harness(config)  # before anything is loaded
     accelerator, ranks = open_accelerator(config), init_processes(config)
+    check_quantization(config.lora, sharded=is_sharded(accelerator))
     check_memory(config, accelerator, console.say)
     with refusing(config):
         layers = choose_layers(config, accelerator)
@@ -108,7 +111,9 @@ def train(config: RLConfig, folder: RunFolder, console: RunConsole, stopping: St
 
 def _needs_start(config: RLConfig) -> bool:
     # An adapter has to be merged and saved first: a new adapter would record the base model without it as its base.
-    return config.model == "scratch" or config.warm_start.episodes > 0 or is_adapter(config.model)
+    # Engines and the final model need the weights that the quantized ones stand for.
+    changed = config.lora.quantize != "off" or is_adapter(config.model)
+    return config.model == "scratch" or config.warm_start.episodes > 0 or changed
 
 
 def _policy_model(config: RLConfig, model: Any, layers: Layers) -> PolicyModel:

@@ -36,7 +36,14 @@ from agentgym_trainer.distributed import PATIENCE, Ranks
 from agentgym_trainer.engines.base import Engine
 from agentgym_trainer.engines.factory import ENGINES, GROUP, EngineContext, EngineFactory
 from agentgym_trainer.learner.optimizer import compute_dtype
-from agentgym_trainer.models.load import is_adapter, load_architecture, load_model, scratch_model, with_lora
+from agentgym_trainer.models.load import (
+    is_adapter,
+    load_architecture,
+    load_model,
+    load_quantized,
+    scratch_model,
+    with_lora,
+)
 from agentgym_trainer.models.resolve import resolve_model
 from agentgym_trainer.models.weights import weights_of
 from agentgym_trainer.plugins import PluginError, PluginPoint, find_named
@@ -232,7 +239,9 @@ def is_sharded(accelerator: Accelerator) -> bool:
 def load_policy(
     config: BaseConfig, name: str, accelerator: Accelerator, *, dtype: torch.dtype | None = None
 ) -> tuple[Any, Chat]:
-    """Load a model to train, or a reference, by name or path; an adapter is merged. All processes must call this.
+    """Load a model to train, or a reference, by name or path. All processes must call this.
+
+    An adapter is merged, unless the weights are quantized, which are those of a whole model.
 
     If it will be sharded, no process ever holds the whole model on its device: the main process loads it into CPU
     memory, the others only build it on the meta device (see `PolicyModel.allocate`).
@@ -241,13 +250,17 @@ def load_policy(
         config: The configuration of the run.
         name: Name or path of the model.
         accelerator: Determines the device, and whether the model will be sharded.
-        dtype: The data type of the weights; None: see `policy_dtype`.
+        dtype: The data type of the weights; None: see `policy_dtype`, and quantized if `lora.quantize` says so.
 
     Raises:
         UsageError: when it can't be loaded.
     """
-    dtype, sharded = dtype or policy_dtype(config), is_sharded(accelerator)
-    if sharded and not accelerator.is_main_process and not is_adapter(name):
+    quantized, sharded = dtype is None and config.lora.quantize != "off", is_sharded(accelerator)
+    dtype = dtype or policy_dtype(config)
+    if quantized:
+        compute = compute_dtype(accelerator)
+        model, chat = load_quantized(name, dtype=dtype, compute=compute, device=accelerator.device)
+    elif sharded and not accelerator.is_main_process and not is_adapter(name):
         model, chat = load_architecture(name, dtype=dtype)
     else:
         model, chat = load_model(name, dtype=dtype, device=torch.device("cpu") if sharded else accelerator.device)

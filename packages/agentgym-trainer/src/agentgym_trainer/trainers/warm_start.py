@@ -26,7 +26,9 @@ from agentgym_trainer.config import RLConfig
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.learner.finite_checks import check_weights
 from agentgym_trainer.learner.learner import Learner
+from agentgym_trainer.models.load import load_model
 from agentgym_trainer.models.policy import PolicyModel
+from agentgym_trainer.models.quantization import check_layers, round_to_nf4
 from agentgym_trainer.models.weights import weights_of
 from agentgym_trainer.rollout.environments import OpenEnvironment
 from agentgym_trainer.run.console import RunConsole
@@ -39,7 +41,15 @@ from agentgym_trainer.tokens.trajectory import trajectory
 from agentgym_trainer.trainers.dagger import Round, check_experts
 from agentgym_trainer.trainers.layers import Layers
 from agentgym_trainer.trainers.renaming import rename_share
-from agentgym_trainer.trainers.setup import load_policy, model_from_scratch, play_tasks, refusing, save_model
+from agentgym_trainer.trainers.setup import (
+    load_policy,
+    model_from_scratch,
+    play_tasks,
+    policy_dtype,
+    refusing,
+    save_model,
+    save_start,
+)
 from agentgym_trainer.trainers.training_data import imitated
 
 
@@ -59,6 +69,8 @@ class WarmStarter:
     def make_start(self) -> None:
         """Train on the experts' episodes, then in rounds of DAgger. All processes must call this.
 
+        A model whose weights are quantized later is rounded to NF4 at the end.
+
         Raises:
             UsageError: if the model can't be trained with these settings, the engine can't be started, or an expert
                 can't act in all states that DAgger reaches.
@@ -68,6 +80,11 @@ class WarmStarter:
             Stopped, KeyboardInterrupt: if the run was told to end. Finished rounds are kept.
         """
         warm, ranks = self.config.warm_start, Ranks()
+        if self._only_rounds:
+            with ranks.errors_together():
+                if ranks.is_main:
+                    self._save_rounded()
+            return
         if warm.dagger.rounds:
             check_experts(self.worlds)
         rounds = [Round(self.config, number, self.folder.warm_start) for number in range(warm.dagger.rounds + 1)]
@@ -88,6 +105,19 @@ class WarmStarter:
         if ranks.is_main:
             for each in rounds:
                 shutil.rmtree(each.model, ignore_errors=True)
+
+    @property
+    def _only_rounds(self) -> bool:
+        """Whether a pretrained model is rounded and nothing trains, which takes no float32 weights."""
+        config = self.config
+        return config.lora.quantize != "off" and config.model != "scratch" and not config.warm_start.episodes
+
+    def _save_rounded(self) -> None:
+        """Save the configured model, rounded to NF4 layer by layer in host memory."""
+        config, dtype = self.config, policy_dtype(self.config)
+        model, chat = load_model(config.model, dtype=dtype, device=torch.device("cpu"))
+        round_to_nf4(model, dtype=dtype, device=self.accelerator.device)
+        save_start(self.folder, model, chat)
 
     def _play_experts(self) -> list[Episode]:
         config = self.config
@@ -111,6 +141,9 @@ class WarmStarter:
     ) -> None:
         """Train a model on demonstrations with a new optimizer, and save it in `folder`."""
         config, warm, ranks, (model, chat) = self.config, self.config.warm_start, Ranks(), loaded
+        quantized = config.lora.quantize != "off"
+        if quantized:
+            check_layers(model)
         total = epochs * -(-len(data) // warm.batch)
         settings = replace(config.optimizer, lr=warm.lr, warmup=total // 10, schedule="linear")
         with refusing(config):
@@ -121,6 +154,8 @@ class WarmStarter:
             if ranks.any(self.stopping()):
                 raise KeyboardInterrupt
         check_weights(learner.policy.parameters(), self.accelerator)
+        if quantized and folder == self.folder.start:
+            round_to_nf4(learner.policy, dtype=policy_dtype(config), device=self.accelerator.device)
         # All processes gather, and only the main one keeps the weights.
         tensors = weights_of(learner.policy, 0).tensors()
         weights = {name: tensor.cpu() for name, tensor in tensors if ranks.is_main}
