@@ -64,7 +64,7 @@ class Measured:
     peak_gb: float | None
     """Peak of the tensors on a GPU; None on a CPU."""
     loss: float
-    """Loss of its first update."""
+    """Loss of its first update, which follows those of the ways before it."""
 
 
 class Ways:
