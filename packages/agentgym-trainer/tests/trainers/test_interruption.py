@@ -18,6 +18,7 @@ from agentgym_trainer.run.checkpoint import Checkpoints
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.run.manifest import find_damage
 from forked_processes import train_with_signals
+from quantized_models import require_bitsandbytes
 from safetensors.torch import load_file
 from toy_learner import SignalPoint, coin_flags, limit_file_size, train_cli
 
@@ -33,6 +34,7 @@ AGENT = ("--world.agent", "bare+plan+window:1+retry")
 KINDS: dict[str, tuple[str, ...]] = {
     "grpo": COMMON,
     "ppo": (*COMMON, *AUXILIARY, "--algorithm", "ppo", "--critic.lr", "1e-2", "--optimizer.schedule", "cosine"),
+    "qlora": (*COMMON, "--lora.rank", "2", "--lora.quantize", "nf4", "--scratch.hidden", "64", "--algorithm", "ppo"),
     "lora": (
         *(*COMMON, *AGENT, "--lora.rank", "2", "--lora.dropout", "0.1"),
         *("--algorithm", "ppo", "--critic.where", "separate", "--critic.lr", "1e-2"),
@@ -154,13 +156,15 @@ BACKGROUND_KILLS = {
     "between seal and name": (SignalPoint("agentgym_trainer.run.checkpoint", "seal", 2), "step-000004"),
 }
 KILLS = [("ppo", name) for name in KILL_POINTS]
-KILLS += [("lora", "in a step")]
+KILLS += [("lora", "in a step"), ("qlora", "in a step")]
 
 
 @pytest.mark.parametrize(("kind", "name"), KILLS)
 def test_killed_runs_resume_bit_for_bit(
     kind: str, name: str, tmp_path: Path, uninterrupted_run: Callable[[str], RunFolder]
 ) -> None:
+    if kind == "qlora":
+        require_bitsandbytes()
     point, latest = KILL_POINTS[name]
     run, code, stderr = _interrupt_run([point], tmp_path, kind)
     assert code == -signal.SIGKILL, stderr

@@ -80,7 +80,7 @@ def keep_layout(model: Any) -> None:
     On a CPU with AVX512-BF16, a pass in eval mode would convert them to one for inference: its results differ, and the
     next backward pass would fail.
     """
-    from bitsandbytes.nn import Linear4bit
+    from bitsandbytes.nn.modules import Linear4bit
 
     for module in model.modules():
         if isinstance(module, Linear4bit):
