@@ -10,14 +10,16 @@ import pytest
 from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.config import AsyncRollout, BaseConfig, EngineSettings, Lora, Optimizer, RLConfig
 from agentgym_trainer.planning.hardware import Hardware, described, this_machine
-from agentgym_trainer.planning.phases import make_plan
+from agentgym_trainer.planning.phases import ENGINE_WORK, engine_bytes, make_plan
 from agentgym_trainer.planning.proposals import propose
 from agentgym_trainer.planning.report import hardware_of, refuse_misfit
+from agentgym_trainer.planning.workload import Workload
 from agentgym_trainer.recipes import RECIPES
 from transformers import AutoConfig
 
 VLLM = EngineSettings(kind="vllm", memory=0.4)
 SERVER = EngineSettings(kind="vllm-server", urls=("http://127.0.0.1:8100",))
+QLORA = Lora(rank=32, quantize="nf4")
 ON_GPUS = [name for name, recipe in RECIPES.items() if recipe.config.device != "cpu"]
 
 
@@ -106,6 +108,46 @@ def test_adapters_need_no_reference_and_a_base_in_half_precision() -> None:
     config = run(lora=Lora(rank=32))
     assert gigabytes(config, "H100", "load", "weights") == pytest.approx(15.2 + 0.3, rel=0.02)
     assert gigabytes(config, "H100", "load", "reference") == 0
+
+
+def test_quantized_layers_take_a_quarter_and_the_rest_stays_in_half_precision() -> None:
+    config = run(lora=QLORA)
+    work = Workload(config, described("H100"))
+    # Embeddings, head and norms of Qwen2.5-7B, and biases, stay; all other weights are in 4 bits with a scale per 64.
+    kept = 2 * 3584 * 152_064 + 28 * (2 * 3584 + 3584 + 2 * 512) + 3584
+    assert work.shape.weights - work.shape.linear == kept
+    assert work.shape.widest == 3584 * 18_944
+    weights = 2 * kept + 0.5625 * work.shape.linear + 4 * work.adapter
+    assert work.weight_bytes == weights
+    assert gigabytes(config, "H100", "update", "weights") == pytest.approx(weights / 1e9)
+    assert gigabytes(config, "H100", "update", "a dequantized layer") == pytest.approx(2 * 3584 * 18_944 / 1e9)
+    # vLLM has the rounded weights in bfloat16; so have the models that play the test.
+    assert engine_bytes(work) - work.cache_bytes(1) - ENGINE_WORK == 2 * 7_615_616_512
+    assert gigabytes(config, "H100", "test", "weights") == pytest.approx(2 * 7.615616512)
+    plan = make_plan(config, described("H100"))
+    assert plan.phase("rounding").first_host - plan.phase("load").first_host == pytest.approx(2 * 7_615_616_512)
+    untested = replace(config, evaluation=replace(config.evaluation, test=False))
+    assert "test" not in {phase.name for phase in make_plan(untested, described("H100")).phases}
+
+
+def test_quantized_weights_are_not_sharded() -> None:
+    config = run(lora=QLORA)
+    with pytest.raises(UsageError, match=r"FSDP2 shards it. Start the processes without FSDP2"):
+        make_plan(config, described("8xH100"))
+    assert gigabytes(config, "8xH100:ddp", "load", "weights") == gigabytes(config, "H100", "load", "weights")
+    proposals = propose(make_plan(config, described("24GB")))
+    assert any(proposal.plan.hardware.sharded for proposal in proposals)
+    assert all(proposal.plan.config.lora.quantize == "off" for proposal in proposals if proposal.plan.hardware.sharded)
+
+
+def test_quantization_is_proposed_where_an_adapter_alone_doesnt_fit() -> None:
+    config = run(engine=EngineSettings(), slots=2, evaluation=replace(run().evaluation, test=False))
+    assert "--lora.quantize" not in str(propose(make_plan(config, described("H100")))[0])
+    nearest, *_ = propose(make_plan(config, described("16GB")))
+    assert "--lora.rank 32 --lora.quantize nf4" in str(nearest)
+    nearest, *_ = propose(make_plan(replace(config, lora=Lora(rank=8)), described("16GB")))
+    assert "--lora.quantize nf4" in str(nearest)
+    assert "--lora.rank" not in str(nearest)
 
 
 def test_the_engine_sleeps_during_updates_unless_it_is_elsewhere() -> None:
