@@ -292,7 +292,10 @@ def draws_globally(node: ast.AST) -> bool:
 def test_library_code_uses_no_global_random_generator() -> None:
     # Networks and adapters can be initialized only with torch's global generator; these files fork it.
     forks = ("agentgym_trainer/models/scratch.py", "agentgym_trainer/models/load.py")
-    assert offences(draws_globally, but=forks) == []
+    # TextArena's games draw from Python's global generator; this file puts its state back after each call.
+    games = "agentgym_envs/adapters/from_textarena.py"
+    assert "random.setstate(outside)" in (ROOT / "packages/agentgym-envs/src" / games).read_text(encoding="utf-8")
+    assert offences(draws_globally, but=(*forks, games)) == []
     forked = offences(draws_globally, "agentgym-trainer")
     assert len(forked) == len(forks)
     assert all("torch.manual_seed" in offence for offence in forked)

@@ -46,7 +46,7 @@ class EpisodePlayer(ABC):
 
 
 PlayerFactory = Callable[..., EpisodePlayer]
-"""Builds a player: `factory(policy, temperature=..., max_tokens=...)`."""
+"""Builds an `EpisodePlayer`: `factory(policy, temperature=..., max_tokens=...)`."""
 
 
 @dataclass(frozen=True, kw_only=True)
