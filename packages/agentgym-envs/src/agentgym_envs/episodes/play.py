@@ -298,7 +298,7 @@ async def play_slots(
     """
     settings: dict[str, Any] = {"horizon": horizon, "retries": retries, "expert_start": expert_start}
     players = [partial(_play_in, slot, policy, settings) for slot in slots]
-    async with aclosing(play_each(players, specs)) as episodes:
+    async with aclosing(play_each(players, specs, policy.name)) as episodes:
         async for episode in episodes:
             yield episode
 
@@ -310,13 +310,14 @@ def _play_in(
 
 
 async def play_each(
-    players: Sequence[Callable[[EpisodeSpec], Awaitable[Episode]]], specs: Iterable[EpisodeSpec]
+    players: Sequence[Callable[[EpisodeSpec], Awaitable[Episode]]], specs: Iterable[EpisodeSpec], name: str
 ) -> AsyncGenerator[Episode]:
     """Play `specs`, one coroutine per player, and yield episodes as they end. It ends as `play_slots` does.
 
     Args:
         players: Each plays one episode at a time.
         specs: Taken one by one as players become free.
+        name: What plays, for error messages.
 
     Raises:
         Exception: whatever a player raises.
@@ -340,7 +341,7 @@ async def play_each(
                 yield item
             elif item.cancelled():
                 # Re-raised as CancelledError it would look like the regular end, with episodes missing.
-                raise RuntimeError("The policy or the environment cancelled an episode without being asked to.")
+                raise RuntimeError(f"{name} or the environment cancelled an episode without being asked to.")
             else:
                 item.result()
                 running -= 1

@@ -109,7 +109,7 @@ class Run:
         def play(spec: EpisodeSpec) -> Coroutine[Any, Any, Episode]:
             return player.play(self.env, made, spec, settings.horizon)
 
-        return play_each([play] * min(settings.slots, len(specs)), specs)
+        return play_each([play] * min(settings.slots, len(specs)), specs, settings.label)
 
     def _play_pool(self, policy: Policy, stack: AsyncExitStack) -> AsyncGenerator[Episode]:
         specs = self.missing
