@@ -172,16 +172,16 @@ def test_all_arms_have_valid_settings_that_a_run_folder_can_store() -> None:
 
 def test_learning_rates_are_those_with_the_highest_success_in_pilot_runs() -> None:
     design = module("design")
-    success = {5e-4: [0.2, 0.3], 1e-3: [0.6, 0.1], 2e-3: [0.9, 0.1]}
+    success = dict(zip(design.LRS, ([0.2, 0.3], [0.6, 0.1], [0.9, 0.1]), strict=True))
     records = [
         {"block": "pilot", "arm": arm, "seed": seed, "lr": lr, "curve": [{"success": [1.0]}, {"success": [values[n]]}]}
         for arm in design.TUNED
         for lr, values in success.items()
         for n, seed in enumerate(design.PILOT_SEEDS)
     ]
-    assert design.chosen_lrs(records) == dict.fromkeys(design.TUNED, 2e-3)
+    assert design.chosen_lrs(records) == dict.fromkeys(design.TUNED, design.LRS[2])
     records[4]["curve"][-1]["success"] = [0.5]  # of the highest rate and the first arm
-    assert design.chosen_lrs(records)[design.TUNED[0]] == 1e-3
+    assert design.chosen_lrs(records)[design.TUNED[0]] == design.LRS[1]
     assert design.chosen_lrs(records[1:]) is None
 
 
