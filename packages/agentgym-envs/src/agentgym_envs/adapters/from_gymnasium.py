@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from agentgym_envs.adapters.foreign import ForeignEnv, plain
+from agentgym_envs.adapters.external import ExternalEnv, plain
 from agentgym_envs.core.feedback import Feedback
 from agentgym_envs.core.tasks import Task
 from agentgym_envs.core.text_env import TextEnv
@@ -28,7 +28,7 @@ _HIGHLIGHT = re.compile(r"\x1b\[[\d;]*m(.*?)\x1b\[0m", re.DOTALL)
 _ESCAPE = re.compile(r"\x1b\[[\d;]*m")
 
 
-class GymnasiumEnv(ForeignEnv):
+class GymnasiumEnv(ExternalEnv):
     """An environment that is registered with Gymnasium, by id or MODULE:ID. Its own limit of turns applies, too."""
 
     scheme: ClassVar[str] = "gymnasium"
@@ -47,7 +47,7 @@ class GymnasiumEnv(ForeignEnv):
             source: Its id, or MODULE:ID.
             actions: Names of the actions of a `Discrete` space, in order.
             settings: Keyword arguments of `gymnasium.make`.
-            options: See `ForeignEnv`.
+            options: See `ExternalEnv`.
 
         Raises:
             ValueError: if options are out of range, or the environment is one of this package.

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, cast
 
 from gymnasium.error import DependencyNotInstalled
 
-from agentgym_envs.adapters.foreign import ForeignEnv
+from agentgym_envs.adapters.external import ExternalEnv
 from agentgym_envs.core.action_schema import Function
 from agentgym_envs.core.feedback import EnvFault, Feedback, writable
 from agentgym_envs.core.loop_thread import LoopThread
@@ -71,7 +71,7 @@ class ToolFunction(Function):
         return call[1] if call is not None and call[0] == self.name else None
 
 
-class McpEnv(ForeignEnv):
+class McpEnv(ExternalEnv):
     """The tools of a server. Each episode with a question has a connection, and a command a process, of its own."""
 
     scheme: ClassVar[str] = "mcp"
@@ -90,7 +90,7 @@ class McpEnv(ForeignEnv):
                 articles. Empty: the server's tool `reset` begins a task, and its structured results have the rewards.
             reward: MODULE:FUNCTION that scores answers instead; see `Reward`.
             timeout: Seconds for each call, after which the episode has failed.
-            options: See `ForeignEnv`.
+            options: See `ExternalEnv`.
 
         Raises:
             ValueError: if options are out of range, or the file or the function can't be read.

@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
-from agentgym_envs.adapters.foreign import ForeignEnv, plain
+from agentgym_envs.adapters.external import ExternalEnv, plain
 from agentgym_envs.core.feedback import EnvFault, Feedback, writable
 from agentgym_envs.core.loop_thread import LoopThread
 from agentgym_envs.core.tasks import Task
@@ -27,7 +27,7 @@ _OWN = ("metadata",)
 """Fields of every action and observation, which agents don't need."""
 
 
-class OpenEnvEnv(ForeignEnv):
+class OpenEnvEnv(ExternalEnv):
     """An environment on a server. Each episode has a session of its own."""
 
     scheme: ClassVar[str] = "openenv"
@@ -42,7 +42,7 @@ class OpenEnvEnv(ForeignEnv):
             observation: Field of the observations that is shown. Empty: the first of text, message, prompt,
                 observation, content and output that holds a text, or else all fields as JSON.
             timeout: Seconds for each call, after which the episode has failed.
-            options: See `ForeignEnv`.
+            options: See `ExternalEnv`.
 
         Raises:
             ValueError: if the source is no URL, or options are out of range.

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from gymnasium.error import DependencyNotInstalled
 
-from agentgym_envs.adapters.foreign import ForeignEnv
+from agentgym_envs.adapters.external import ExternalEnv
 from agentgym_envs.core.feedback import EnvFault, Feedback, writable
 from agentgym_envs.core.tasks import Task
 from agentgym_envs.util.installation import install
@@ -28,7 +28,7 @@ _LOCK = threading.RLock()
 """Held while a game runs: it draws from Python's global random generator, which no two may do at a time."""
 
 
-class TextArenaEnv(ForeignEnv):
+class TextArenaEnv(ExternalEnv):
     """A game for one player. It has a random generator of its own, although TextArena uses the global one."""
 
     scheme: ClassVar[str] = "textarena"
@@ -39,7 +39,7 @@ class TextArenaEnv(ForeignEnv):
         Args:
             source: The game's id.
             settings: Keyword arguments of the game.
-            options: See `ForeignEnv`.
+            options: See `ExternalEnv`.
 
         Raises:
             ValueError: if there is no such game, or options are out of range.

@@ -79,15 +79,15 @@ constant holds."""
 REMOTE = "agentgym/Remote-v0"
 """An environment on a server, one of these or another, with the server's limits; see `remote.env.RemoteEnv`."""
 
-FOREIGN = {
+EXTERNAL = {
     "gymnasium": "agentgym_envs.adapters.from_gymnasium:GymnasiumEnv",
     "mcp": "agentgym_envs.adapters.from_mcp:McpEnv",
     "openenv": "agentgym_envs.adapters.from_openenv:OpenEnvEnv",
     "textarena": "agentgym_envs.adapters.from_textarena:TextArenaEnv",
 }
 """Environments of other libraries, by the scheme of their names: `gymnasium:Blackjack-v1`."""
-_FOREIGN_ID = "foreign/Foreign-v0"
-_FOREIGN_STEPS = 100  # turns after which an environment of another library is truncated, if it has no limit of its own
+_EXTERNAL_ID = "external/External-v0"
+_EXTERNAL_STEPS = 100  # turns after which an environment of another library is truncated, if it has no limit of its own
 
 
 def register_worlds() -> None:
@@ -112,13 +112,13 @@ def register_worlds() -> None:
 def find_spec(world_id: str) -> EnvSpec:
     """Return the specification that is registered as `world_id`. For `MODULE:ID`, import MODULE first.
 
-    An environment of another library (see `FOREIGN`) needs no registration.
+    An environment of another library (see `EXTERNAL`) needs no registration.
 
     Raises:
         ValueError: if there is no such environment or module; the message names those that exist.
     """
-    if is_foreign(world_id):
-        return _foreign_spec(world_id)
+    if is_external(world_id):
+        return _external_spec(world_id)
     module, colon, name = world_id.rpartition(":")
     if colon:
         import_named(module, f"the environment {world_id}")
@@ -130,22 +130,22 @@ def find_spec(world_id: str) -> EnvSpec:
     return gymnasium.registry[name]
 
 
-def is_foreign(world_id: str) -> bool:
+def is_external(world_id: str) -> bool:
     """Return whether an environment is one of another library."""
     scheme, colon, _ = world_id.partition(":")
-    return bool(colon) and scheme in FOREIGN
+    return bool(colon) and scheme in EXTERNAL
 
 
-def _foreign_spec(world_id: str) -> EnvSpec:
+def _external_spec(world_id: str) -> EnvSpec:
     scheme, _, source = world_id.partition(":")
     if not source:
         raise ValueError(
             f"{world_id} names no environment: write {scheme}:NAME, with the name that the library has for one."
         )
     spec = EnvSpec(
-        _FOREIGN_ID,
-        FOREIGN[scheme],
-        max_episode_steps=_FOREIGN_STEPS,
+        _EXTERNAL_ID,
+        EXTERNAL[scheme],
+        max_episode_steps=_EXTERNAL_STEPS,
         disable_env_checker=True,
         kwargs={"source": source},
     )
@@ -155,10 +155,10 @@ def _foreign_spec(world_id: str) -> EnvSpec:
 
 def _make(spec: EnvSpec, options: dict[str, Any]) -> gymnasium.Env[str, str]:
     """Make an environment. Gymnasium checks the form of ids, which names of other libraries needn't have."""
-    if not is_foreign(spec.id):
+    if not is_external(spec.id):
         return gymnasium.make(spec, **options)
     named = copy.copy(spec)
-    named.id = _FOREIGN_ID
+    named.id = _EXTERNAL_ID
     env: gymnasium.Env[str, str] = gymnasium.make(named, **options)
     if env.unwrapped.spec is not None:
         env.unwrapped.spec.id = spec.id

@@ -21,7 +21,7 @@ _FIRST_TEST_SEED = 1_000_000
 _DIGITS = 4  # of numbers in observations
 
 
-class ForeignEnv(TextEnv):
+class ExternalEnv(TextEnv):
     """An environment of another library.
 
     Its tasks are seeds: `NAME/train/7` begins it with seed 7, `NAME/test/7` with seed 1,000,007. Its rewards add up to
