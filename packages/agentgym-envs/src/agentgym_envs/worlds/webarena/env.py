@@ -33,12 +33,19 @@ with brought_by("webarena"):
     from agentgym_envs.worlds.webarena.evaluation import Judge, Verdict, evaluate
     from agentgym_envs.worlds.webarena.expert.expert import Expert
     from agentgym_envs.worlds.webarena.expert.reasons import Situation
+    from agentgym_envs.worlds.webarena.miniwob.backend import MiniWobPages
+    from agentgym_envs.worlds.webarena.miniwob.expert import ScriptedExpert
+    from agentgym_envs.worlds.webarena.miniwob.page_server import html_folder
+    from agentgym_envs.worlds.webarena.miniwob.page_task import GIVEN_UP, INSTRUCTIONS, PageTask, reward_sentence
+    from agentgym_envs.worlds.webarena.miniwob.pages import choose_pages
+    from agentgym_envs.worlds.webarena.miniwob.tasks import is_miniwob, miniwob_tasks
     from agentgym_envs.worlds.webarena.page.observation import frame, literal, one_line, shortened, tree
     from agentgym_envs.worlds.webarena.page.snapshot import take_snapshot
     from agentgym_envs.worlds.webarena.tasks.reset_hook import ResetHook
     from agentgym_envs.worlds.webarena.tasks.site_backend import EmbeddedSites, RealSites
     from agentgym_envs.worlds.webarena.tasks.task_sets import (
         EMBEDDED,
+        MINIWOB,
         check_task_set,
         choose_templates,
         embedded_tasks,
@@ -56,13 +63,16 @@ class WebArena(TextEnv):
 
     Args:
         task_set: `embedded`, tasks on the sites that this package brings; `webarena`, `webarena-verified` or
-            `webarena-verified-hard` (with the extra `webarena-verified`); or a file or folder of tasks in WebArena's
-            JSON.
+            `webarena-verified-hard` (with the extra `webarena-verified`); `miniwob`, the pages of MiniWoB++ (with the
+            extra `miniwob`); or a file or folder of tasks in WebArena's JSON.
+        pages: Names of the pages of `miniwob` to play, such as `"click-button"`, or of groups of them: `text` (the
+            default), `positions`, `pixels`, `time` and `all`; see docs/webarena.md.
         templates: Names of the templates of the embedded tasks to play, such as `"map/phone"`; default all. A task's
             cluster is the name of its template.
-        sites: URLs of the real sites, for all sets but `embedded`: a mapping from WebArena's names (`shopping`,
-            `shopping_admin`, `reddit`, `gitlab`, `map`, `wikipedia`, `homepage`) or `shopping=URL,reddit=URL`. Missing
-            sites are read from environment variables: `WA_SHOPPING`, then `SHOPPING`, and so on.
+        sites: URLs of the real sites, for all sets but `embedded` and `miniwob`: a mapping from WebArena's names
+            (`shopping`, `shopping_admin`, `reddit`, `gitlab`, `map`, `wikipedia`, `homepage`) or
+            `shopping=URL,reddit=URL`. Missing sites are read from environment variables: `WA_SHOPPING`, then
+            `SHOPPING`, and so on.
         extra_hosts: Further hosts (`host` or `host:port`) that the real sites' pages need, such as a map's tiles.
         accounts: User name and password by site, in place of WebArena's published ones.
         judge: `MODEL@BASE_URL` of an OpenAI-compatible endpoint that judges free-form answers. Its key is read from
@@ -79,12 +89,14 @@ class WebArena(TextEnv):
         render_mode: `ansi` for the text, `rgb_array` for a screenshot.
 
     The score is 1 when all checks of the task pass (the answer, the URL, contents of pages, and on the embedded sites
-    the databases), else 0; `info["raw"]` has each part. A task's category is its site or `cross-site`.
+    the databases), else 0; `info["raw"]` has each part. A task's category is its site or `cross-site`. On a page of
+    `miniwob`, the score is the page's own reward without time penalty, 0 if it is negative; the task succeeds if it is
+    positive, and its category is the page.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 1}  # noqa: RUF012 - as in Gymnasium
     package: ClassVar[str] = __package__ or ""
-    client_options = frozenset({"templates", "observe", "positions", "max_chars", "screenshot"})
+    client_options = frozenset({"templates", "pages", "observe", "positions", "max_chars", "screenshot"})
     secret_options = frozenset({"accounts", "reset_hook"})
     step_seconds = 0.17
     step_waits = True
@@ -95,6 +107,7 @@ class WebArena(TextEnv):
         *,
         task_set: str | Path = EMBEDDED,
         templates: str | Sequence[str] | None = None,
+        pages: str | Sequence[str] | None = None,
         sites: Mapping[str, str] | str | None = None,
         extra_hosts: tuple[str, ...] = (),
         accounts: Mapping[str, tuple[str, str]] | None = None,
@@ -113,13 +126,18 @@ class WebArena(TextEnv):
         super().__init__(render_mode=render_mode)
         self._task_set = str(task_set)
         check_task_set(self._task_set)
-        if self._task_set == EMBEDDED and sites is not None:
+        hosted_here = self._task_set in (EMBEDDED, MINIWOB)
+        if hosted_here and sites is not None:
             raise ValueError(
-                "The embedded tasks run on the embedded sites only. To use your own sites, give a task_set, too."
+                f"The tasks of {self._task_set} run on this machine's own pages only. To use your own sites, give "
+                "another task_set, too."
             )
         if self._task_set != EMBEDDED and templates is not None:
             raise ValueError(f"Only the embedded tasks have templates; leave templates out for {self._task_set}.")
+        if self._task_set != MINIWOB and pages is not None:
+            raise ValueError(f"Only task_set='miniwob' has pages to choose from; leave pages out for {self._task_set}.")
         self._templates = choose_templates(templates)
+        self._pages = choose_pages(pages)
         if observe not in ("viewport", "page"):
             raise ValueError(f"observe must be 'viewport' or 'page', not {observe!r}.")
         longest = MAX_OBSERVATION_CHARS - _FRAME_CHARS
@@ -133,9 +151,7 @@ class WebArena(TextEnv):
                 f"viewport must be width and height in pixels (100 to 10,000), such as (1280, 720), not {viewport!r}."
             )
         self._accounts = Accounts.of(accounts or {})
-        self._real_sites = (
-            None if self._task_set == EMBEDDED else _real_sites(sites, self._accounts, reset_hook, extra_hosts)
-        )
+        self._real_sites = None if hosted_here else _real_sites(sites, self._accounts, reset_hook, extra_hosts)
         self._judge = _judge(judge)
         self._skip_judged = skip_judged
         self._whole_page = observe == "page"
@@ -151,20 +167,36 @@ class WebArena(TextEnv):
     @property
     def tasks(self) -> TaskSet:
         """The tasks of the environment's `task_set`."""
+        if self._task_set == MINIWOB:
+            return miniwob_tasks(self._pages)
         if self._templates is not None:
             return embedded_tasks(self._templates)
         return task_set(self._task_set, judged=self._judge is not None, skip_judged=self._skip_judged)
 
+    @property
+    def instructions(self) -> str:
+        """The instructions for an agent, with a paragraph on the pages of `miniwob` if they are played."""
+        general = super().instructions
+        return f"{general}\n\n{INSTRUCTIONS}" if self._task_set == MINIWOB else general
+
     def check_dependencies(self) -> None:
-        """Check that Chromium is installed."""
+        """Check that Chromium is installed, and the pages of `miniwob` if they are played."""
         check_chromium(self._executable_path)
+        if self._task_set == MINIWOB:
+            html_folder()
 
     def oracle(self) -> str:
         """Return the expert's next action.
 
-        On the embedded sites it is the next step of the task's plan, resolved on the current page. Published tasks have
-        no plans: for them it is `stop`, with the reference answer if there is one.
+        On the embedded sites it is the next step of the task's plan, resolved on the current page; on a page of
+        `miniwob` that of its script. Published tasks have no plans: for them it is `stop`, with the reference answer if
+        there is one.
+
+        Raises:
+            ValueError: if the task is a page of `miniwob` without a script.
         """
+        if self._scripted is not None:
+            return self._scripted.next()
         if "plan" not in self.task.payload:
             reference: Mapping[str, Any] = self.task.payload["eval"].get("reference_answers") or {}
             return f"stop [{reference.get('exact_match') or ' '.join(reference.get('must_include', ()))}]"
@@ -172,15 +204,15 @@ class WebArena(TextEnv):
 
     def oracle_thought(self) -> str:
         """Explain why the plan's next step is taken on this page and what follows it."""
-        return self._situation().thought()
+        return "" if self._scripted is not None else self._situation().thought()
 
     def oracle_plan(self) -> str:
         """List the remaining steps of the plan without details that only later pages show."""
-        return self._situation().outline()
+        return "" if self._scripted is not None else self._situation().outline()
 
     def _situation(self) -> Situation:
-        title, objective = self._titles[self._active], str(self.task.payload["intent"])
-        return Situation(one_line(objective), one_line(title), self._page, self._expert.remaining, self.oracle())
+        title = self._titles[self._active]
+        return Situation(one_line(self._objective), one_line(title), self._page, self._expert.remaining, self.oracle())
 
     # Episodes.
 
@@ -191,14 +223,17 @@ class WebArena(TextEnv):
         self._answer: str | None = None
         self._verdict: Verdict | None = None
         self._previous_action = "None"
+        self._objective = str(task.payload["intent"])
         self._expert = Expert(task.payload.get("plan", ()), episode.backend.sites.fill(task.payload["start_url"]))
+        self._page_task = PageTask(task.payload) if is_miniwob(task.payload) else None
+        self._scripted: ScriptedExpert | None = None
         episode.run(self._begin_episode(episode, task.payload), _EPISODE_TIMEOUT)
         return self._observation()
 
     def _episode_session(self) -> EpisodeSession:
         """Return the episode session of this process, which the first reset creates."""
         if self._episode is None or not self._episode.in_this_process:
-            backend = self._real_sites or EmbeddedSites()
+            backend = self._real_sites or (MiniWobPages() if self._task_set == MINIWOB else EmbeddedSites())
             self._episode = EpisodeSession(backend, self._viewport, self._executable_path)
             self._finalizer = weakref.finalize(self, self._episode.close_in_background)
             self._finalizer.atexit = False  # at exit, browser and sites shut down by themselves
@@ -206,7 +241,11 @@ class WebArena(TextEnv):
 
     async def _begin_episode(self, episode: EpisodeSession, task: Mapping[str, Any]) -> None:
         await episode.begin(task)
+        if self._page_task is not None:
+            self._objective = await self._page_task.start(episode.session)
         await self._observe(episode.session)
+        if self._page_task is not None:
+            self._scripted = ScriptedExpert(self._page_task, self._objective, self._page)
 
     def _act(self, action: str) -> Feedback:
         parsed = grammar.parse(action)
@@ -219,13 +258,22 @@ class WebArena(TextEnv):
             return self._stop(episode, parsed.answer)
         before = self._page
         refusal = episode.run(self._perform_action(episode.session, parsed), _STEP_TIMEOUT)
-        self._expert.record(action, before, valid=refusal is None)
+        valid = refusal is None
+        self._expert.record(action, before, valid=valid)
+        if self._scripted is not None:
+            self._scripted.record(action, self._page, valid=valid)
         self._previous_action = action
-        return Feedback(self._observation(), valid=refusal is None)
+        if self._verdict is not None:
+            episode.end()
+            return Feedback(reward_sentence(self._verdict), valid=valid, terminated=True)
+        return Feedback(self._observation(), valid=valid)
 
     async def _perform_action(self, session: Session, action: Action) -> str | None:
-        refusal = await perform(session, self._page, action)
+        refusal = None if self._page_task is None else self._page_task.refusal(action)
+        refusal = refusal or await perform(session, self._page, action)
         await self._observe(session, *filter(None, (refusal,)))
+        if self._page_task is not None:
+            self._verdict = await self._page_task.verdict(session)
         return refusal
 
     async def _observe(self, session: Session, *notices: str) -> None:
@@ -252,6 +300,8 @@ class WebArena(TextEnv):
 
     async def _evaluate_answer(self, episode: EpisodeSession, answer: str) -> Verdict:
         task, sites = self.task.payload, episode.backend.sites
+        if self._page_task is not None:
+            return await self._page_task.verdict(episode.session) or GIVEN_UP
         if episode.har is not None:
             await episode.session.close()  # this writes the HAR file
             return await asyncio.to_thread(evaluate_verified, task, answer, episode.har, sites)
@@ -277,7 +327,7 @@ class WebArena(TextEnv):
 
     def _observation_text(self) -> str:
         page = tree(self._page, self._whole_page, self._max_chars, self._positions)
-        objective = str(self.task.payload["intent"])
+        objective = self._objective
         if is_verified(self.task.payload):
             objective = f"{objective.rstrip('. ')}. {ANSWER_FORMAT}"
         address = self._addresses[self._active]
@@ -286,7 +336,7 @@ class WebArena(TextEnv):
 
     def _standing(self) -> tuple[float, bool]:
         score = 0.0 if self._verdict is None else self._verdict.score
-        return score, score == 1.0
+        return score, score > 0 if self._task_set == MINIWOB else score == 1.0
 
     def _state(self) -> str:
         """Describe the tabs, the whole page with the values of its fields, and the databases' write counters."""

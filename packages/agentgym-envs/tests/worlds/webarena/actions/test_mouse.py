@@ -6,6 +6,7 @@ import pytest
 from agentgym_envs.worlds.webarena.actions.candidates import candidate_actions
 from agentgym_envs.worlds.webarena.page.observation import tree
 from page_agent import LOG, PageAgent
+from pages_server import Page
 
 BOXES = "<div id=a class=ui-draggable style='width:50px;height:50px'>A</div><div id=b style='height:50px'>B</div>"
 DRAG_LOG = """<script>
@@ -20,6 +21,19 @@ def test_double_and_right_clicks_reach_the_element(agent: PageAgent, action: str
     agent.open(LOG + "<button onclick=say('click') ondblclick=say('dblclick') oncontextmenu=say('menu')>It</button>")
     assert agent.do(f"{action} [#]", "button") is None
     assert agent.log == log
+
+
+def test_a_click_waits_for_a_picture_that_the_mouse_replaces(agent: PageAgent) -> None:
+    """Until the second picture is there, the element is empty, and a press would reach what is behind it."""
+    icon = "<svg xmlns='http://www.w3.org/2000/svg' width='40' height='40'><rect width='40' height='40'/></svg>"
+    headers = {"Content-Type": "image/svg+xml"}
+    agent.server.pages |= {"/icon": Page(icon, headers=headers), "/late": Page(icon, headers=headers, delay=0.2)}
+    agent.open(
+        LOG + "<style>#icon { content: url(/icon) } #icon:hover { content: url(/late) }</style>"
+        "<div onclick=\"say(event.target.id)\" id=behind><span id=icon onclick='void 0'></span></div>"
+    )
+    assert agent.do("click [#]", "image") is None
+    assert agent.log == ["icon"]
 
 
 def test_double_click_on_a_disabled_button_is_refused(agent: PageAgent) -> None:

@@ -6,8 +6,9 @@ is none.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from playwright.async_api import Error
@@ -24,6 +25,7 @@ _GONE = ("No node found", "No node with given id", "Could not find node", "not b
 _NOT_DISPLAYED = ("Could not compute content quads", "does not have a layout object")
 _SHOWN = 80
 _DRAG_STEPS = 10  # many libraries for dragging need several moves
+_HOVER_CHECKS, _HOVER_PAUSE = 10, 0.05  # pause in seconds
 _CLICKS: dict[str, dict[str, Any]] = {"single": {}, "double": {"click_count": 2}, "right": {"button": "right"}}
 
 
@@ -69,6 +71,8 @@ class PageInput:
                 raise
             await self.call(node, scripts.CLICK)  # pages often hide the input behind a styled replacement
             return
+        await self.tab.page.mouse.move(x, y)
+        await self._await_hover_effects(node, (x, y))
         await self.tab.page.mouse.click(x, y, **_CLICKS[kind])
 
     async def click_at(self, point: Point, kind: str = "single") -> None:
@@ -151,6 +155,18 @@ class PageInput:
                 if hit is not None and await self._hits_now(node, target, hit):
                     return _pixel_center(box)
         raise ActionRefused(self._covered(node, hit))
+
+    async def _await_hover_effects(self, node: Node, point: tuple[float, float]) -> None:
+        """Wait for an element that moves away or shrinks for a moment when the mouse reaches it, as one does whose
+        picture is replaced by another that has yet to load. A click is only one if press and release hit the same.
+        """
+        with suppress(ActionRefused):
+            async with self._refuse_missing(node):
+                for _ in range(_HOVER_CHECKS):
+                    hit = await self._hit(point, await self._scroll_offset())
+                    if hit is not None and await self._hits_now(node, node.backend_id, hit):
+                        return
+                    await asyncio.sleep(_HOVER_PAUSE)
 
     async def _boxes(self, target: int) -> list[Box]:
         """Return the boxes of a DOM node in the viewport: several for text that wraps."""

@@ -14,7 +14,9 @@ from agentgym_envs.worlds.webarena.sites import store
 from agentgym_envs.worlds.webarena.tasks.task_files import read_tasks, task_of
 from agentgym_envs.worlds.webarena.tasks.verified import VERIFIED_SETS, verified_tasks
 
-EMBEDDED = "embedded"
+EMBEDDED, MINIWOB = "embedded", "miniwob"
+SETS = (EMBEDDED, *VERIFIED_SETS, MINIWOB)
+"""The names of task sets. The tasks of `MINIWOB` are in `agentgym_envs.worlds.webarena.miniwob`."""
 
 
 def check_task_set(name: str) -> None:
@@ -23,8 +25,8 @@ def check_task_set(name: str) -> None:
     Raises:
         ValueError: if it is neither.
     """
-    if name not in (EMBEDDED, *VERIFIED_SETS) and not Path(name).expanduser().exists():
-        known = ", ".join((EMBEDDED, *VERIFIED_SETS))
+    if name not in SETS and not Path(name).expanduser().exists():
+        known = ", ".join(SETS)
         raise ValueError(
             f"There is no task set {name!r}: give {known}, or a file or folder of tasks in WebArena's JSON."
         )
