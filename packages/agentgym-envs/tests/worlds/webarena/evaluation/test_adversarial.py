@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
+from datetime import date
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -178,10 +179,22 @@ def _right_addresses(task: Task) -> Iterator[str]:
         yield f"{path}?{urlencode([*reversed(fields), ('empty', '')])}"
         numeric = [(key, f"{value}.00" if value.isdecimal() else value) for key, value in fields]
         yield f"{path}?{urlencode(numeric)}"
+        for form in ("%m/%d/%Y", "%B %d, %Y", "%d %b %Y"):
+            yield f"{path}?{urlencode([(key, _date(value, form)) for key, value in fields])}"
         any_case = task["eval"].get("url_any_case", ())
         yield f"{path}?{urlencode([(key, value.upper() if key in any_case else value) for key, value in fields])}"
         defaults = task["eval"].get("url_defaults", {})
         yield f"{path}?{urlencode([(key, value) for key, value in fields if defaults.get(key) != value])}"
+
+
+def _date(value: str, form: str) -> str:
+    """Write a date in another form; other values stay as they are."""
+    return date.fromisoformat(value).strftime(form) if re.fullmatch(r"\d{4}-\d\d-\d\d", value) else value
+
+
+def test_at_least_five_addresses_of_each_kind(located: list[Task]) -> None:
+    for task in located:
+        assert min(len({*_right_addresses(task)}), len({*_wrong_addresses(task)})) >= 5, task["intent"]
 
 
 def test_right_addresses_of_every_task_score(located: list[Task]) -> None:

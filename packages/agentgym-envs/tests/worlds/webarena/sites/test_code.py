@@ -191,6 +191,27 @@ def test_issue_can_be_closed_reopened_labelled_assigned_and_edited(browse: Brows
     assert "Thank you!" in site.post(f"{address}/comment", data={"body": "Thank you!"}).text
 
 
+@pytest.mark.parametrize(("kind", "place"), [("issue", "issues"), ("merge", "merge_requests")])
+def test_only_its_author_can_delete_a_comment(browse: Browse, kind: str, place: str) -> None:
+    site = browse("gitlab")
+    path, iid, foreign = site.rows(
+        f"SELECT namespace || '/' || path, iid, comments.id FROM {kind}s JOIN comments ON {kind} = {kind}s.id"
+        " JOIN projects ON projects.id = project"
+        " WHERE comments.author <> 1 AND NOT system AND visibility = 'public' AND NOT archived"
+    )[0]
+    address = f"/{path}/-/{place}/{iid}"
+    before = site.rows("SELECT id, author, system FROM comments ORDER BY id")
+    assert "Your words" in site.post(f"{address}/comment", data={"body": "Your words"}).text
+    own = site.rows("SELECT max(id) FROM comments")[0][0]
+    assert f"{address}/comment/{own}/delete" in site.get(address).text
+    assert f"{address}/comment/{foreign}/delete" not in site.get(address).text
+    for number in (foreign, 999_999):
+        assert site.post(f"{address}/comment/{number}/delete").status_code == 403
+    deleted = site.post(f"{address}/comment/{own}/delete").text
+    assert "Your comment was deleted." in deleted and "Your words" not in deleted
+    assert site.rows("SELECT id, author, system FROM comments ORDER BY id") == before
+
+
 def test_nonmembers_may_open_and_comment_but_not_edit_issues(browse: Browse) -> None:
     site = browse("gitlab")
     issue, iid, _ = open_issue(site, OTHERS_PROJECT)

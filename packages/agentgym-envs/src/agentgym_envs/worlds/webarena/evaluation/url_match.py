@@ -4,7 +4,7 @@
 path of the agent's URL, and each query key of the references must have, in the agent's query, one of the values that
 the references give it. `EXACT`, used by variants, requires the same URL up to a trailing slash. `SAME PATH`, for our
 own tasks, compares the pages that the URLs show. Host and path must be equal: `/product/1` doesn't match `/product/17`.
-Query values may be written differently if the site reads them alike: numbers (`to=30.00`), fields in any case
+Query values may be written differently if the site reads them alike: numbers (`to=30.00`), dates, fields in any case
 (`url_any_case`), and fields that are left out because the site has a default for them (`url_defaults`).
 """
 
@@ -16,6 +16,7 @@ from typing import Any, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from agentgym_envs.worlds.webarena.evaluation.fields import check_known, string_list
+from agentgym_envs.worlds.webarena.sites.dates import iso_day
 
 _RULES = ("GOLD in PRED", "EXACT", "SAME PATH")
 _DECIMAL = re.compile(r"\d+\.\d*")
@@ -51,7 +52,9 @@ def _alike(key: str, allowed: Collection[str], given: Collection[str], evaluatio
 
 
 def _plain(value: str, any_case: bool) -> str:
-    """Normalize a value of a query: a decimal number has no trailing zeros."""
+    """Normalize a value of a query: a decimal number has no trailing zeros, and a date is written as YYYY-MM-DD."""
+    if (day := iso_day(value)) is not None:
+        return day
     if _DECIMAL.fullmatch(value):
         return value.rstrip("0").rstrip(".")
     return " ".join(value.casefold().split()) if any_case else value

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from agentgym_envs.worlds.webarena.sites.code.base import REPORTER, RIGHT_NOW, Here, found, here_at, pattern, site, who
 from agentgym_envs.worlds.webarena.sites.code.dashboard import ISSUE
-from agentgym_envs.worlds.webarena.sites.code.writing import comment, comments_on, note
+from agentgym_envs.worlds.webarena.sites.code.writing import comment, comments_on, delete_comment, note
 from agentgym_envs.worlds.webarena.sites.web import Refused, Visit
 
 SORTS = {
@@ -177,6 +177,14 @@ def add_comment(visit: Visit, namespace: str, project: str, iid: int) -> Respons
         return show(here, iid, 422, "The comment is empty.")
     comment(visit, "issue", row["id"], text)
     return visit.redirect(f"{here.path}/-/issues/{iid}", "Comment added.")
+
+
+@site.post(_BASE + "/{iid:int}/comment/{number:int}/delete")
+def remove_comment(visit: Visit, namespace: str, project: str, iid: int, number: int) -> Response:
+    """Delete one's own comment on an issue."""
+    here = here_at(visit, namespace, project)
+    delete_comment(visit, "issue", issue_at(here, iid)["id"], number)
+    return visit.redirect(f"{here.path}/-/issues/{iid}", "Your comment was deleted.")
 
 
 @site.post(_BASE + "/{iid:int}/state")

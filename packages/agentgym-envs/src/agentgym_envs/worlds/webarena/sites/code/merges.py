@@ -23,6 +23,7 @@ from agentgym_envs.worlds.webarena.sites.code.writing import (
     add_commit,
     comment,
     comments_on,
+    delete_comment,
     file_text,
     note,
     patched,
@@ -149,6 +150,14 @@ def add_comment(visit: Visit, namespace: str, project: str, iid: int) -> Respons
         return _show(here, iid, "discussion", 422, "The comment is empty.")
     comment(visit, "merge", merge_at(here, iid)["id"], text)
     return visit.redirect(f"{here.path}/-/merge_requests/{iid}", "Comment added.")
+
+
+@site.post(_BASE + "/{iid:int}/comment/{number:int}/delete")
+def remove_comment(visit: Visit, namespace: str, project: str, iid: int, number: int) -> Response:
+    """Delete one's own comment on a merge request."""
+    here = here_at(visit, namespace, project)
+    delete_comment(visit, "merge", merge_at(here, iid)["id"], number)
+    return visit.redirect(f"{here.path}/-/merge_requests/{iid}", "Your comment was deleted.")
 
 
 @site.post(_BASE + "/{iid:int}/approve")

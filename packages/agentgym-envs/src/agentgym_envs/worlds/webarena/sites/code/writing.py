@@ -6,7 +6,7 @@ import hashlib
 import sqlite3
 
 from agentgym_envs.worlds.webarena.sites.code.base import RIGHT_NOW
-from agentgym_envs.worlds.webarena.sites.web import Visit
+from agentgym_envs.worlds.webarena.sites.web import Refused, Visit
 
 
 def file_text(visit: Visit, project: int, branch: str, path: str) -> str | None:
@@ -79,6 +79,19 @@ def comment(visit: Visit, kind: str, target: int, text: str) -> None:
         *(target, visit.signed_in()["id"], text, RIGHT_NOW),
     )
     visit.run(f"UPDATE {kind}s SET updated = ? WHERE id = ?", RIGHT_NOW, target)
+
+
+def delete_comment(visit: Visit, kind: str, target: int, number: int) -> None:
+    """Delete the visitor's own comment on an `issue` or a `merge`.
+
+    Raises:
+        Refused: if the visitor hasn't written such a comment.
+    """
+    own = (number, target, visit.signed_in()["id"])
+    where = f"id = ? AND {kind} = ? AND author = ? AND NOT system"
+    if not visit.all(f"SELECT id FROM comments WHERE {where}", *own):
+        raise Refused("Only their author can delete comments.")
+    visit.run(f"DELETE FROM comments WHERE {where}", *own)
 
 
 def comments_on(visit: Visit, kind: str, target: int) -> list[sqlite3.Row]:

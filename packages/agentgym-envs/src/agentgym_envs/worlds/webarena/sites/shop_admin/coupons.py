@@ -9,8 +9,9 @@ from typing import Any
 
 from starlette.responses import Response
 
+from agentgym_envs.worlds.webarena.sites.dates import iso_day
 from agentgym_envs.worlds.webarena.sites.directory import NOW
-from agentgym_envs.worlds.webarena.sites.shop_admin.dashboard import cents, count, day, get, post
+from agentgym_envs.worlds.webarena.sites.shop_admin.dashboard import cents, count, get, post
 from agentgym_envs.worlds.webarena.sites.shop_admin.grid import Column, Filter, Grid, listing
 from agentgym_envs.worlds.webarena.sites.web import Visit
 
@@ -118,7 +119,7 @@ def _read(visit: Visit, code: str | None = None) -> tuple[dict[str, str], dict[s
     typed = {key: visit.text(key, 300) for key in _KEYS}
     typed["code"] = typed["code"].upper() if code is None else code
     values: dict[str, Any] = {**typed, "minimum": cents(typed["minimum"] or "0")}
-    values |= {key: day(typed[key]) for key in ("starts", "ends")}
+    values |= {key: iso_day(typed[key]) for key in ("starts", "ends")}
     wrong: dict[str, bool] = {
         "The code has 3 to 30 letters, digits or hyphens.": code is None and not _CODE.fullmatch(typed["code"]),
         "Choose what kind of coupon it is.": all(typed["kind"] != kind for kind, _ in KINDS),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import date, datetime
+from datetime import datetime
 from functools import wraps
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +19,6 @@ from agentgym_envs.worlds.webarena.sites.web import Page, Refused, Site, Visit
 
 site = Site("shopping_admin", Path(__file__).parent)
 _MONEY = re.compile(r"\d{1,7}(\.\d{1,2})?", re.ASCII)
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
 def get(path: str) -> Callable[[Page], Page]:
@@ -52,14 +51,6 @@ def cents(text: str) -> int | None:
         return None
     whole, _, part = plain.partition(".")
     return int(whole) * 100 + int(part.ljust(2, "0") or 0)
-
-
-def day(text: str) -> str | None:
-    """Parse a date such as `2025-03-31`, or return None."""
-    try:
-        return date.fromisoformat(text).isoformat() if _DAY.fullmatch(text) else None
-    except ValueError:
-        return None
 
 
 def count(text: str) -> int | None:

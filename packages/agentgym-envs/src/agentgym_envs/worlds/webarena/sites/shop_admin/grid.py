@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from agentgym_envs.worlds.webarena.sites.shop_admin.dashboard import cents, count, day
+from agentgym_envs.worlds.webarena.sites.dates import iso_day
+from agentgym_envs.worlds.webarena.sites.shop_admin.dashboard import cents, count
 from agentgym_envs.worlds.webarena.sites.web import Visit, pages
 
 Option = tuple[str, str]
@@ -118,7 +119,7 @@ def _conditions(
 _WANTED = {
     "words": "a text",
     "choice": "one of the choices",
-    "day": "a date such as 2025-03-31",
+    "day": "a date such as 2025-03-31 or 3/31/2025",
     "money": "an amount such as 24.50",
     "count": "a whole number",
 }
@@ -132,7 +133,7 @@ def _value(part: Filter, text: str, options: Sequence[Option]) -> Any:
         case "choice":
             return text if any(text == value for value, _ in options) else None
         case "day":
-            return day(text)
+            return iso_day(text)
         case "money":
             return cents(text)
         case "count":
