@@ -129,8 +129,8 @@ class WebArena(TextEnv):
         hosted_here = self._task_set in (EMBEDDED, MINIWOB)
         if hosted_here and sites is not None:
             raise ValueError(
-                f"The tasks of {self._task_set} run on this machine's own pages only. To use your own sites, give "
-                "another task_set, too."
+                f"The tasks of {self._task_set} run on this machine's own pages only. To use your own sites, give a "
+                "task_set, too, such as 'webarena' or a file of tasks."
             )
         if self._task_set != EMBEDDED and templates is not None:
             raise ValueError(f"Only the embedded tasks have templates; leave templates out for {self._task_set}.")
