@@ -168,10 +168,17 @@ def report(records: Sequence[dict[str, Any]], folder: Path, command: str) -> Non
         ]
         show(f"{world}, {horizon} turns", rows)
         tables.append(f"### {world}, at most {horizon} turns\n\n{markdown(rows)}")
+    labels = dict.fromkeys(r["estimator"] for r in records)
+    means = {label: np.mean([r["pearson"][0] for r in records if r["estimator"] == label]) for label in labels}
+    summary = [
+        {"estimator": label, "mean correlation": f"{means[label]:.2f}"}
+        for label in sorted(means, key=lambda k: -means[k])
+    ]
     compared = sum({(r["world"], r["rate"], r["horizon"]): r["compared"] for r in records}.values())
     played = sum({(r["world"], r["rate"], r["horizon"]): r["turns"] for r in records}.values())
     page = _PAGE.format(
         command=command,
+        summary=markdown(summary),
         tables="\n\n".join(tables),
         group=GROUP,
         groups=", ".join(f"{count} in {world}" for world, count in {r["world"]: r["groups"] for r in records}.items()),
@@ -219,6 +226,15 @@ measured.
 "Turn returns", GiGPO and HGPO discount by 0.95 from turn to turn, as GiGPO's paper does, except in the rows that say
 "undiscounted"; the others don't, but distances tell GraphGPO's turns apart. Where all episodes of a group succeed, no
 undiscounted return does.
+
+## Summary
+
+The mean of Pearson's correlations over all conditions. GraphGPO estimates from the group's transitions what this page
+compares with, the distance to the goal; a benchmark of another quantity might rank it lower.
+
+{summary}
+
+## Conditions
 
 {tables}
 

@@ -45,6 +45,7 @@ METHODS: dict[str, tuple[str, ...]] = {
     "token mean": ("--algorithm.advantages.no-whiten",),
     "rloo": ("--algorithm", "rloo", "--algorithm.kl.where", "off"),
     "gigpo": ("--algorithm", "gigpo", "--algorithm.kl.where", "off"),
+    "graphgpo": ("--algorithm", "graphgpo", "--algorithm.kl.where", "off"),
     "ppo": ("--algorithm", "ppo", "--algorithm.kl.where", "off"),
 }
 """Flags of each method: the recipe, its first version without DAgger, and other algorithms from the recipe's start."""
