@@ -22,7 +22,7 @@ require_packages("mcp")
 import uvicorn
 from door_policies import FunctionPolicy
 from mcp_tools import almanac
-from patience import PATIENCE
+from patience import PATIENCE, eventually
 
 SERVER = shlex.join([sys.executable, str(Path(__file__).parent.parent / "mcp_tools.py")])
 WORLD = shlex.join([sys.executable, "-m", "agentgym_envs.adapters.mcp", "textcraft"])
@@ -60,9 +60,7 @@ def served() -> Generator[str]:
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    while not server.started:
-        assert thread.is_alive()
-        thread.join(0.01)
+    eventually(lambda: server.started, "the server")
     try:
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/mcp"
     finally:

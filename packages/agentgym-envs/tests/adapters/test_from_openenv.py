@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from agentgym_envs import EnvFault, make, text_env
 from dev_packages import require_packages
-from patience import PATIENCE
+from patience import PATIENCE, eventually
 
 require_packages("openenv")
 import uvicorn
@@ -53,9 +53,7 @@ def served(app: Callable[[], Any]) -> Generator[str]:
     server = uvicorn.Server(uvicorn.Config(app(), port=0, log_level="error"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    while not server.started:
-        assert thread.is_alive()
-        thread.join(0.01)
+    eventually(lambda: server.started, "the server")
     try:
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:

@@ -72,7 +72,8 @@ def test_filters_of_runs_are_kept_in_the_address(page: Page) -> None:
     page.goto(page.url)
     expect(status).to_have_text("1 of 5 runs")
     expect(page.get_by_label("Kind")).to_have_value("evaluate")
-    page.get_by_role("link", name="Clear").click()
+    with page.expect_navigation():
+        page.get_by_role("link", name="Clear").click()
     expect(status).to_have_text("5 of 5 runs")
     page.get_by_label("Policy").select_option(EVIL)
     expect(status).to_have_text("1 of 5 runs")

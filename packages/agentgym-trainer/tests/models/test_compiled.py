@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._inductor.config as inductor_config
 from agentgym_trainer.algorithms import GRPO, Algorithm
 from agentgym_trainer.config import Lora
 from agentgym_trainer.curriculum.horizon import Stage
@@ -199,11 +200,9 @@ def test_inductor_computes_the_same(new_model: Callable[..., Any]) -> None:
     _assert_same(_outcome(actors[1]), _outcome(actors[0]))
 
 
-def test_without_a_compiler_the_error_says_what_to_do(
-    new_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("there-is-no-such-compiler",))
-    with pytest.raises(ValueError, match=r"needs a C\+\+ compiler.*Install g\+\+, set CXX.*leave compile off"):
+def test_without_a_compiler_the_error_says_what_to_do(new_model: Callable[..., Any]) -> None:
+    without = inductor_config.patch({"cpp.cxx": ("there-is-no-such-compiler",)})
+    with without, pytest.raises(ValueError, match=r"needs a C\+\+ compiler.*Install g\+\+, set CXX.*leave compile off"):
         compile_layers(new_model())
 
 

@@ -96,8 +96,8 @@ def test_the_last_checkpoint_stays_until_the_next_is_whole(
 ) -> None:
     learner = make_learner()
     checkpoints.save(learner, chat.tokenizer, _state(1))
+    checkpoints.finish()
     with _write_held_back():
-        checkpoints.finish()
         first = checkpoints.latest()
         checkpoints.save(learner, chat.tokenizer, _state(2))
         checkpoints.settle()  # nothing has failed yet

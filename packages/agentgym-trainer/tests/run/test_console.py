@@ -202,7 +202,8 @@ def test_every_environment_has_its_rows_and_command(mixed: tuple[RLConfig, RunFo
     assert test < during
     commands = [text for text in out.getvalue().splitlines() if text.startswith("  uv run evaluate")]
     assert [command.split()[4] for command in commands] == list(WORLDS)
-    assert commands[1].endswith("--no-instructions --options \"levels='GoTo'\"")
+    assert " --agent react --no-instructions " in commands[1]
+    assert commands[1].endswith("--options \"levels='GoTo'\"")
 
 
 @pytest.mark.parametrize("suggested", ["", "smollm2-textcraft"])

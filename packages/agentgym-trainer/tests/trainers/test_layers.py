@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._inductor.config as inductor_config
 from accelerate.utils import DistributedType
 from agentgym_trainer.config import RLConfig
 from agentgym_trainer.models.compiled import compile_layers
@@ -59,9 +60,9 @@ def test_liger_is_refused_where_it_cannot_be_used() -> None:
         RLConfig(compile=True, kernels="liger")
 
 
-def test_a_missing_compiler_is_reported_before_anything_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("there-is-no-such-compiler",))
-    with pytest.raises(ValueError, match=r"needs a C\+\+ compiler"):
+def test_a_missing_compiler_is_reported_before_anything_is_loaded() -> None:
+    without = inductor_config.patch({"cpp.cxx": ("there-is-no-such-compiler",)})
+    with without, pytest.raises(ValueError, match=r"needs a C\+\+ compiler"):
         choose_layers(RLConfig(model="scratch", compile=True), _accelerator("cpu"))
 
 

@@ -11,6 +11,7 @@ from agentgym_envs.worlds.webarena.miniwob import page_server
 from agentgym_envs.worlds.webarena.miniwob.page_server import PageServer
 from dev_packages import require_packages
 from gymnasium.error import DependencyNotInstalled
+from patience import PATIENCE
 
 require_packages("miniwob")
 
@@ -23,7 +24,7 @@ def server() -> Iterator[PageServer]:
 
 
 def status(server: PageServer, path: str) -> int:
-    connection = http.client.HTTPConnection(server.address, timeout=30)
+    connection = http.client.HTTPConnection(server.address, timeout=PATIENCE)
     connection.request("GET", path)
     answer = connection.getresponse().status
     connection.close()
