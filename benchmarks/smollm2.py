@@ -158,9 +158,13 @@ _PAGE = """# SmolLM2-135M learns in text environments
 
 SmolLM2-135M-Instruct on CPU cores, one thread per run, by the recipes `smollm2-*`: a few hundred episodes of the expert
 are imitated (SFT), then a LoRA adapter trains with GRPO and ScalingInter-RL. All figures are success on the same test
-tasks, which no decision depended on, sampled at temperature 1 or greedy. The gain is RL less SFT of the sampled
+tasks, which no decision in a run depends on, sampled at temperature 1 or greedy. The gain is RL less SFT of the sampled
 episodes, paired by task, with a 95% interval over tasks or, in environments with kinds of tasks, over kinds. The hours
-are those of RL with its evaluations, on a machine with other load. At commit {commits}.
+are those of RL with its evaluations, on a machine with other load.
+
+The method `cloning` is the first version of TextCraft's recipe, with 45 updates and without the round of DAgger, which
+was added after a look at failed test episodes of that run: it repeats actions that the environment refused. `METHODS`
+in the script has the flags. At commit {commits}.
 
 {table}
 
