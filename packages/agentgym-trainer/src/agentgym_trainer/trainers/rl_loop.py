@@ -28,7 +28,6 @@ from agentgym_trainer.engines.base import EngineError
 from agentgym_trainer.learner.finite_checks import listed, without_nonfinite
 from agentgym_trainer.learner.learner import Learner
 from agentgym_trainer.plugins import PluginError, blaming
-from agentgym_trainer.rollout.async_metrics import length_metrics, staleness_metrics
 from agentgym_trainer.rollout.collector import RolloutCollector
 from agentgym_trainer.rollout.environments import OpenEnvironment
 from agentgym_trainer.rollout.failures import FailureLimit, TooManyFailed
@@ -37,13 +36,12 @@ from agentgym_trainer.rollout.play import seed_of
 from agentgym_trainer.rollout.runner import RolloutRunner
 from agentgym_trainer.run.checkpoint import Checkpoints
 from agentgym_trainer.run.checkpoint_files import METRICS
-from agentgym_trainer.run.console import PHASES, RunConsole
+from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.diagnostics import Monitor
 from agentgym_trainer.run.folder import Decoding, RunFolder
 from agentgym_trainer.run.metrics import (
     batch_fill,
     cut_while_improving,
-    step_metrics,
     success_by_task,
     success_metrics,
     task_means,
@@ -59,6 +57,7 @@ from agentgym_trainer.trainers.auxiliary_loss import sft_term
 from agentgym_trainer.trainers.critic_bootstrap import bootstrap_values
 from agentgym_trainer.trainers.evaluation import Evaluator
 from agentgym_trainer.trainers.logprob_check import PROBES, check_logprobs, last_contexts
+from agentgym_trainer.trainers.metrics_line import metrics_line
 from agentgym_trainer.trainers.rl_batch import Rollouts, StepBatch
 from agentgym_trainer.trainers.setup import has_own_weights, saves_in_background
 from agentgym_trainer.trainers.task_dependence import task_dependence
@@ -285,7 +284,8 @@ class RLLoop:
             sampler=rollouts.sampler,
             in_flight=self.collector.in_flight(),
         )
-        line = self._metrics_line(after, rollouts, metrics)
+        worlds, seconds = [world.name for world in self.worlds], self._timer.take()
+        line = metrics_line(after, rollouts, metrics, self.config, worlds=worlds, seconds=seconds, gap=self._gap)
         return replace(after, learned={"cut": cut_while_improving(groups), "line": without_nonfinite(line)})
 
     def finish_step(self, state: TrainingState) -> TrainingState:
@@ -382,33 +382,6 @@ class RLLoop:
     def _is_due(self, step: int, every: int) -> bool:
         """Whether something done every `every` steps (never if 0), and after the last one, is due after this step."""
         return step == self.config.steps or (every > 0 and step % every == 0)
-
-    def _metrics_line(self, state: TrainingState, rollouts: Rollouts, metrics: dict[str, Any]) -> dict[str, Any]:
-        """The step's line of metrics, without its evaluation. The seconds of `checkpoint` are those of the step before,
-        since this step's checkpoint is still to be written.
-        """
-        stage, seconds = state.stage, self._timer.take()
-        episodes = step_metrics(rollouts.groups, [world.name for world in self.worlds])
-        tokens = episodes["tokens"] | rollouts.usage | metrics.pop("tokens")
-        return {
-            "step": state.step,
-            "env_steps": state.env_steps,
-            "horizon": stage.turns,
-            "stage": {
-                "number": stage.number,
-                "since": stage.since,
-                "why": stage.reason,
-                **({} if stage.remaining is None else {"remaining": stage.remaining}),
-            },
-            **episodes,
-            "staleness": staleness_metrics(rollouts.groups, state.step - 1, self.config.async_rollout.max_staleness),
-            "lengths": length_metrics(rollouts.groups),
-            **({} if self._gap is None else {"logprob_check_gap": self._gap}),
-            "tokens": tokens,
-            **metrics,
-            "seconds": seconds,
-            "tokens_per_s": tokens["total"] / sum(seconds.get(name, 0.0) for name in PHASES),
-        }
 
 
 def engine_has_weights(config: RLConfig, accelerator: Accelerator) -> bool:
