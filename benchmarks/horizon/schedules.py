@@ -56,21 +56,3 @@ class RandomHorizon:
 
     def _turns(self, step: int) -> int:
         return self.stages[int(np.random.default_rng([self.seed, step]).integers(len(self.stages)))]
-
-
-@dataclass(frozen=True)
-class EvaluatedAt:
-    """A fixed horizon in training, and a longer one in evaluations."""
-
-    turns: int = 6
-    """Maximum number of turns per episode in training."""
-    longest: int = 24
-    """Maximum number of turns per episode in evaluations."""
-
-    def begin(self) -> Stage:
-        """Return the stage that a run begins in."""
-        return Stage(self.turns)
-
-    def after(self, stage: Stage, step: int, seen: StepOutcome) -> Stage:
-        """Return the stage of the next update, which is the same."""
-        return stage

@@ -1,14 +1,37 @@
-"""Slow implementations of what group-relative estimators share, one value after the other."""
+"""What the tests of group-relative estimators share: settings to draw, and slow implementations, one value after the
+other."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
+import torch
 from agentgym_trainer.algorithms import GoalDistance, GroupRelative, NestedStepGroups, StepGroups
-from token_batches import EpisodeSketch, reference_normalize
+from hypothesis import strategies as st
+from token_batches import EpisodeSketch, Step, Token, reference_normalize, single_process_total, token_batch_of
+from torch import Tensor
 
 Estimator = GroupRelative | StepGroups | NestedStepGroups | GoalDistance
+scales: Any = st.sampled_from(["std", "none"])
+baselines: Any = st.sampled_from(["mean", "leave_one_out", "length"])
+anchors: Any = st.sampled_from(["observation", "state"])
+
+
+def advantages(estimator: Estimator, episodes: list[EpisodeSketch], penalty_N: Tensor | None = None) -> Tensor:
+    """Return the advantages of all completion tokens, N."""
+    result = estimator.estimate(token_batch_of(episodes), penalty_N, single_process_total)
+    assert result.value_targets_N is None
+    assert result.advantages_N.dtype == torch.float32
+    return result.advantages_N
+
+
+def visits(reward: float, *observations: int, group: int = 0) -> EpisodeSketch:
+    """Return an episode of one-token turns in these states, whose last turn has the reward."""
+    steps = [Step(0.0, [Token()], number, number) for number in observations]
+    steps[-1].reward = reward
+    return EpisodeSketch(group, steps)
 
 
 def slow_relative(

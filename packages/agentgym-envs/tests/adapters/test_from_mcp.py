@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-import threading
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +17,10 @@ from dev_packages import require_packages
 from gymnasium.error import DependencyNotInstalled
 
 require_packages("mcp")
-import uvicorn
 from door_policies import FunctionPolicy
 from mcp_tools import almanac
-from patience import PATIENCE, eventually
+from patience import PATIENCE
+from uvicorn_threads import served
 
 SERVER = shlex.join([sys.executable, str(Path(__file__).parent.parent / "mcp_tools.py")])
 WORLD = shlex.join([sys.executable, "-m", "agentgym_envs.adapters.mcp", "textcraft"])
@@ -53,21 +51,6 @@ def questions(tmp_path: Path) -> str:
     return str(file)
 
 
-@contextmanager
-def served() -> Generator[str]:
-    """Serve the tools over HTTP, and yield the URL."""
-    config = uvicorn.Config(almanac().streamable_http_app(), port=0, log_level="warning")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    eventually(lambda: server.started, "the server")
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/mcp"
-    finally:
-        server.should_exit = True
-        thread.join(PATIENCE)
-
-
 def test_questions_are_answered_with_the_tools_of_a_server(questions: str) -> None:
     env = make(f"mcp:{SERVER}", questions=questions, timeout=PATIENCE)
     world = text_env(env)
@@ -94,8 +77,8 @@ def test_questions_are_answered_with_the_tools_of_a_server(questions: str) -> No
 
 
 def test_a_server_over_http_and_a_reward_of_ones_own(questions: str) -> None:
-    with served() as url:
-        env = make(f"mcp:{url}", questions=questions, reward=f"{__name__}:shorter", timeout=PATIENCE)
+    with served(almanac().streamable_http_app()) as url:
+        env = make(f"mcp:{url}/mcp", questions=questions, reward=f"{__name__}:shorter", timeout=PATIENCE)
         agent = Agent.parse("function-call").wrap(env)
         replies = iter([call("look-up", country="Chile"), call("answer", text="Santiago")])
         (episode,) = play_many(agent, FunctionPolicy(lambda _: next(replies)), [EpisodeSpec("capital/chile")])

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from agentgym_envs import EnvFault, make, text_env
 from dev_packages import require_packages
-from patience import PATIENCE, eventually
+from patience import PATIENCE
+from uvicorn_threads import served
 
 require_packages("openenv")
-import uvicorn
 from openenv.core.env_server import Action, Environment, Observation, State, create_fastapi_app
 
 pytestmark = pytest.mark.long
@@ -48,23 +45,10 @@ class Adder(Environment[Sum, Total, State]):
         return State()
 
 
-@contextmanager
-def served(app: Callable[[], Any]) -> Generator[str]:
-    server = uvicorn.Server(uvicorn.Config(app(), port=0, log_level="error"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    eventually(lambda: server.started, "the server")
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(PATIENCE)
-
-
 def test_a_text_environment_on_a_server_is_played_to_its_end() -> None:
     from agentgym_envs.adapters.openenv import openenv_app
 
-    with served(lambda: openenv_app("textcraft")) as url:
+    with served(openenv_app("textcraft")) as url:
         env, local = make(f"openenv:{url}", timeout=PATIENCE), make("agentgym/TextCraft-v0")
         assert "crafting" in text_env(env).instructions
         task = text_env(env).tasks.train[0]
@@ -85,7 +69,7 @@ def test_a_text_environment_on_a_server_is_played_to_its_end() -> None:
 
 
 def test_actions_with_several_fields_are_json_and_failures_are_faults() -> None:
-    with served(lambda: create_fastapi_app(Adder, Sum, Total)) as url:
+    with served(create_fastapi_app(Adder, Sum, Total)) as url:
         env = make(f"openenv:{url}", high=2.0, timeout=PATIENCE)
         assert '"left"' in text_env(env).instructions
         first, _ = env.reset(options={"task": text_env(env).tasks.train.ids[0]})

@@ -2,13 +2,11 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-import uvicorn
 from fastapi import FastAPI
 from gymnasium.error import DependencyNotInstalled
 
@@ -19,8 +17,8 @@ from agentgym_envs.retrieval.lucene import LuceneRetriever
 from agentgym_envs.retrieval.lucene_process import JAVA, anserini_jar
 from agentgym_envs.retrieval.server import retrieval_router
 from agentgym_envs.util.java import find_java
-from patience import eventually
 from small_corpus import make_passages, write_corpus
+from uvicorn_threads import served
 
 
 @pytest.fixture(autouse=True)
@@ -67,20 +65,10 @@ def lucene(lucene_index: Path) -> Iterator[LuceneRetriever]:
     retriever.close()
 
 
-@contextmanager
-def serve_in_thread(retriever: Retriever) -> Iterator[str]:
+def serve_in_thread(retriever: Retriever) -> AbstractContextManager[str]:
     app = FastAPI()
     app.include_router(retrieval_router(retriever, 4_096))
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        eventually(lambda: server.started or not thread.is_alive())
-        port = server.servers[0].sockets[0].getsockname()[1]
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        thread.join()
+    return served(app)
 
 
 @pytest.fixture

@@ -3,12 +3,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 from agentgym_envs.worlds.webarena.browser.browser import Browser, acquire
 from agentgym_envs.worlds.webarena.browser.page_idle import IdleTimeouts
 from agentgym_envs.worlds.webarena.browser.session import Session
+from agentgym_envs.worlds.webarena.env import WebArena
 
 sys.path.insert(0, str(Path(__file__).parent))  # so that tests can import `pages_server` and `page_agent`
 
@@ -16,6 +18,18 @@ from page_agent import PageAgent
 from pages_server import SHOP, PagesServer
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+@pytest.fixture(scope="module")
+def idle_envs(request: pytest.FixtureRequest, requires_browser: None) -> Iterator[SimpleQueue[WebArena]]:
+    """A queue of environments that aren't in use, as many as the module's `CONCURRENT`."""
+    envs = [WebArena() for _ in range(request.module.CONCURRENT)]
+    queue: SimpleQueue[WebArena] = SimpleQueue()
+    for env in envs:
+        queue.put(env)
+    yield queue
+    for env in envs:
+        env.close()
 
 
 @pytest.fixture(scope="package")

@@ -91,6 +91,7 @@ def test_up_to_date_page_gets_status_204(browser: TestClient) -> None:
         ({"options": "colour"}, "KEY=VALUE"),
         ({"options": "'"}, "can&#39;t be parsed"),
         ({"env": "", "other": "nowhere:World"}, "can&#39;t be imported"),
+        ({"env": "", "other": "mcp:python server.py"}, "may be a command that it starts"),
     ],
 )
 def test_invalid_settings_are_reported_above_the_filled_in_form(

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
-import torch
 from agentgym_trainer.algorithms import GoalDistance, GraphGPO, GroupRelative
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from textbook_advantages import expand_to_tokens, slow_relative, slow_turns
+from textbook_advantages import (
+    advantages,
+    anchors,
+    baselines,
+    expand_to_tokens,
+    scales,
+    slow_relative,
+    slow_turns,
+    visits,
+)
 from token_batches import (
     EpisodeSketch,
-    Step,
-    Token,
     episode_sketches,
     penalty_of,
     single_process_total,
     token_batch_of,
 )
-from torch import Tensor
 
 pytestmark = pytest.mark.quick
 
-scales: Any = st.sampled_from(["std", "none"])
-baselines: Any = st.sampled_from(["mean", "leave_one_out", "length"])
-anchors: Any = st.sampled_from(["observation", "state"])
 estimators = st.builds(
     GoalDistance,
     step_weight=st.sampled_from([0.0, 0.5, 1.0]),
@@ -86,25 +87,11 @@ def slow_goal_distance(episodes: list[EpisodeSketch], estimator: GoalDistance) -
     return expand_to_tokens(episodes, estimator, lambda e, k: whole[e] + estimator.step_weight * steps[e, k])
 
 
-def advantages(estimator: GoalDistance, episodes: list[EpisodeSketch], penalty_N: Tensor | None = None) -> Tensor:
-    result = estimator.estimate(token_batch_of(episodes), penalty_N, single_process_total)
-    assert result.value_targets_N is None
-    assert result.advantages_N.dtype == torch.float32
-    return result.advantages_N
-
-
 @settings(max_examples=80)
 @given(episode_sketches(groups=2), estimators)
 def test_advantages_match_the_slow_reference(episodes: list[EpisodeSketch], estimator: GoalDistance) -> None:
     found = advantages(estimator, episodes, penalty_of(episodes))
     assert found.tolist() == pytest.approx(slow_goal_distance(episodes, estimator), abs=1e-4)
-
-
-def visits(reward: float, *observations: int, group: int = 0) -> EpisodeSketch:
-    """Return an episode of one-token turns whose last turn has the reward."""
-    steps = [Step(0.0, [Token()], number, number) for number in observations]
-    steps[-1].reward = reward
-    return EpisodeSketch(group, steps)
 
 
 def graph_only(estimator: GoalDistance, episodes: list[EpisodeSketch]) -> list[float]:

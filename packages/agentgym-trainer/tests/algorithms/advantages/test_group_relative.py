@@ -20,7 +20,16 @@ from agentgym_trainer.algorithms.advantages.reinforce_pp import TokenReturns
 from agentgym_trainer.algorithms.group_filter import GroupFilter, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from textbook_advantages import expand_to_tokens, slow_relative, slow_to_go, slow_turns
+from textbook_advantages import (
+    advantages,
+    anchors,
+    baselines,
+    expand_to_tokens,
+    scales,
+    slow_relative,
+    slow_to_go,
+    slow_turns,
+)
 from token_batches import (
     EpisodeSketch,
     Step,
@@ -31,14 +40,11 @@ from token_batches import (
     single_process_total,
     token_batch_of,
 )
-from torch import Tensor
 
 pytestmark = pytest.mark.quick
 
 Estimator = GroupRelative | StepGroups
 few_examples = settings(max_examples=20)
-scales: Any = st.sampled_from(["std", "none"])
-baselines: Any = st.sampled_from(["mean", "leave_one_out", "length"])
 relatives = st.builds(
     GroupRelative,
     baseline=baselines,
@@ -51,7 +57,7 @@ steppers = st.builds(
     StepGroups,
     step_weight=st.sampled_from([0.0, 0.5, 1.0]),
     gamma=st.sampled_from([0.5, 1.0]),
-    anchor=st.sampled_from(["observation", "state"]),
+    anchor=anchors,
     scale=scales,
     baseline=baselines,
     whiten=st.booleans(),
@@ -88,13 +94,6 @@ def slow_step_groups(episodes: list[EpisodeSketch], estimator: StepGroups) -> li
     return expand_to_tokens(
         episodes, estimator, lambda e, k: episode_advantages[e] + estimator.step_weight * step_advantages[e, k]
     )
-
-
-def advantages(estimator: Estimator, episodes: list[EpisodeSketch], penalty_N: Tensor | None = None) -> Tensor:
-    result = estimator.estimate(token_batch_of(episodes), penalty_N, single_process_total)
-    assert result.value_targets_N is None
-    assert result.advantages_N.dtype == torch.float32
-    return result.advantages_N
 
 
 @few_examples

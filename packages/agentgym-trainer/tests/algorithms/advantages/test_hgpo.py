@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-import torch
 from agentgym_trainer.algorithms import HGPO, NestedStepGroups, StepGroups
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from textbook_advantages import expand_to_tokens, slow_relative, slow_to_go
+from textbook_advantages import (
+    advantages,
+    anchors,
+    baselines,
+    expand_to_tokens,
+    scales,
+    slow_relative,
+    slow_to_go,
+    visits,
+)
 from token_batches import (
     EpisodeSketch,
-    Step,
-    Token,
     episode_sketches,
     penalty_of,
     run_processes,
     single_process_total,
     token_batch_of,
 )
-from torch import Tensor
 
 pytestmark = pytest.mark.quick
 
-scales: Any = st.sampled_from(["std", "none"])
-baselines: Any = st.sampled_from(["mean", "leave_one_out", "length"])
-anchors: Any = st.sampled_from(["observation", "state"])
 estimators = st.builds(
     NestedStepGroups,
     history=st.integers(0, 3),
@@ -66,25 +66,11 @@ def slow_nested_step_groups(episodes: list[EpisodeSketch], estimator: NestedStep
     return expand_to_tokens(episodes, estimator, lambda e, k: mean[e, k])
 
 
-def advantages(estimator: NestedStepGroups, episodes: list[EpisodeSketch], penalty_N: Tensor | None = None) -> Tensor:
-    result = estimator.estimate(token_batch_of(episodes), penalty_N, single_process_total)
-    assert result.value_targets_N is None
-    assert result.advantages_N.dtype == torch.float32
-    return result.advantages_N
-
-
 @settings(max_examples=60)
 @given(episode_sketches(groups=2), estimators)
 def test_advantages_match_the_slow_reference(episodes: list[EpisodeSketch], estimator: NestedStepGroups) -> None:
     found = advantages(estimator, episodes, penalty_of(episodes))
     assert found.tolist() == pytest.approx(slow_nested_step_groups(episodes, estimator), abs=1e-5)
-
-
-def visits(reward: float, *observations: int) -> EpisodeSketch:
-    """Return an episode of one-token turns whose last turn has the reward."""
-    steps = [Step(0.0, [Token()], number, number) for number in observations]
-    steps[-1].reward = reward
-    return EpisodeSketch(0, steps)
 
 
 def test_longer_equal_histories_weigh_more() -> None:

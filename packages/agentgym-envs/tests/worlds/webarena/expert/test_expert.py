@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
@@ -51,18 +50,6 @@ def may_score_immediately(task: Task) -> bool:
 
 def test_no_task_is_solved_by_stopping_immediately(tasks: list[Task]) -> None:
     assert [task.payload["intent"] for task in tasks if may_score_immediately(task)] == []
-
-
-@pytest.fixture(scope="module")
-def idle_envs(requires_browser: None) -> Iterator[SimpleQueue[WebArena]]:
-    """A queue of environments that aren't in use."""
-    envs = [WebArena() for _ in range(CONCURRENT)]
-    queue: SimpleQueue[WebArena] = SimpleQueue()
-    for env in envs:
-        queue.put(env)
-    yield queue
-    for env in envs:
-        env.close()
 
 
 def premature_text(env: Any, shown: list[str]) -> str | None:

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl
 
 from agentgym_envs import WORLDS, EnvFault
 from agentgym_envs.agents.formats import REPLY_FORMATS
+from agentgym_envs.core.registry import is_external
 from agentgym_envs.core.tasks import SPLITS
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -146,8 +147,15 @@ def _settings(form: _Form) -> PlaySettings:
         raise UsageError(
             f"The options can't be parsed ({error}); write KEY=VALUE pairs separated by spaces."
         ) from error
+    env = form.get("other", "").strip() or form.get("env", "")
+    if is_external(env):
+        # A run's page fills the form in, and the run may be somebody else's.
+        raise UsageError(
+            f"{env[:50]} is an environment of another library, whose name may be a command that it starts; the viewer "
+            "plays none of these."
+        )
     fields: dict[str, Any] = {
-        "env": (form.get("other", "").strip() or form.get("env", "")),
+        "env": env,
         "split": split,
         "task": (task,) if task else (),
         "seed": _integer(form, "seed", 0, minimum=0),
