@@ -30,7 +30,8 @@ from agentgym_trainer.models.policy import PolicyModel, ValueHead
 from agentgym_trainer.models.scratch import build_model
 from agentgym_trainer.run.checkpoint import Checkpoints
 from agentgym_trainer.tokens.batch import make_batch
-from agentgym_trainer.trainers.setup import configure_sharding, load_policy
+from agentgym_trainer.trainers.model_setup import load_policy
+from agentgym_trainer.trainers.setup import configure_sharding
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from toy_learner import auxiliary_loss, limit_file_size, make_learner, make_trajectories, update_on

@@ -13,10 +13,11 @@ from agentgym_envs.core.text_space import TextSpace
 from agentgym_envs.episodes.conversation import Conversation, Message
 from agentgym_envs.episodes.episode import Episode, Reply, Sample, StopReason, TokenUsage, Turn, read_episodes
 from agentgym_envs.episodes.expert_start import ExpertStart
-from agentgym_envs.episodes.play import EnvSlot, LocalSlot, OpenEpisode, play, play_episode, play_many, play_slots
+from agentgym_envs.episodes.play import OpenEpisode, play, play_episode, play_many, play_slots
 from agentgym_envs.episodes.play_pool import PoolSlot, play_pool
 from agentgym_envs.episodes.policy import Policy, TurnContext
 from agentgym_envs.episodes.recorder import EpisodeSpec
+from agentgym_envs.episodes.slots import EnvSlot, LocalSlot
 from agentgym_envs.pool import EnvPool, Result, SlotBusy, WorldSpec
 
 __all__ = [

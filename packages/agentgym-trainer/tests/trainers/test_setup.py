@@ -4,7 +4,8 @@ import pytest
 import torch
 from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.config import Lora, RLConfig
-from agentgym_trainer.trainers.setup import open_accelerator, policy_dtype, release_memory, resolve_precision
+from agentgym_trainer.trainers.model_setup import policy_dtype
+from agentgym_trainer.trainers.setup import open_accelerator, release_memory, resolve_precision
 
 pytestmark = pytest.mark.quick
 

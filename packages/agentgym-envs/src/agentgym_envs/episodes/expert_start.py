@@ -14,8 +14,8 @@ from agentgym_envs.core.feedback import EnvFault
 from agentgym_envs.episodes.episode import Reply
 
 if TYPE_CHECKING:
-    from agentgym_envs.episodes.play import EnvSlot
     from agentgym_envs.episodes.recorder import EpisodeSpec
+    from agentgym_envs.episodes.slots import EnvSlot
 
 _MOST = 1_000
 """Maximum number of actions of an expert, in environments without a limit of their own."""

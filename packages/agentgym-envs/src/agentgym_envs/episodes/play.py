@@ -7,121 +7,24 @@ loop, for policies that don't wait. Nothing here depends on how a policy finds i
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import gymnasium
 
-from agentgym_envs.agents.formats import Bare
 from agentgym_envs.core.feedback import faulting
 from agentgym_envs.core.registry import text_env
-from agentgym_envs.core.tasks import Task
 from agentgym_envs.core.text_env import EnvFault
-from agentgym_envs.episodes.episode import Episode, Kind, Reply, StopReason
+from agentgym_envs.episodes.episode import Episode, Reply, StopReason
 from agentgym_envs.episodes.expert_start import ExpertPrefix, ExpertStart
 from agentgym_envs.episodes.policy import Policy, TurnContext
 from agentgym_envs.episodes.recorder import EpisodeRecorder, EpisodeSpec
+from agentgym_envs.episodes.slots import EnvSlot, LocalSlot
 
 T = TypeVar("T")
-
-
-class Start(NamedTuple):
-    """What a slot returns when an episode begins."""
-
-    observation: str
-    info: dict[str, Any]
-    instructions: str
-
-
-class Transition(NamedTuple):
-    """What a slot returns for a reply. `info` has the `action` that was parsed from it, or None."""
-
-    observation: str
-    reward: float
-    terminated: bool
-    truncated: bool
-    info: dict[str, Any]
-
-
-class EnvSlot(ABC):
-    """A place where one episode at a time is played."""
-
-    env: gymnasium.Env[str, str]
-    """The environment in its `ReplyWrapper`: the one that is played, or a local instance with the same tasks."""
-    name: str
-    """Id of the environment, for error messages."""
-
-    @abstractmethod
-    async def reset(self, spec: EpisodeSpec, task_id: str | None) -> Start:
-        """Begin `task_id`, or a task drawn from the spec's split. Raises `EnvFault` for any error of it."""
-
-    @abstractmethod
-    async def step(self, reply: str) -> Transition:
-        """Take the action in `reply`. Raises `EnvFault` for any error of the environment."""
-
-    @abstractmethod
-    async def ask(self, method: str) -> Any:
-        """The return value of a method of the environment without arguments. Raises `EnvFault` for any error of it."""
-
-    async def expert(self, kind: Kind = "act") -> Reply:
-        """The reply of the environment's expert now: an action, with its reasons if the reply format has them, or for
-        other kinds its plan or reasons in sentences.
-
-        Raises:
-            EnvFault: if the environment raised anything.
-        """
-        if kind != "act":
-            text = await self.ask("oracle_thought" if kind == "reflect" else "oracle_plan")
-            return Reply(text or "I take one step after the other until the goal is reached.")
-        thought = await self.ask("oracle_thought") if self.env.get_wrapper_attr("thinks") else ""
-        return Reply(self.env.get_wrapper_attr("format")(await self.ask("oracle"), thought))
-
-    @abstractmethod
-    def task(self, spec: EpisodeSpec) -> Task | None:
-        """The task that the spec names; None where the environment draws one.
-
-        Raises:
-            KeyError: if there is no such task.
-            ValueError: if this slot needs the spec to name one.
-        """
-
-
-class LocalSlot(EnvSlot):
-    """An environment of this process, called directly on the caller's thread."""
-
-    def __init__(self, env: gymnasium.Env[str, str]) -> None:
-        """Wrap an environment.
-
-        Args:
-            env: In a `ReplyWrapper`; without one it is wrapped in `Bare`. It stays open.
-        """
-        self.env = env if env.has_wrapper_attr("parse") else Bare(env)
-        self.name = env.spec.id if env.spec else type(text_env(env)).__name__
-
-    async def reset(self, spec: EpisodeSpec, task_id: str | None) -> Start:
-        """Reset the environment."""
-        with faulting(self.name):
-            observation, info = self.env.reset(seed=spec.seed, options={"task": task_id, "split": spec.split})
-            return Start(observation, info, self.env.get_wrapper_attr("instructions"))
-
-    async def step(self, reply: str) -> Transition:
-        """Step the environment."""
-        with faulting(self.name):
-            observation, reward, terminated, truncated, info = self.env.step(reply)
-            return Transition(observation, float(reward), terminated, truncated, info)
-
-    async def ask(self, method: str) -> Any:
-        """The return value of a method of the environment."""
-        with faulting(self.name):
-            return self.env.get_wrapper_attr(method)()
-
-    def task(self, spec: EpisodeSpec) -> Task | None:
-        """The task that the spec names."""
-        return text_env(self.env).tasks[spec.task_id] if spec.task_id is not None else None
 
 
 class OpenEpisode:

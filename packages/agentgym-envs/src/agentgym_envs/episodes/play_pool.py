@@ -15,9 +15,10 @@ from agentgym_envs.core.registry import text_env
 from agentgym_envs.core.tasks import Task
 from agentgym_envs.episodes.episode import Episode
 from agentgym_envs.episodes.expert_start import ExpertStart
-from agentgym_envs.episodes.play import EnvSlot, Start, Transition, play_slots
+from agentgym_envs.episodes.play import play_slots
 from agentgym_envs.episodes.policy import Policy
 from agentgym_envs.episodes.recorder import EpisodeSpec
+from agentgym_envs.episodes.slots import EnvSlot, Start, Transition
 from agentgym_envs.pool import Ask, EnvPool, Reset, Result, Step
 from agentgym_envs.pool.calls import Call
 

@@ -36,7 +36,8 @@ from agentgym_trainer.run.metrics import episode_metrics, success_metrics
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.trainers import sft
 from agentgym_trainer.trainers.exploration import Explorer
-from agentgym_trainer.trainers.setup import model_from_scratch, open_accelerator, release_memory, save_start
+from agentgym_trainer.trainers.model_setup import model_from_scratch, save_start
+from agentgym_trainer.trainers.setup import open_accelerator, release_memory
 from agentgym_trainer.trainers.training_data import gather_episodes, good_enough
 
 _MERGING = 4  # distinguishes the seeds of merging from those of other uses

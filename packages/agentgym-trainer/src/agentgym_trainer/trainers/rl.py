@@ -26,12 +26,11 @@ from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tokens.demonstrations import Demonstrations
 from agentgym_trainer.trainers.expert_starts import check_expert_starts
 from agentgym_trainer.trainers.layers import Layers, choose_layers
+from agentgym_trainer.trainers.model_setup import export_model, load_policy
 from agentgym_trainer.trainers.rl_loop import RLLoop, engine_has_weights
 from agentgym_trainer.trainers.setup import (
-    export_model,
     init_processes,
     is_sharded,
-    load_policy,
     open_accelerator,
     open_engine,
     refusing,

@@ -1,15 +1,11 @@
-"""Setup steps that all trainers share: processes, engines, episodes of scripted policies, models from scratch.
-
-It also contains the export of the final model, with which every run ends.
-"""
+"""Setup steps that all trainers share: processes, accelerators, engines, and episodes of scripted policies."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import inspect
-import shutil
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -22,12 +18,10 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedType, InitProcessGroupKwargs, is_bf16_available, parse_flag_from_env
 from accelerate.utils.memory import clear_device_cache
-from agentgym_envs import Episode, Policy, text_env
+from agentgym_envs import Episode, Policy
 from agentgym_envs.util.importing import described
 from agentgym_envs.util.redaction import resolved
-from agentgym_eval.policies.policies import Scripted
 from agentgym_eval.util.errors import UsageError
-from torch import Tensor
 from torch.distributed.fsdp import MixedPrecisionPolicy, StateDictType
 
 from agentgym_trainer.config import BaseConfig, RLConfig
@@ -37,11 +31,7 @@ from agentgym_trainer.engines.base import Engine
 from agentgym_trainer.engines.factory import ENGINES, GROUP, EngineContext, EngineFactory
 from agentgym_trainer.learner.optimizer import compute_dtype
 from agentgym_trainer.models.load import (
-    is_adapter,
-    load_architecture,
     load_model,
-    load_quantized,
-    scratch_model,
     with_lora,
 )
 from agentgym_trainer.models.resolve import resolve_model
@@ -51,8 +41,6 @@ from agentgym_trainer.rollout.environments import OpenEnvironment
 from agentgym_trainer.rollout.failures import FailureLimit
 from agentgym_trainer.rollout.groups import EpisodeOutcome
 from agentgym_trainer.rollout.runner import RolloutRunner
-from agentgym_trainer.run.disk import writing
-from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.tokens.chat import Chat
 
 _POINT = PluginPoint("engine", Engine, GROUP, ())
@@ -236,44 +224,6 @@ def is_sharded(accelerator: Accelerator) -> bool:
     return accelerator.distributed_type == DistributedType.FSDP
 
 
-def load_policy(
-    config: BaseConfig, name: str, accelerator: Accelerator, *, dtype: torch.dtype | None = None
-) -> tuple[Any, Chat]:
-    """Load a model to train, or a reference, by name or path. All processes must call this.
-
-    An adapter is merged, unless the weights are quantized, which are those of a whole model.
-
-    If it will be sharded, no process ever holds the whole model on its device: the main process loads it into CPU
-    memory, the others only build it on the meta device (see `PolicyModel.allocate`).
-
-    Args:
-        config: The configuration of the run.
-        name: Name or path of the model.
-        accelerator: Determines the device, and whether the model will be sharded.
-        dtype: The data type of the weights; None: see `policy_dtype`, and quantized if `lora.quantize` says so.
-
-    Raises:
-        UsageError: when it can't be loaded.
-    """
-    quantized, sharded = dtype is None and config.lora.quantize != "off", is_sharded(accelerator)
-    dtype = dtype or policy_dtype(config)
-    if quantized:
-        compute = compute_dtype(accelerator)
-        model, chat = load_quantized(name, dtype=dtype, compute=compute, device=accelerator.device)
-    elif sharded and not accelerator.is_main_process and not is_adapter(name):
-        model, chat = load_architecture(name, dtype=dtype)
-    else:
-        model, chat = load_model(name, dtype=dtype, device=torch.device("cpu") if sharded else accelerator.device)
-    if resolve_gradient_checkpointing(config):
-        model.gradient_checkpointing_enable()
-    return model, chat
-
-
-def policy_dtype(config: BaseConfig) -> torch.dtype:
-    """Return the dtype to load the policy's weights in: bfloat16 for frozen ones under an adapter, else float32."""
-    return torch.bfloat16 if config.lora.rank and resolve_precision(config) == "bf16" else torch.float32
-
-
 def open_accelerator(config: BaseConfig) -> Accelerator:
     """Return the accelerator of this process.
 
@@ -306,48 +256,6 @@ def configure_sharding(accelerator: Accelerator) -> None:
         plugin.mixed_precision_policy = MixedPrecisionPolicy(
             param_dtype=compute_dtype(accelerator), reduce_dtype=torch.float32
         )
-
-
-def save_start(folder: RunFolder, model: Any, chat: Chat) -> None:
-    """Save the initial model in the run's folder; see `save_model`."""
-    save_model(model, chat, folder.start)
-
-
-def export_model(checkpoint: Path, folder: Path) -> None:
-    """Export the model of a checkpoint as a whole model, with adapters merged.
-
-    Raises:
-        OSError: when it can't be written, for example because the disk is full. No partial files are left.
-    """
-    # Adapters are merged in float32; whole models are exported as they were saved.
-    dtype = torch.float32 if is_adapter(str(checkpoint)) else "auto"
-    model, chat = load_model(str(checkpoint), dtype=dtype, device=torch.device("cpu"))
-    save_model(model, chat, folder)
-
-
-def save_model(model: Any, chat: Chat, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
-    """Save a model and its tokenizer atomically, replacing an existing folder. Only one process may call this.
-
-    Args:
-        model: The model to save.
-        chat: Its chat.
-        folder: Where to save it.
-        weights: Weights to save instead of the model's own, which may be sharded.
-
-    Raises:
-        OSError: when it can't be written, for example because the disk is full. No partial files are left.
-    """
-    unfinished = folder.with_name(f".{folder.name}")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    try:
-        with writing(folder):
-            folder.parent.mkdir(exist_ok=True)
-            model.save_pretrained(unfinished, state_dict=weights)
-            chat.tokenizer.save_pretrained(unfinished)
-            shutil.rmtree(folder, ignore_errors=True)
-            unfinished.rename(folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)  # it only exists after an error
 
 
 @contextmanager
@@ -388,19 +296,3 @@ def play_tasks(
         for episode in world.play(policy, chosen, seed=config.seed, horizon=config.horizon.longest):
             failed.count([EpisodeOutcome.of(episode)])
             yield episode
-
-
-def model_from_scratch(
-    config: BaseConfig, worlds: Sequence[OpenEnvironment], expert: Policy, seen: Sequence[Episode]
-) -> tuple[Any, Chat]:
-    """Create a model from scratch, whose tokenizer is trained on `seen` and on episodes of a novice and the expert, in
-    environments that have one.
-    """
-    taught = [world for world in worlds if text_env(world.wrapped).has_oracle]
-    texts = [
-        episode
-        for policy, played in ((expert, taught), (Scripted(("?",)), worlds))
-        if played
-        for episode in play_tasks(policy, config, played, config.scratch.episodes)
-    ]
-    return scratch_model(config.scratch, [*seen, *texts], seed=config.seed)

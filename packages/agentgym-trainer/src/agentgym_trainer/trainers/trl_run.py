@@ -42,19 +42,16 @@ from agentgym_trainer.run.metrics import success_metrics, success_rate
 from agentgym_trainer.stopping import Stopped, Stopping
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.trainers.evaluation import Evaluator
+from agentgym_trainer.trainers.model_setup import export_model, model_from_scratch, policy_dtype, save_start
 from agentgym_trainer.trainers.setup import (
-    export_model,
     has_own_weights,
     is_sharded,
-    model_from_scratch,
     open_accelerator,
     open_engine,
-    policy_dtype,
     refusing,
     resolve_gradient_checkpointing,
     resolve_precision,
     runs_on_cpu,
-    save_start,
 )
 from agentgym_trainer.trainers.training_data import gather_episodes
 

@@ -40,16 +40,9 @@ from agentgym_trainer.tokens.encode import encode
 from agentgym_trainer.tokens.trajectory import trajectory
 from agentgym_trainer.trainers.dagger import Round, check_experts
 from agentgym_trainer.trainers.layers import Layers
+from agentgym_trainer.trainers.model_setup import load_policy, model_from_scratch, policy_dtype, save_model, save_start
 from agentgym_trainer.trainers.renaming import rename_share
-from agentgym_trainer.trainers.setup import (
-    load_policy,
-    model_from_scratch,
-    play_tasks,
-    policy_dtype,
-    refusing,
-    save_model,
-    save_start,
-)
+from agentgym_trainer.trainers.setup import play_tasks, refusing
 from agentgym_trainer.trainers.training_data import imitated
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import os
-import re
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,7 +26,6 @@ with brought_by("webarena"):
     from agentgym_envs.worlds.webarena.browser.login import Accounts
     from agentgym_envs.worlds.webarena.browser.playwright_errors import TabClosed
     from agentgym_envs.worlds.webarena.browser.session import Session
-    from agentgym_envs.worlds.webarena.browser.site_urls import Sites
     from agentgym_envs.worlds.webarena.episode_session import EpisodeSession
     from agentgym_envs.worlds.webarena.evaluation import Judge, Verdict, evaluate
     from agentgym_envs.worlds.webarena.expert.expert import Expert
@@ -39,10 +36,11 @@ with brought_by("webarena"):
     from agentgym_envs.worlds.webarena.miniwob.page_task import GIVEN_UP, INSTRUCTIONS, PageTask, reward_sentence
     from agentgym_envs.worlds.webarena.miniwob.pages import choose_pages
     from agentgym_envs.worlds.webarena.miniwob.tasks import is_miniwob, miniwob_tasks
+    from agentgym_envs.worlds.webarena.options import judge_of, real_sites
     from agentgym_envs.worlds.webarena.page.observation import frame, literal, one_line, shortened, tree
     from agentgym_envs.worlds.webarena.page.snapshot import take_snapshot
     from agentgym_envs.worlds.webarena.tasks.reset_hook import ResetHook
-    from agentgym_envs.worlds.webarena.tasks.site_backend import EmbeddedSites, RealSites
+    from agentgym_envs.worlds.webarena.tasks.site_backend import EmbeddedSites
     from agentgym_envs.worlds.webarena.tasks.task_sets import (
         EMBEDDED,
         MINIWOB,
@@ -151,8 +149,8 @@ class WebArena(TextEnv):
                 f"viewport must be width and height in pixels (100 to 10,000), such as (1280, 720), not {viewport!r}."
             )
         self._accounts = Accounts.of(accounts or {})
-        self._real_sites = None if hosted_here else _real_sites(sites, self._accounts, reset_hook, extra_hosts)
-        self._judge = _judge(judge)
+        self._real_sites = None if hosted_here else real_sites(sites, self._accounts, reset_hook, extra_hosts)
+        self._judge = judge_of(judge)
         self._skip_judged = skip_judged
         self._whole_page = observe == "page"
         self._positions = positions
@@ -374,29 +372,3 @@ class WebArena(TextEnv):
         if episode is not None and episode.in_this_process:
             self._finalizer.detach()
             episode.close()
-
-
-def _real_sites(
-    sites: Mapping[str, str] | str | None,
-    accounts: Accounts,
-    reset_hook: str | tuple[str, ...] | ResetHook | None,
-    extra_hosts: tuple[str, ...],
-) -> RealSites:
-    known = Sites.from_environment(os.environ).configured | Sites.of(sites or {}).configured
-    if not known:
-        raise ValueError(
-            "No site URLs are configured: give sites='shopping=http://HOST:PORT,...', or set SHOPPING, "
-            "SHOPPING_ADMIN, REDDIT, GITLAB, MAP, WIKIPEDIA and HOMEPAGE (or the same names prefixed with WA_)."
-        )
-    if reset_hook is not None and not isinstance(reset_hook, ResetHook):
-        reset_hook = ResetHook(reset_hook if isinstance(reset_hook, str) else tuple(reset_hook))
-    return RealSites(Sites(**known), accounts, reset_hook, extra_hosts)
-
-
-def _judge(judge: str | Judge | None) -> Judge | None:
-    if not isinstance(judge, str):
-        return judge
-    parts = re.fullmatch("(.+?)@(https?://.+)", judge)  # names of models and passwords in URLs may contain @
-    if parts is None:
-        raise ValueError(f"judge is {judge!r}; expected MODEL@http://HOST:PORT/v1.")
-    return Judge(parts[2], parts[1], os.environ.get("OPENAI_API_KEY", ""))

@@ -1,0 +1,45 @@
+"""What the options of the environment stand for: real sites, and a judge of free-form answers."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+from agentgym_envs.worlds.webarena.browser.login import Accounts
+from agentgym_envs.worlds.webarena.browser.site_urls import Sites
+from agentgym_envs.worlds.webarena.evaluation import Judge
+from agentgym_envs.worlds.webarena.tasks.reset_hook import ResetHook
+from agentgym_envs.worlds.webarena.tasks.site_backend import RealSites
+
+
+def real_sites(
+    sites: Mapping[str, str] | str | None,
+    accounts: Accounts,
+    reset_hook: str | tuple[str, ...] | ResetHook | None,
+    extra_hosts: tuple[str, ...],
+) -> RealSites:
+    """Return the real sites of the options `sites`, `accounts`, `reset_hook` and `extra_hosts`.
+
+    Raises:
+        ValueError: if no URL is configured, neither here nor in the environment's variables.
+    """
+    known = Sites.from_environment(os.environ).configured | Sites.of(sites or {}).configured
+    if not known:
+        raise ValueError(
+            "No site URLs are configured: give sites='shopping=http://HOST:PORT,...', or set SHOPPING, "
+            "SHOPPING_ADMIN, REDDIT, GITLAB, MAP, WIKIPEDIA and HOMEPAGE (or the same names prefixed with WA_)."
+        )
+    if reset_hook is not None and not isinstance(reset_hook, ResetHook):
+        reset_hook = ResetHook(reset_hook if isinstance(reset_hook, str) else tuple(reset_hook))
+    return RealSites(Sites(**known), accounts, reset_hook, extra_hosts)
+
+
+def judge_of(judge: str | Judge | None) -> Judge | None:
+    """Return the judge of the option `judge`. Raises `ValueError` if it isn't MODEL@BASE_URL."""
+    if not isinstance(judge, str):
+        return judge
+    parts = re.fullmatch("(.+?)@(https?://.+)", judge)  # names of models and passwords in URLs may contain @
+    if parts is None:
+        raise ValueError(f"judge is {judge!r}; expected MODEL@http://HOST:PORT/v1.")
+    return Judge(parts[2], parts[1], os.environ.get("OPENAI_API_KEY", ""))
