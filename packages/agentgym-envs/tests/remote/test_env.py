@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import multiprocessing
 import pickle
@@ -244,7 +245,11 @@ def test_certificates_are_loaded_for_https_only(server: RemoteServer, monkeypatc
         assert len(loads) == count
 
 
+_PLAYED = ["ResetNeeded", "Knock 5 times.", "You knocked 1 times."]
+
+
 def _play(env: gymnasium.Env[str, str], results: Any) -> None:
+    """Put what three calls in a forked process return, see `_PLAYED`."""
     for call in (
         lambda: env.step("knock"),
         lambda: env.reset(options={"task": "door/train/5"}),
@@ -266,9 +271,30 @@ def test_forked_child_opens_its_own_session(make_remote: MakeRemote, server: Rem
     results = fork.SimpleQueue()
     child = fork.Process(target=_play, args=(env, results))
     child.start()
-    assert [results.get() for _ in range(3)] == ["ResetNeeded", "Knock 5 times.", "You knocked 1 times."]
+    assert [eventually(lambda: not results.empty()) and results.get() for _ in range(3)] == _PLAYED
     child.join(PATIENCE)
     assert env.step("knock")[0] == "You knocked 2 times."
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_fork_during_a_request_leaves_the_child_no_locked_import(make_remote: MakeRemote) -> None:
+    """The lock is the one that a thread holds while httpx imports sniffio, or finds that it isn't installed."""
+    env = make_remote()
+    env.reset(options={"task": "door/train/4"})
+    lock = importlib._bootstrap._get_module_lock("sniffio")  # type: ignore[attr-defined]
+    lock.acquire()
+    lock.owner = -1  # a thread that the child doesn't have; the identifiers of threads are used again after a fork
+    fork = multiprocessing.get_context("fork")
+    results = fork.SimpleQueue()
+    child = fork.Process(target=_play, args=(env, results))
+    child.start()
+    lock.owner = threading.get_ident()
+    lock.release()
+    try:
+        assert [eventually(lambda: not results.empty()) and results.get() for _ in range(3)] == _PLAYED
+    finally:
+        child.kill()
+        child.join(PATIENCE)
 
 
 def test_session_is_visible_over_plain_http(server: RemoteServer, make_remote: MakeRemote) -> None:

@@ -9,7 +9,7 @@ from gymnasium.error import DependencyNotInstalled
 
 from agentgym_envs.util.installation import install
 
-if find_spec("httpx") is None:
+if find_spec("httpx") is None or find_spec("sniffio") is None:
     raise DependencyNotInstalled(
-        f"Environments on servers need the package httpx. Install it: {install('agentgym-envs[remote]')}"
+        f"Environments on servers need the packages httpx and sniffio. Install them: {install('agentgym-envs[remote]')}"
     )

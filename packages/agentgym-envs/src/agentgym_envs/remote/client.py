@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 import httpx
+import sniffio as sniffio  # httpx looks for it in every request: a fork meanwhile would leave the import locked
 
 from agentgym_envs.remote.answers import SessionLost, refusal, unreachable
 
