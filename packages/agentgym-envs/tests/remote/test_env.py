@@ -292,13 +292,15 @@ def test_a_fork_during_a_request_leaves_the_child_no_locked_import(make_remote: 
     lock.release()
     try:
         assert [eventually(lambda: not results.empty()) and results.get() for _ in range(3)] == _PLAYED
+        child.join(PATIENCE)  # closes its session
     finally:
         child.kill()
-        child.join(PATIENCE)
 
 
 def test_session_is_visible_over_plain_http(server: RemoteServer, make_remote: MakeRemote) -> None:
-    env = make_remote()
+    env, before = make_remote(), set(server.sessions._sessions)
     env.reset(options={"task": "door/train/1"})
-    (session_id,) = (key for key, session in server.sessions._sessions.items() if session.last is not None)
+    (session_id,) = (
+        key for key, session in server.sessions._sessions.items() if session.last is not None and key not in before
+    )
     assert httpx.get(f"{server.url}/v1/sessions/{session_id}", trust_env=False).json()["task"] == "door/train/1"
