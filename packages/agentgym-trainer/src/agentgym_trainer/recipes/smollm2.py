@@ -70,6 +70,7 @@ _BABYAI = replace(
     generation=Generation(max_tokens=16, max_context=2048),
     warm_start=replace(_SMOLLM2.warm_start, episodes=160),
     optimizer=replace(_SMOLLM2.optimizer, lr=1e-3),
+    slots=32,
 )
 _SEARCHQA = replace(
     _SMOLLM2,
@@ -77,6 +78,7 @@ _SEARCHQA = replace(
     horizon=StepHorizon(stages=(3, 4, 6), every=15),
     generation=Generation(max_tokens=32, max_context=2048),
     warm_start=replace(_SMOLLM2.warm_start, episodes=320),
+    slots=32,
 )
 _SCIWORLD = replace(
     _SMOLLM2,
@@ -95,6 +97,8 @@ _SCIWORLD = replace(
     warm_start=replace(_SMOLLM2.warm_start, episodes=160),
     evaluation=replace(_SMOLLM2.evaluation, tasks=24, test_tasks=60),
     tasks_per_step=4,
+    slots=32,
+    gradient_checkpointing="on",
 )
 # Templates whose tasks the expert solves in up to four turns, and whose pages show all that it needs at the top.
 _WEBARENA = replace(
@@ -117,6 +121,7 @@ _WEBARENA = replace(
     evaluation=replace(_SMOLLM2.evaluation, tasks=18, test_tasks=18),
     tasks_per_step=4,
     slots=16,
+    gradient_checkpointing="on",
 )
 
 SMOLLM2_RECIPES = {
