@@ -60,9 +60,9 @@ class WebArena(TextEnv):
     """Reach an objective on web sites through a browser whose pages are observed as text. `stop` ends the episode.
 
     Args:
-        task_set: `embedded`, tasks on the sites that this package brings; `webarena`, `webarena-verified` or
-            `webarena-verified-hard` (with the extra `webarena-verified`); `miniwob`, the pages of MiniWoB++ (with the
-            extra `miniwob`); or a file or folder of tasks in WebArena's JSON.
+        task_set: `embedded`, tasks on the sites that this package brings; `webarena`, `webarena-agentgym-rl`,
+            `webarena-verified` or `webarena-verified-hard` (with the extra `webarena-verified`); `miniwob`, the pages
+            of MiniWoB++ (with the extra `miniwob`); or a file or folder of tasks in WebArena's JSON.
         pages: Names of the pages of `miniwob` to play, such as `"click-button"`, or of groups of them: `text` (the
             default), `positions`, `pixels`, `time` and `all`; see docs/webarena.md.
         templates: Names of the templates of the embedded tasks to play, such as `"map/phone"`; default all. A task's
@@ -76,7 +76,8 @@ class WebArena(TextEnv):
         judge: `MODEL@BASE_URL` of an OpenAI-compatible endpoint that judges free-form answers. Its key is read from
             `OPENAI_API_KEY`. Without a judge, a task that needs one raises an error when it is selected.
         skip_judged: Leave out the tasks that need a judge.
-        reset_hook: A URL, or a program and its arguments, that resets the real sites before tasks that require it.
+        reset_hook: A URL, or a program and its arguments, that resets the real sites before tasks that require it; or
+            `containers`, which replaces the sites' Docker containers of `webarena-verified` before every task.
         observe: Show what is in the `viewport`, or the whole `page`.
         positions: Show where visible elements are: `at: x,y` in pixels, for actions on points.
         max_chars: Maximum length of the accessibility tree in an observation, in characters.

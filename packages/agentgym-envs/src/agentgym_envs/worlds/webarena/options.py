@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from agentgym_envs.worlds.webarena.browser.login import Accounts
 from agentgym_envs.worlds.webarena.browser.site_urls import Sites
 from agentgym_envs.worlds.webarena.evaluation import Judge
+from agentgym_envs.worlds.webarena.tasks import containers
 from agentgym_envs.worlds.webarena.tasks.reset_hook import ResetHook
 from agentgym_envs.worlds.webarena.tasks.site_backend import RealSites
 
@@ -30,7 +31,9 @@ def real_sites(
             "No site URLs are configured: give sites='shopping=http://HOST:PORT,...', or set SHOPPING, "
             "SHOPPING_ADMIN, REDDIT, GITLAB, MAP, WIKIPEDIA and HOMEPAGE (or the same names prefixed with WA_)."
         )
-    if reset_hook is not None and not isinstance(reset_hook, ResetHook):
+    if reset_hook == "containers":
+        reset_hook = ResetHook(containers.HOOK, when="always")
+    elif reset_hook is not None and not isinstance(reset_hook, ResetHook):
         reset_hook = ResetHook(reset_hook if isinstance(reset_hook, str) else tuple(reset_hook))
     return RealSites(Sites(**known), accounts, reset_hook, extra_hosts)
 

@@ -11,11 +11,12 @@ from typing import Any
 from agentgym_envs.core.tasks import SPLITS, Task, Tasks, TaskSet
 from agentgym_envs.worlds.webarena.evaluation import needs_judge
 from agentgym_envs.worlds.webarena.sites import store
+from agentgym_envs.worlds.webarena.tasks.agentgym_rl import AGENTGYM_RL, split_tasks
 from agentgym_envs.worlds.webarena.tasks.task_files import read_tasks, task_of
-from agentgym_envs.worlds.webarena.tasks.verified import VERIFIED_SETS, verified_tasks
+from agentgym_envs.worlds.webarena.tasks.verified import ORIGINAL, VERIFIED_SETS, verified_tasks
 
 EMBEDDED, MINIWOB = "embedded", "miniwob"
-SETS = (EMBEDDED, *VERIFIED_SETS, MINIWOB)
+SETS = (EMBEDDED, *VERIFIED_SETS, AGENTGYM_RL, MINIWOB)
 """The names of task sets. The tasks of `MINIWOB` are in `agentgym_envs.worlds.webarena.miniwob`."""
 
 
@@ -66,7 +67,7 @@ def task_set(name: str, *, judged: bool, skip_judged: bool = False) -> TaskSet:
     """Return the task set `name`, which `check_task_set` has accepted.
 
     Args:
-        name: `embedded`, `webarena`, `webarena-verified`, `webarena-verified-hard`, or a path.
+        name: `embedded`, `webarena`, `webarena-verified`, `webarena-verified-hard`, `webarena-agentgym-rl`, or a path.
         judged: Whether a judge model is configured. Without one, selecting a task that needs it raises a `ValueError`.
         skip_judged: Leave such tasks out instead.
 
@@ -92,6 +93,8 @@ def _embedded() -> TaskSet:
 
 @cache
 def _published(name: str) -> tuple[Task, ...]:
+    if name == AGENTGYM_RL:
+        return split_tasks(_published(ORIGINAL))
     return verified_tasks(name) if name in VERIFIED_SETS else read_tasks(*_file(name))
 
 
@@ -101,7 +104,7 @@ def _file(name: str) -> tuple[Path, str]:
 
 
 def _set_of(tasks: Sequence[Task], name: str, *, judged: bool) -> TaskSet:
-    """Build a task set with all tasks in `test`: the published sets have no other split."""
+    """Build a task set without `dev`, which no published set has."""
     by_id = {task.id: task for task in tasks}
 
     def build(task_id: str) -> Task:
@@ -113,5 +116,5 @@ def _set_of(tasks: Sequence[Task], name: str, *, judged: bool) -> TaskSet:
             )
         return task
 
-    test = Tasks(list(by_id), build)
-    return TaskSet(train=test[:0], test=test, name=name)
+    train, test = (Tasks([task.id for task in tasks if task.split == split], build) for split in ("train", "test"))
+    return TaskSet(train=train, test=test, name=name)
