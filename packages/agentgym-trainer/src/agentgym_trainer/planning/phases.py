@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agentgym_trainer.config import BaseConfig, RLConfig
+from agentgym_trainer.models.memory import idle_cache_bytes
 from agentgym_trainer.models.quantization import check_sharding
 from agentgym_trainer.planning.activations import Activations
 from agentgym_trainer.planning.hardware import Hardware
@@ -230,7 +231,11 @@ class _Phases:
             copied = float(work.dtype.itemsize * work.shape.weights) if work.hardware.sharded else work.weight_bytes
             parts = [Part("engine's weights", copied)] if self._copies() else []
             # Rows grow by a quarter at a time, in number and in length.
-            cache = 1.25 * 1.25 * work.cache_bytes(work.concurrent)
+            idle = min(
+                idle_cache_bytes(work.hardware.gpu_bytes) * work.dtype.itemsize / 4,
+                1.25 * work.cache_bytes(work.episodes - work.concurrent),
+            )
+            cache = 1.25 * (1.25 * work.cache_bytes(work.concurrent) + idle)
             return [*parts, Part("KV cache", cache, certain=False)] if awake else parts
         if engine.kind not in ("vllm", "vllm-server") or engine.urls or engine.devices:
             return []

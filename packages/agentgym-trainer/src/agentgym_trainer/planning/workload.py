@@ -198,15 +198,20 @@ class Workload:
         return float(contexts * self.longest * self.shape.cache * self.dtype.itemsize)
 
     @property
-    def concurrent(self) -> int:
-        """The most episodes that a process plays at the same time."""
+    def episodes(self) -> int:
+        """The most episodes that a process plays with the same weights."""
         config = self.config
         slots = config.slots * len(config.worlds)
         tasks = config.evaluation.tasks or slots
         played = max(tasks, config.evaluation.test_tasks or slots) * config.evaluation.samples * len(config.worlds)
         if isinstance(config, RLConfig):
             played = max(played, config.tasks_per_step * config.group_size)
-        return min(slots, -(-played // self.hardware.processes))
+        return -(-played // self.hardware.processes)
+
+    @property
+    def concurrent(self) -> int:
+        """The most episodes that a process plays at the same time."""
+        return min(self.config.slots * len(self.config.worlds), self.episodes)
 
 
 def _filled(tokens: int, longest: int) -> tuple[int, ...]:

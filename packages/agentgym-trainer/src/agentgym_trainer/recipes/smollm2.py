@@ -97,7 +97,7 @@ _SCIWORLD = replace(
     warm_start=replace(_SMOLLM2.warm_start, episodes=160),
     evaluation=replace(_SMOLLM2.evaluation, tasks=24, test_tasks=60),
     tasks_per_step=4,
-    slots=32,
+    slots=24,
     gradient_checkpointing="on",
 )
 # Templates whose tasks the expert solves in up to four turns, and whose pages show all that it needs at the top.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import inspect
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,6 +32,7 @@ from agentgym_trainer.models.load import (
     load_model,
     with_lora,
 )
+from agentgym_trainer.models.memory import trim_heap
 from agentgym_trainer.models.resolve import resolve_model
 from agentgym_trainer.models.weights import weights_of
 from agentgym_trainer.plugins import PluginError, PluginPoint, find_named
@@ -183,9 +182,7 @@ def saved_model(
 def release_memory() -> None:
     """Return the memory of unreachable objects to the device and to the operating system."""
     clear_device_cache(garbage_collection=True)
-    with contextlib.suppress(AttributeError):  # only glibc has it
-        # Freed weights of a few megabytes each would otherwise stay with the process.
-        ctypes.CDLL(None).malloc_trim(0)
+    trim_heap()
 
 
 def runs_on_cpu(config: BaseConfig) -> bool:

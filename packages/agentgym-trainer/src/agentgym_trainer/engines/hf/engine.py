@@ -29,12 +29,7 @@ from agentgym_trainer.engines.factory import EngineContext
 from agentgym_trainer.engines.hf.forward_plan import Reading
 from agentgym_trainer.engines.hf.kv_cache import RAGGED
 from agentgym_trainer.engines.hf.scheduler import Row, Rows
-
-_KEPT_ON_CPU = 2**31
-"""Bytes of idle rows that stay in the cache, so that trajectories can continue after waiting for their environments."""
-
-_KEPT_ON_GPU = 0.1
-"""The same on a GPU, as a share of its memory."""
+from agentgym_trainer.models.memory import idle_cache_bytes, trim_heap
 
 
 def transformers_engine(
@@ -91,8 +86,7 @@ def _kept_tokens(config: Any, device: torch.device) -> int:
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     token = 2 * 4 * config.num_hidden_layers * config.num_key_value_heads * width
     on_gpu = device.type == "cuda"
-    memory = _KEPT_ON_GPU * torch.cuda.get_device_properties(device).total_memory if on_gpu else _KEPT_ON_CPU
-    return int(memory / token)
+    return int(idle_cache_bytes(torch.cuda.get_device_properties(device).total_memory if on_gpu else 0) / token)
 
 
 @dataclass(slots=True)
@@ -215,7 +209,7 @@ class _Core:
 
     def load(self, weights: Weights) -> None:
         """Load new weights, drop the cache of the old ones, and prefill running requests again."""
-        self._rows = None
+        self._drop_cache()
         if self._own:
             _copy_weights(self._model, weights)
         self.version = weights.version
@@ -225,8 +219,13 @@ class _Core:
 
     def sleep(self) -> bool:
         """Drop the cache."""
-        self._rows = None
+        self._drop_cache()
         return False
+
+    def _drop_cache(self) -> None:
+        self._rows = None
+        if self._causal_lm.device.type == "cpu":
+            trim_heap()
 
     def close(self) -> None:
         """Drop everything."""

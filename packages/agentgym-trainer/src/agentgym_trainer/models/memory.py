@@ -1,0 +1,27 @@
+"""Memory that models leave behind: the KV cache of idle trajectories, and freed memory that the process keeps."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+
+_IDLE_ON_CPU = 2**31
+_IDLE_ON_GPU = 0.1
+
+
+def idle_cache_bytes(gpu_bytes: float) -> float:
+    """Return how much KV cache the transformers engine keeps of trajectories that it isn't sampling.
+
+    Args:
+        gpu_bytes: Memory of the GPU; 0 on the CPU.
+
+    Returns:
+        Bytes if keys and values are float32; half as much if they are bfloat16.
+    """
+    return _IDLE_ON_GPU * gpu_bytes if gpu_bytes else _IDLE_ON_CPU
+
+
+def trim_heap() -> None:
+    """Return freed host memory to the operating system: glibc keeps freed tensors of a few megabytes."""
+    with contextlib.suppress(AttributeError):  # only glibc has it
+        ctypes.CDLL(None).malloc_trim(0)
