@@ -147,12 +147,14 @@ def _sorted(pairs: Sequence[Pair], sort: str) -> list[Pair]:
 
 def _causes(site: Site, a: Side, b: Side, pairs: Sequence[Pair]) -> list[CauseRow]:
     """Compare the shares of attempts that failed for each cause, task by task."""
-    sides: list[dict[str, list[float]]] = []
-    for side, tasks in ((a, [pair.a for pair in pairs]), (b, [pair.b for pair in pairs])):
+
+    def shares(side: Side, tasks: Sequence[TaskMetrics]) -> dict[str, list[float]]:
         counts = site.index.causes_by_task(side.run.slug, side.file.slug)
         by_task = [(counts.get((task.env, task.task), {}), task.attempts - task.failed) for task in tasks]
-        sides.append({kind: [found.get(kind, 0) / size for found, size in by_task] for kind in KINDS})
-    found = compare_causes(*sides, [pair.a.cluster_key for pair in pairs])
+        return {kind: [found.get(kind, 0) / size for found, size in by_task] for kind in KINDS}
+
+    first, second = shares(a, [pair.a for pair in pairs]), shares(b, [pair.b for pair in pairs])
+    found = compare_causes(first, second, [pair.a.cluster_key for pair in pairs])
     return [CauseRow(kind, difference) for kind, difference in found.items()]
 
 
