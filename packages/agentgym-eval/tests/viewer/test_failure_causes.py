@@ -144,6 +144,9 @@ def test_comparison_shows_the_causes_as_the_report_compares_them(site: Site) -> 
     low, high = (f"{100 * bound:+.1f}" for bound in (found.difference.low, found.difference.high))
     assert " ".join(cells[2][5:8]) == f"{low} to {high}"
     assert '<a href="/episodes?run=a&amp;file=episodes&amp;cause=loop">' in table
+    assert "distances are known for" not in text
+    write_distances(site.index.root / "b" / "episodes.jsonl", {})
+    assert "known for B only" in compare_page(site, ComparisonQuery("a", "b"))
 
 
 def test_export_filters_by_cause(site: Site, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from agentgym_eval.metrics.comparison import Difference, compare_causes, difference
 from agentgym_eval.metrics.failure_causes import KINDS
 from agentgym_eval.metrics.intervals import Interval
+from agentgym_eval.storage.distances import distances_file
 from agentgym_eval.util.errors import UsageError
 from agentgym_eval.viewer.index.evaluation_report import RunUsage, read_usage
 from agentgym_eval.viewer.index.links import Address
@@ -120,7 +121,8 @@ def compare_page(site: Site, query: ComparisonQuery) -> str:
         total=len(scored),
         failed=len(pairs) - len(scored),
         verdict=_verdict(scored),
-        causes=_causes(site, a, b, scored) if a and b and scored else [],
+        causes=_causes(site, a, b, _sorted(scored, "task")) if a and b and scored else [],
+        measured=[distances_file(side.file.path).exists() for side in (a, b) if side],
         sorts=SORTS,
     )
 
