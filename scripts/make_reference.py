@@ -36,6 +36,7 @@ PAGES: dict[str, str] = {
     "agentgym_eval.policies.policies": "policies without a model, and finding policies by name",
     "agentgym_eval.metrics.summary": "metrics of episodes",
     "agentgym_eval.metrics.comparison": "comparisons of two runs on the same tasks",
+    "agentgym_eval.metrics.failure_causes": "why episodes failed",
     "agentgym_eval.metrics.intervals": "confidence intervals",
     "agentgym_eval.metrics.pass_at_k": "pass@k and pass^k",
     "agentgym_eval.reports.files": "report files",

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from agentgym_eval.runs.recorded_env import raw_env_options
 from agentgym_eval.util.errors import UsageError
 from agentgym_eval.viewer.index.runs import Run
-from agentgym_eval.viewer.pages.scenes import env_options
 from agentgym_trainer.config import RLConfig, SFTConfig, WorldConfig
 from agentgym_trainer.run.folder import RunFolder
 
@@ -92,5 +92,5 @@ def test_viewer_finds_the_options_of_every_environment(tmp_path: Path) -> None:
     config = RLConfig(world=WorldConfig("agentgym/TextCraft-v0", options=("depth=(1, 2)",)), extra_worlds=(extra,))
     folder = RunFolder.create(tmp_path / "run", config, "mixed")
     run = Run("run", "run", folder.path, "train", json.loads((folder.path / "run.json").read_text()))
-    assert env_options(run, "agentgym/TextCraft-v0") == {"depth": (1, 2)}
-    assert env_options(run, "agentgym/BabyAI-v0") == {"levels": "GoTo"}
+    assert raw_env_options(run.settings, "agentgym/TextCraft-v0") == ["depth=(1, 2)"]
+    assert raw_env_options(run.settings, "agentgym/BabyAI-v0") == ["levels='GoTo'"]

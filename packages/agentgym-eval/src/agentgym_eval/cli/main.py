@@ -26,7 +26,10 @@ from agentgym_eval.runs.settings import (
 from agentgym_eval.util.errors import UsageError, WorldMissing
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agentgym_eval.metrics.comparison import Comparison
+    from agentgym_eval.metrics.failure_causes import Distances, EpisodeKey
     from agentgym_eval.metrics.seeds import AcrossSeeds
     from agentgym_eval.policies.endpoint.settings import EndpointSettings
     from agentgym_eval.policies.policies import PolicyFactory
@@ -128,10 +131,23 @@ def _played(asked: EvaluateSettings, run: Run) -> EvaluatedRun:
     folder, usage, playing = run.store.folder, run.usage, run.settings
     used = {"usage": usage.to_dict(asked.endpoint.price)} if usage.requests else {}
     about = {"task_set": run.task_set, "settings": asked.resolved(playing, folder), "versions": versions()} | used
-    found = report(run.episodes, ks=asked.ks, seed=asked.seed)
+    distances = _distances(run) if asked.forensics else {}
+    found = report(run.episodes, ks=asked.ks, seed=asked.seed, distances=distances)
     evaluated = Evaluated(playing.label, playing.env, found, about=about)
     write_reports(folder, [evaluated], title=f"{playing.label} in {playing.env}, {asked.split} split")
-    return EvaluatedRun(replace(evaluated, folder=folder), run.episodes)
+    return EvaluatedRun(replace(evaluated, folder=folder), run.episodes, distances)
+
+
+def _distances(run: Run) -> Mapping[EpisodeKey, Distances]:
+    from agentgym_envs import text_env
+
+    from agentgym_eval.runs.oracle_distances import can_measure, measure_run
+    from agentgym_eval.storage.store import EPISODES
+
+    env = text_env(run.env)
+    if not can_measure(type(env)):
+        print_stderr(f"--forensics: {run.settings.env} has no expert that decides from the current state.")
+    return measure_run(run.store.folder / EPISODES, run.episodes, env, run.settings.seed)
 
 
 def _print(
@@ -158,7 +174,8 @@ def _compare(settings: CompareSettings, _: Session) -> int:
     settings = replace(settings, out=settings.out and _resolved(settings.out))
     if settings.out and (settings.out / "episodes.jsonl").exists():
         raise UsageError(f"{settings.out} holds a run, whose report would be overwritten; choose another --out.")
-    played = read_runs([*settings.runs, *settings.against], settings.k, settings.seed)
+    runs = [*settings.runs, *settings.against]
+    played = read_runs(runs, settings.k, settings.seed, forensics=settings.forensics)
     comparisons = (seed_by_seed if settings.against else against_first)(played, settings.seed)
     if not any(comparison.tasks for comparison in comparisons):
         raise UsageError("These runs have no task in common; name runs of the same environment and split.")

@@ -17,8 +17,9 @@ import numpy as np
 from agentgym_envs import Episode
 from numpy.typing import NDArray
 
+from agentgym_eval.metrics.failure_causes import Distances, EpisodeKey
 from agentgym_eval.metrics.intervals import Interval, agreeing, bootstrap, cluster_sums, detectable, gain
-from agentgym_eval.metrics.summary import by_task, cluster_of, score_of, success_of, turns_of
+from agentgym_eval.metrics.summary import by_task, cause_shares, cluster_of, score_of, success_of, turns_of
 
 FLIPS = 10_000
 """Number of random sign assignments in the test, if there are too many for an exact test."""
@@ -71,16 +72,25 @@ class Comparison:
     success: Difference
     score: Difference
     turns: Difference
+    causes: Mapping[str, Difference]
+    """Differences of the shares of attempts that failed for a cause, by kind, for the kinds that occurred. Their p is
+    adjusted for the number of kinds."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as JSON values."""
         names = ("first", "second", "tasks", "only_first", "only_second", "better", "worse")
         metrics: dict[str, Any] = {name: getattr(self, name) for name in names}
-        return metrics | {name: getattr(self, name).to_dict() for name in ("success", "score", "turns")}
+        metrics |= {name: getattr(self, name).to_dict() for name in ("success", "score", "turns")}
+        return metrics | {"causes": {kind: at.to_dict() for kind, at in self.causes.items()}}
 
 
 def compare(
-    first: Iterable[Episode], second: Iterable[Episode], *, names: tuple[str, str] = ("first", "second"), seed: int = 0
+    first: Iterable[Episode],
+    second: Iterable[Episode],
+    *,
+    names: tuple[str, str] = ("first", "second"),
+    seed: int = 0,
+    distances: tuple[Mapping[EpisodeKey, Distances], Mapping[EpisodeKey, Distances]] = ({}, {}),
 ) -> Comparison:
     """Compare `second` with `first`, task by task. The attempts at a task are averaged.
 
@@ -89,6 +99,7 @@ def compare(
         second: Episodes of the same tasks. Tasks that occur on only one side are counted and ignored.
         names: Names of the two policies.
         seed: Seed of the bootstrap and the permutations.
+        distances: The expert's distances in unsuccessful episodes of the first and of the second.
     """
     ours, theirs = by_task(first), by_task(second)
     both = sorted(ours.keys() & theirs.keys())
@@ -110,7 +121,33 @@ def compare(
         success=differ(success_of),
         score=differ(score_of),
         turns=differ(turns_of, bounded=False),
+        causes=compare_causes(
+            cause_shares({task: ours[task] for task in both}, distances[0]),
+            cause_shares({task: theirs[task] for task in both}, distances[1]),
+            clusters,
+            seed,
+        ),
     )
+
+
+def compare_causes(
+    first: Mapping[str, Sequence[float]],
+    second: Mapping[str, Sequence[float]],
+    clusters: Sequence[Hashable],
+    seed: int = 0,
+) -> dict[str, Difference]:
+    """Compare the shares of the causes that occurred, with p adjusted for their number.
+
+    Args:
+        first: For each kind, the share of attempts that failed for it at each task, as `cause_shares` returns them.
+        second: The same of the second policy, for the same tasks in the same order.
+        clusters: Cluster of each task.
+        seed: Seed of the permutations.
+    """
+    kinds = [kind for kind in first if any(first[kind]) or any(second[kind])]
+    found = {kind: difference(first[kind], second[kind], clusters, seed) for kind in kinds}
+    ps = holm({kind: at.p for kind, at in found.items()})
+    return {kind: replace(at, p_adjusted=ps[kind]) for kind, at in found.items()}
 
 
 def difference(

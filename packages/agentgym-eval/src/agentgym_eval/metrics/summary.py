@@ -17,6 +17,7 @@ import numpy as np
 from agentgym_envs import Episode
 from numpy.typing import NDArray
 
+from agentgym_eval.metrics.failure_causes import KINDS, Distances, EpisodeKey, failure_causes
 from agentgym_eval.metrics.intervals import LEVEL, RESAMPLES, Interval, bootstrap, icc, share
 from agentgym_eval.metrics.pass_at_k import pass_at_k, pass_hat_k
 
@@ -72,6 +73,20 @@ class SummaryMetrics:
 
 
 @dataclass(frozen=True, slots=True)
+class CauseShare:
+    """How often unsuccessful episodes had one cause."""
+
+    episodes: int
+    """Number of unsuccessful episodes with this cause."""
+    share: Interval
+    """Share of attempts that failed for this cause, over tasks. Success and the shares of all causes add up to 1."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the share as JSON values, with NaN as None."""
+        return {"episodes": self.episodes, "share": self.share.to_dict()}
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Metrics over all episodes and over groups of tasks."""
 
@@ -89,6 +104,8 @@ class Report:
     """By k, then by n: pass@k within n actions, the mean over the tasks with at least k attempts that did not fail."""
     faults: Mapping[str, int]
     """Number of failed episodes by error, the most frequent first."""
+    causes: Mapping[str, CauseShare]
+    """By kind of `FailureCause`, in the order of its `KINDS`, for the kinds that occurred."""
     seed: int
     """Seed of the bootstrap."""
 
@@ -98,6 +115,7 @@ class Report:
             "schema": SCHEMA,
             "intervals": {"level": LEVEL, "shares": SHARES, "means": MEANS, "resamples": RESAMPLES, "seed": self.seed},
             "faults": dict(self.faults),
+            "causes": {kind: by.to_dict() for kind, by in self.causes.items()},
             "overall": self.overall.to_dict(),
             "by_world": {name: metrics.to_dict() for name, metrics in self.by_world.items()},
             "by_category": {name: metrics.to_dict() for name, metrics in self.by_category.items()},
@@ -110,7 +128,13 @@ class Report:
         }
 
 
-def report(episodes: Iterable[Episode], *, ks: Sequence[int] = (1,), seed: int = 0) -> Report:
+def report(
+    episodes: Iterable[Episode],
+    *,
+    ks: Sequence[int] = (1,),
+    seed: int = 0,
+    distances: Mapping[EpisodeKey, Distances] | None = None,
+) -> Report:
     """Compute the metrics of `episodes`, with intervals over tasks, or over clusters of tasks if tasks have them:
     `intervals.share` for values in [0, 1], `intervals.bootstrap` for turns and tokens.
 
@@ -118,6 +142,7 @@ def report(episodes: Iterable[Episode], *, ks: Sequence[int] = (1,), seed: int =
         episodes: Episodes in any order; the order doesn't affect the result.
         ks: Values of k for pass@k and pass^k.
         seed: Seed of the bootstrap. Each metric has its own generator, so none depends on the others.
+        distances: The expert's distances in unsuccessful episodes, for the causes that need them.
     """
     played = sorted(episodes, key=lambda episode: (*task_of(episode), episode.sample))
     faults = Counter(episode.error or "unknown" for episode in played if episode.failed)
@@ -129,8 +154,23 @@ def report(episodes: Iterable[Episode], *, ks: Sequence[int] = (1,), seed: int =
         by_turns=_by_turns(by_task(played)),
         pass_by_turns=_pass_by_turns(by_task(played), ks),
         faults=dict(faults.most_common()),
+        causes=_causes(played, distances),
         seed=seed,
     )
+
+
+def cause_shares(
+    attempts: Mapping[TaskKey, Sequence[Episode]], distances: Mapping[EpisodeKey, Distances] | None = None
+) -> dict[str, list[float]]:
+    """Return, for each kind of cause, the share of attempts that failed for it at each task, in the order of tasks.
+
+    Args:
+        attempts: Attempts that did not break, by task.
+        distances: The expert's distances in unsuccessful episodes.
+    """
+    counts = [Counter(at.kind for at in failure_causes(tried, distances) if at) for tried in attempts.values()]
+    sizes = [len(tried) for tried in attempts.values()]
+    return {kind: [by[kind] / size for by, size in zip(counts, sizes, strict=True)] for kind in KINDS}
 
 
 TaskKey = tuple[str, str]
@@ -169,6 +209,14 @@ def score_of(attempts: Sequence[Episode]) -> float:
 def turns_of(attempts: Sequence[Episode]) -> float:
     """Return the mean number of actions per attempt."""
     return fmean(episode.acts for episode in attempts)
+
+
+def _causes(played: Sequence[Episode], distances: Mapping[EpisodeKey, Distances] | None) -> dict[str, CauseShare]:
+    tried = by_task(played)
+    clusters = [cluster_of(attempts[0]) for attempts in tried.values()]
+    counts = Counter(cause.kind for cause in failure_causes(played, distances) if cause)
+    shares = cause_shares(tried, distances)
+    return {kind: CauseShare(counts[kind], share(shares[kind], clusters)) for kind in KINDS if counts[kind]}
 
 
 _Group = TypeVar("_Group", str, int)

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from agentgym_eval.reports.cells import Cell, Table
 from agentgym_eval.reports.evaluated import Evaluated, labels, view_commands
 from agentgym_eval.reports.plots import TITLES
-from agentgym_eval.reports.tables import Cell, Table, facts, groups
+from agentgym_eval.reports.tables import facts, groups
 
 
 def markdown(

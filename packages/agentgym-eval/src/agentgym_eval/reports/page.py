@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from agentgym_eval.reports.cells import Table
 from agentgym_eval.reports.evaluated import Evaluated, labels, view_commands
 from agentgym_eval.reports.plots import TITLES, inline
-from agentgym_eval.reports.tables import Table, facts, groups
+from agentgym_eval.reports.tables import facts, groups
 
 
 def page(

@@ -5,36 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from agentgym_eval.metrics.comparison import Comparison
-from agentgym_eval.metrics.intervals import FEWEST, Interval
+from agentgym_eval.metrics.intervals import FEWEST
 from agentgym_eval.metrics.seeds import AcrossSeeds
 from agentgym_eval.metrics.summary import SummaryMetrics
+from agentgym_eval.reports.cause_tables import causes_by_run, causes_of, compared_causes
+from agentgym_eval.reports.cells import MISSING, Cell, Table, number, percent, with_p
 from agentgym_eval.reports.evaluated import Evaluated, labels
-
-_MISSING = "–"
-_TWO_DIGITS = 0.1
-"""p-values from here on are printed with two digits."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A table cell."""
-
-    text: str
-    small: str = ""
-    """Secondary text, such as the interval of a mean."""
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table with its title. The first column names the rows; the others are numbers."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    notes: tuple[str, ...] = ()
 
 
 def summary(
@@ -47,6 +25,9 @@ def summary(
         yield _compared(comparisons)
     if across:
         yield _over_seeds(across)
+    if len(runs) > 1:
+        yield from causes_by_run(runs)
+    yield from compared_causes(comparisons)
 
 
 _MEANS = "Means with 95% intervals over tasks. Failed episodes (the environment broke, not the policy) are excluded."
@@ -85,6 +66,7 @@ def groups(run: Evaluated) -> Iterator[Table]:
     yield _metrics_table("By category", "category", report.by_category)
     if list(report.by_difficulty.values()) != list(report.by_category.values()):
         yield _metrics_table("By difficulty", "difficulty", {str(at): by for at, by in report.by_difficulty.items()})
+    yield from causes_of(report)
     yield _stops(run)
 
 
@@ -149,10 +131,10 @@ _DIFFERENCES = ("success", "detectable", "score", "turns")
 
 def _differences(at: Comparison | AcrossSeeds) -> tuple[Cell, ...]:
     return (
-        _with_p(percent(at.success.difference, signed=True), at.success.p_adjusted),
-        Cell(_MISSING if math.isnan(at.success.detectable) else f"{at.success.detectable * 100:.1f} points"),
-        _with_p(percent(at.score.difference, signed=True), at.score.p_adjusted),
-        _with_p(number(at.turns.difference, 1, signed=True), at.turns.p_adjusted),
+        with_p(percent(at.success.difference, signed=True), at.success.p_adjusted),
+        Cell(MISSING if math.isnan(at.success.detectable) else f"{at.success.detectable * 100:.1f} points"),
+        with_p(percent(at.score.difference, signed=True), at.score.p_adjusted),
+        with_p(number(at.turns.difference, 1, signed=True), at.turns.p_adjusted),
     )
 
 
@@ -177,18 +159,6 @@ _DETECTABLE = (
 )
 
 
-def _with_p(cell: Cell, p: float) -> Cell:
-    if math.isnan(p):
-        return cell
-    p_text = f"p {p_value(p)}"
-    return Cell(cell.text, f"{cell.small}, {p_text}" if cell.small else p_text)
-
-
-def p_value(p: float) -> str:
-    """Format a p-value with a useful number of digits."""
-    return f"{p:.4f}" if p < _TWO_DIGITS else f"{p:.2f}"
-
-
 def _stops(run: Evaluated) -> Table:
     """Return the table of stop reasons, overall and by group, with the errors of failed episodes."""
     report = run.report
@@ -206,25 +176,6 @@ def _stops(run: Evaluated) -> Table:
 
 def _counted(count: int, of: int) -> Cell:
     return Cell(f"{count:,}", f"{count / of:.1%}")
-
-
-def percent(at: Interval | None, *, signed: bool = False) -> Cell:
-    """Format a share in percent with its interval; a difference of shares (`signed`) in percentage points."""
-    return _cell(at, 100, *(("+.1f", " points") if signed else (".1f", "%")))
-
-
-def number(at: Interval | None, digits: int, *, signed: bool = False) -> Cell:
-    """Format a mean with its interval."""
-    return _cell(at, 1, f"{'+' if signed else ''},.{digits}f", "")
-
-
-def _cell(at: Interval | None, factor: float, form: str, unit: str) -> Cell:
-    if at is None or math.isnan(at.mean):
-        return Cell(_MISSING)
-    mean = f"{at.mean * factor:{form}}{unit}"
-    if math.isnan(at.low):
-        return Cell(mean)
-    return Cell(mean, f"{at.low * factor:{form}} to {at.high * factor:{form}}")
 
 
 def facts(run: Evaluated) -> dict[str, dict[str, str]]:

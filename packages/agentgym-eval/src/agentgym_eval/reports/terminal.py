@@ -16,6 +16,8 @@ from agentgym_eval.metrics.comparison import Comparison
 from agentgym_eval.metrics.intervals import Interval
 from agentgym_eval.metrics.seeds import AcrossSeeds
 from agentgym_eval.metrics.summary import Report, SummaryMetrics
+from agentgym_eval.reports.cause_tables import causes_of
+from agentgym_eval.reports.cells import Table as TextTable
 from agentgym_eval.reports.evaluated import Evaluated
 from agentgym_eval.reports.tables import of_clusters, summary
 
@@ -55,6 +57,8 @@ def print_report(report: Report, title: str, console: Console) -> None:
         console.print(_table(report, columns, console.width))
     for note in _notes(report):
         console.print(escape(note), style="dim")
+    for table in causes_of(report):
+        _print_table(table, console)
 
 
 def print_runs(
@@ -67,14 +71,18 @@ def print_runs(
     """Print a row for each run, one for each comparison, and one for the comparison over seeds."""
     console.print(escape(title), style="bold")
     for table in summary(runs, comparisons, across):
-        drawn = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        for i, column in enumerate(table.columns):
-            drawn.add_column(escape(column), justify="right" if i else "left", overflow="fold")
-        for row in table.rows:
-            drawn.add_row(*(f"{escape(cell.text)}\n[dim]{escape(cell.small)}[/dim]".rstrip() for cell in row))
-        console.print(drawn)
-        for note in table.notes:
-            console.print(escape(note), style="dim")
+        _print_table(table, console)
+
+
+def _print_table(table: TextTable, console: Console) -> None:
+    drawn = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for i, column in enumerate(table.columns):
+        drawn.add_column(escape(column), justify="right" if i else "left", overflow="fold")
+    for row in table.rows:
+        drawn.add_row(*(f"{escape(cell.text)}\n[dim]{escape(cell.small)}[/dim]".rstrip() for cell in row))
+    console.print(drawn)
+    for note in table.notes:
+        console.print(escape(note), style="dim")
 
 
 def _split(report: Report, columns: _Columns, console: Console) -> Iterator[_Columns]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,11 @@ from typing import Any
 from agentgym_envs import Episode, read_episodes
 
 from agentgym_eval.metrics.comparison import Comparison, adjusted, compare
+from agentgym_eval.metrics.failure_causes import Distances, EpisodeKey
 from agentgym_eval.metrics.summary import TaskKey, by_task, report, task_of
 from agentgym_eval.reports.evaluated import Evaluated
+from agentgym_eval.runs.oracle_distances import recorded_distances
+from agentgym_eval.storage.distances import distances_file, read_distances
 from agentgym_eval.util.errors import UsageError, listed
 
 _OWN = ("env", "policy", "tasks_sha256")  # settings in which compared runs differ by design
@@ -26,6 +29,8 @@ class EvaluatedRun:
 
     evaluated: Evaluated
     episodes: Sequence[Episode]
+    distances: Mapping[EpisodeKey, Distances] = field(default_factory=dict[EpisodeKey, Distances])
+    """The expert's distances in unsuccessful episodes, if they were measured."""
 
 
 def against_first(played: Sequence[EvaluatedRun], seed: int) -> list[Comparison]:
@@ -54,23 +59,49 @@ def seed_by_seed(played: Sequence[EvaluatedRun], seed: int) -> list[Comparison]:
             "--against takes as many runs as are named before it, at least two, in one environment and in the same "
             "order of training seeds: compare runs/a-0 runs/a-1 --against runs/b-0 runs/b-1."
         )
-    names = [(a.evaluated.policy, b.evaluated.policy) for a, b in pairs]
-    return [compare(a.episodes, b.episodes, names=n, seed=seed) for (a, b), n in zip(pairs, names, strict=True)]
+    return [
+        compare(
+            a.episodes,
+            b.episodes,
+            names=(a.evaluated.policy, b.evaluated.policy),
+            seed=seed,
+            distances=(a.distances, b.distances),
+        )
+        for a, b in pairs
+    ]
 
 
 def _pairs(runs: Sequence[EvaluatedRun], suffix: str, seed: int) -> list[Comparison]:
-    by_policy: dict[str, list[Episode]] = defaultdict(list)
+    by_policy: dict[str, list[EvaluatedRun]] = defaultdict(list)
     for run in runs:
-        by_policy[run.evaluated.policy] += run.episodes
+        by_policy[run.evaluated.policy].append(run)
     (first, ours), *others = by_policy.items()
-    return [compare(ours, theirs, names=(first + suffix, name + suffix), seed=seed) for name, theirs in others]
+    return [
+        compare(
+            _episodes_of(ours),
+            _episodes_of(theirs),
+            names=(first + suffix, name + suffix),
+            seed=seed,
+            distances=(_distances_of(ours), _distances_of(theirs)),
+        )
+        for name, theirs in others
+    ]
 
 
-def read_runs(paths: Sequence[Path], ks: Sequence[int], seed: int) -> list[EvaluatedRun]:
+def _episodes_of(runs: Sequence[EvaluatedRun]) -> list[Episode]:
+    return [episode for run in runs for episode in run.episodes]
+
+
+def _distances_of(runs: Sequence[EvaluatedRun]) -> dict[EpisodeKey, Distances]:
+    return {key: known for run in runs for key, known in run.distances.items()}
+
+
+def read_runs(paths: Sequence[Path], ks: Sequence[int], seed: int, *, forensics: bool = False) -> list[EvaluatedRun]:
     """Read the runs at `paths`: folders of `evaluate`, with one run or several, or files of episodes.
 
     If several runs of a policy share a task, the path is added to the policy's name, or the run's folder if the path
-    contains several runs.
+    contains several runs. The expert's distances are those that `evaluate --forensics` wrote, if all runs have them;
+    with `forensics`, missing ones are measured.
 
     Raises:
         UsageError: If there are fewer than two runs, if one has no episodes or can't be read, or if a k exceeds
@@ -83,7 +114,17 @@ def read_runs(paths: Sequence[Path], ks: Sequence[int], seed: int) -> list[Evalu
     _check_powers(ks, [run for run, _ in runs.values()])
     policies = {file: settings.get("policy", _values(run, "policy")) for file, (run, settings) in runs.items()}
     names = _unique_names(policies, files, {file: set(map(task_of, run)) for file, (run, _) in runs.items()})
-    return [_played(names[file], file, *runs[file], ks, seed) for file in files]
+    distances = _distances({file: run for file, (run, _) in runs.items()}, measured=forensics)
+    return [_played(names[file], file, *runs[file], ks, seed, distances[file]) for file in files]
+
+
+def _distances(runs: Mapping[Path, Sequence[Episode]], *, measured: bool) -> dict[Path, dict[EpisodeKey, Distances]]:
+    """Return the expert's distances of each file: of all, or of none, so that the causes of failure are comparable."""
+    if measured:
+        return {file: recorded_distances(file, episodes) for file, episodes in runs.items()}
+    if all(distances_file(file).exists() for file in runs):
+        return {file: read_distances(file) for file in runs}
+    return {file: {} for file in runs}
 
 
 def _check_powers(ks: Sequence[int], runs: Iterable[Sequence[Episode]]) -> None:
@@ -111,14 +152,20 @@ def _unique_names(
 
 
 def _played(
-    policy: str, file: Path, episodes: list[Episode], settings: dict[str, Any], ks: Sequence[int], seed: int
+    policy: str,
+    file: Path,
+    episodes: list[Episode],
+    settings: dict[str, Any],
+    ks: Sequence[int],
+    seed: int,
+    distances: dict[EpisodeKey, Distances],
 ) -> EvaluatedRun:
     fewest = min((len(attempts) for attempts in by_task(episodes).values()), default=1)
     powers = [2**i for i in range(fewest.bit_length())]
-    found = report(episodes, ks=ks or powers, seed=seed)
+    found = report(episodes, ks=ks or powers, seed=seed, distances=distances)
     folder = file.parent if file.name == _EPISODES else file
     about = {"settings": settings} if settings else {}
-    return EvaluatedRun(Evaluated(policy, _values(episodes, "env"), found, folder, about), episodes)
+    return EvaluatedRun(Evaluated(policy, _values(episodes, "env"), found, folder, about), episodes, distances)
 
 
 def differing(played: Sequence[EvaluatedRun]) -> Iterator[str]:

@@ -176,6 +176,10 @@ class EvaluateSettings(_InHarness, _Play, _Policies, _Worlds):
     detect: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
     """Don't run any episodes; print how many tasks and samples are needed to detect this difference in success between
     two policies: 0.05 is five points. Takes the results of an earlier run in --out into account."""
+    forensics: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Also measure the expert's distance to the goal at each turn of unsuccessful episodes, by replaying them: it tells
+    over-interaction and moving away from the goal from a budget that was too small. Only in environments whose expert
+    decides from the current state."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Folder of the run; with several runs, the folder of their folders ENV-POLICY-SPLIT. Default: a folder in
     runs/evaluate."""
@@ -301,6 +305,8 @@ class CompareSettings:
     """Values of k for which to report pass@k and pass^k. Default: the powers of two up to the attempts per task."""
     seed: int = 0
     """Random seed of the confidence intervals and paired tests."""
+    forensics: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Measure the expert's distances in unsuccessful episodes, as evaluate does, where they aren't known yet."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Folder for the comparison as HTML, Markdown and plots. Without it, only the table is printed."""
 

@@ -11,6 +11,7 @@ import gymnasium
 import pytest
 from agentgym_envs import EnvFault, Episode, EpisodeSpec, Policy, Reply, TextEnv, TurnContext, make, play, text_env
 from agentgym_envs.agents.agent import Agent
+from agentgym_eval.runs import recorded_env
 from agentgym_eval.viewer.index.runs import Run
 from agentgym_eval.viewer.pages import scenes
 from agentgym_eval.viewer.pages.scenes import SceneReplayer
@@ -144,7 +145,7 @@ def test_env_fault_gives_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_options_that_clients_may_not_set_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     gymnasium.register("counting/Shelf-v0", f"{__name__}:Shelf")
-    monkeypatch.setattr(scenes, "load_env_creator", lambda _: Shelf)
+    monkeypatch.setattr(recorded_env, "load_env_creator", lambda _: Shelf)
     episode = replace(play_episode("get 2 bamboo", horizon=1), env="counting/Shelf-v0", task_id="count/train/1")
     matching_run = run({"env": "counting/Shelf-v0", "options": ["program=rm", "listed=False"]})
     Shelf.created_with.clear()
@@ -177,5 +178,6 @@ def test_replay_is_cached_and_the_environment_stays_open(monkeypatch: pytest.Mon
     ],
 )
 def test_environment_options_are_found_in_all_kinds_of_records(record: dict[str, Any]) -> None:
-    assert scenes.env_options(Run("r", "r", Path("r"), "train", record), "agentgym/TextCraft-v0")["depth"] == (1, 1)
-    assert scenes.env_options(Run("r", "r", Path("r"), "train", record), "agentgym/SciWorld-v0") == {}
+    settings = Run("r", "r", Path("r"), "train", record).settings
+    assert "depth=(1,1)" in recorded_env.raw_env_options(settings, "agentgym/TextCraft-v0")
+    assert recorded_env.raw_env_options(settings, "agentgym/SciWorld-v0") == []

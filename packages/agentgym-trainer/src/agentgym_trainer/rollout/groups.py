@@ -14,6 +14,7 @@ from statistics import fmean
 
 from agentgym_envs import Episode, StopReason
 from agentgym_envs.episodes.episode import Kind
+from agentgym_eval.metrics.failure_causes import failure_cause
 
 from agentgym_trainer.algorithms import Algorithm
 from agentgym_trainer.algorithms.group_filter import GroupKind as GroupKind
@@ -63,6 +64,8 @@ class EpisodeOutcome:
     """Why it failed."""
     expert_turns: int = 0
     """Number of actions of the environment's expert before the policy's."""
+    cause: str | None = None
+    """Kind of its `FailureCause`, without the kinds that need the expert; None for a success and if it failed."""
 
     @classmethod
     def of(cls, episode: Episode, shaped: Sequence[float] | None = None) -> EpisodeOutcome:
@@ -92,6 +95,7 @@ class EpisodeOutcome:
             tokens_by_version=tuple(sorted(versions.items())),
             shaped=None if shaped is None else sum(shaped),
             error=episode.error,
+            cause=cause.kind if (cause := failure_cause(episode)) else None,
             expert_turns=sum(turn.kind == "act" and turn.reply.expert for turn in episode.turns),
         )
 

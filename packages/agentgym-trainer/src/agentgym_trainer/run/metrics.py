@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 from typing import Any, get_args
 
 from agentgym_envs.episodes.episode import Kind
+from agentgym_eval.metrics.failure_causes import KINDS, ORACLE_KINDS
 
 from agentgym_trainer.algorithms.group_filter import GroupKind as GroupKind
 from agentgym_trainer.config import RLConfig
@@ -63,12 +64,19 @@ def episode_metrics(episodes: Sequence[EpisodeOutcome]) -> dict[str, Any]:
         **({"expert_turns": led} if (led := mean(lambda episode: episode.expert_turns)) else {}),
         "trials": mean(lambda episode: episode.trials),
         "valid": mean(lambda episode: episode.valid),
+        "failures": _failures(scored),
         "failed": len(episodes) - len(scored),
         "stops": dict(Counter(episode.stop for episode in episodes)),
         "segments": sum(episode.contexts for episode in episodes),
         "tokens": {"total": completion + sum(episode.prompt_tokens for episode in episodes), "completion": completion},
         "kinds": _by_kind(scored),
     }
+
+
+def _failures(episodes: Sequence[EpisodeOutcome]) -> dict[str, float]:
+    """Return, for each cause of failure that needs no expert, the share of episodes that failed for it."""
+    counts = Counter(episode.cause for episode in episodes)
+    return {kind: counts[kind] / len(episodes) for kind in KINDS if kind not in ORACLE_KINDS} if episodes else {}
 
 
 def _by_kind(episodes: Sequence[EpisodeOutcome]) -> dict[Kind, dict[str, float]]:

@@ -28,6 +28,8 @@ from agentgym_eval.viewer.index.metrics import (
     GroupMetrics,
     RunMetrics,
     TaskMetrics,
+    causes_by_file,
+    causes_by_task,
     envs_and_policies,
     file_metrics,
     files_with_common_tasks,
@@ -160,6 +162,14 @@ class Index:
         """Return the metrics of every task in a file, by environment and task."""
         tasks = self._cached(f"tasks {run} {file}", lambda database: task_metrics(database, run, file))
         return {(task.env, task.task): task for task in tasks}
+
+    def causes(self, run: str) -> dict[str, dict[str, int]]:
+        """Return the number of a run's episodes by cause of failure, for each file that has any, by slug."""
+        return self._cached(f"causes {run}", lambda database: causes_by_file(database, run))
+
+    def causes_by_task(self, run: str, file: str) -> dict[tuple[str, str], dict[str, int]]:
+        """Return the number of a file's episodes by cause of failure, for each task that has any."""
+        return self._cached(f"causes {run} {file}", lambda database: causes_by_task(database, run, file))
 
     def success(self, run: str, file: str) -> Interval:
         """Return the mean success over the tasks of a file, with its interval."""

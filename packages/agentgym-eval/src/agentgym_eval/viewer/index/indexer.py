@@ -6,18 +6,22 @@ import hashlib
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from agentgym_envs import Episode
+
+from agentgym_eval.metrics.failure_causes import Distances, EpisodeKey, episode_key, failure_cause
+from agentgym_eval.storage.distances import distances_file, read_distances
 from agentgym_eval.viewer.index.lines import read_line
 from agentgym_eval.viewer.index.runs import EpisodeFile
 from agentgym_eval.viewer.index.tokens import kept_episodes, tokens_file
 
-VERSION = 10
+VERSION = 11
 """Version of the tables and of the validation of lines: an index of another version is never opened."""
 SCHEMA = """
 PRAGMA journal_mode = WAL;
@@ -30,7 +34,8 @@ CREATE INDEX IF NOT EXISTS files_run ON files (run, slug);
 CREATE TABLE IF NOT EXISTS episodes (
     id INTEGER PRIMARY KEY AUTOINCREMENT, file INTEGER, number INTEGER, start INTEGER, length INTEGER,
     env TEXT, split TEXT, task TEXT, category TEXT, difficulty INTEGER, policy TEXT, sample INTEGER,
-    turns INTEGER, invalid INTEGER, stop TEXT, score REAL, success INTEGER, tokens TEXT);
+    turns INTEGER, invalid INTEGER, stop TEXT, score REAL, success INTEGER, cause TEXT, cause_turn INTEGER,
+    tokens TEXT);
 CREATE INDEX IF NOT EXISTS episodes_file ON episodes (file, number);
 CREATE TABLE IF NOT EXISTS tasks (
     file INTEGER, task TEXT, env TEXT, category TEXT, difficulty INTEGER, cluster TEXT, attempts INTEGER,
@@ -41,7 +46,7 @@ CREATE TABLE IF NOT EXISTS counts (
 CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(text, content = '', prefix = '1 2 3');
 """
 COUNTED = ("env", "split", "category", "difficulty", "policy", "stop")
-"""Columns of `episodes` whose values are counted per file in `counts`; non-empty `tokens` are counted too."""
+"""Columns of `episodes` whose values are counted per file in `counts`; non-empty `cause` and `tokens` are, too."""
 _ADD_TASK = """
 INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     attempts = attempts + 1, failed = failed + excluded.failed, successes = successes + excluded.successes,
@@ -57,6 +62,29 @@ class _Line:
     length: int
     record: dict[str, Any] | None
     """None if the line is damaged."""
+    episode: Episode | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """The files next to a file of episodes: its tokens file, and the expert's distances."""
+
+    written: int
+    """Sum of their modification times in ns, which changes with each of them; 0 if there are none."""
+    with_tokens: Set[int]
+    """Numbers of the episodes in the tokens file."""
+    distances: Mapping[EpisodeKey, Distances]
+
+    @classmethod
+    def read(cls, episodes: Path) -> _Beside:
+        tokens, distances = _mtime(tokens_file(episodes)), _mtime(distances_file(episodes))
+        with_tokens = frozenset(kept_episodes(tokens_file(episodes))) if tokens else frozenset[int]()
+        return cls(tokens + distances, with_tokens, read_distances(episodes) if distances else {})
+
+    def cause(self, episode: Episode | None) -> tuple[str | None, int | None]:
+        """Return the kind and the turn of an episode's failure cause; None for both if it has none."""
+        cause = episode and failure_cause(episode, distances=self.distances.get(episode_key(episode)))
+        return (cause.kind, cause.turn) if cause else (None, None)
 
 
 class Indexer:
@@ -81,35 +109,27 @@ class Indexer:
             return  # deleted since the scan; the next refresh removes it
         known = self._database.execute("SELECT * FROM files WHERE path = ?", (str(file.path),)).fetchone()
         indexed = known and (known["size"], known["mtime"], known["inode"], known["run"], known["kept"])
-        tokens_mtime = _mtime(tokens_file(file.path))
-        if indexed == (stat.st_size, stat.st_mtime_ns, stat.st_ino, run, tokens_mtime):
+        beside = _Beside.read(file.path)
+        if indexed == (stat.st_size, stat.st_mtime_ns, stat.st_ino, run, beside.written):
             return
-        with_tokens = frozenset(kept_episodes(tokens_file(file.path))) if tokens_mtime else frozenset[int]()
         with suppress(FileNotFoundError, PermissionError):
-            while self._index_batch(run, file, tokens_mtime, with_tokens):
+            while self._index_batch(run, file, beside):
                 pass
 
-    def _index_batch(self, run: str, file: EpisodeFile, tokens_mtime: int, with_tokens: Set[int]) -> bool:
-        """Read the next lines of a file and return whether there may be more.
-
-        Args:
-            run: Slug of the file's run.
-            file: The file.
-            tokens_mtime: Modification time of its tokens file, in ns; 0 if there is none.
-            with_tokens: Numbers of the episodes in the tokens file.
-        """
+    def _index_batch(self, run: str, file: EpisodeFile, beside: _Beside) -> bool:
+        """Read the next lines of a file and return whether there may be more."""
         self._database.execute("BEGIN IMMEDIATE")  # another process may be filling the same index
         try:
             with file.path.open("rb") as content:
                 stat = os.fstat(content.fileno())
-                file_id, read, number = self._begin(run, file, tokens_mtime, content, stat)
+                file_id, read, number = self._begin(run, file, beside.written, content, stat)
                 lines = list(islice(_lines(content, read), _BATCH))
                 end = lines[-1].start + lines[-1].length if lines else read
                 tail = _tail(content, end)
             more = len(lines) == _BATCH
             # The size stays NULL until the whole file is read, so an interrupted file is continued by a later refresh.
             indexed = (None if more else stat.st_size, stat.st_mtime_ns)
-            self._add(file_id, number, lines, with_tokens)
+            self._add(file_id, number, lines, beside)
             self._database.execute(
                 "UPDATE files SET size = ?, mtime = ?, read = ?, lines = lines + ?, tail = ?, damaged = damaged + ? "
                 "WHERE id = ?",
@@ -122,15 +142,15 @@ class Indexer:
         return more
 
     def _begin(
-        self, run: str, file: EpisodeFile, tokens_mtime: int, content: BinaryIO, stat: os.stat_result
+        self, run: str, file: EpisodeFile, written: int, content: BinaryIO, stat: os.stat_result
     ) -> tuple[int, int, int]:
         """Return the file's id, the number of bytes read so far, and the number of lines read so far.
 
-        The file is read from its start again if it was replaced, or if its tokens file was written since: a training
-        step writes that last.
+        The file is read from its start again if it was replaced, or if a file beside it was written since: a training
+        step writes the tokens last, and an evaluation the distances.
         """
         known = self._database.execute("SELECT * FROM files WHERE path = ?", (str(file.path),)).fetchone()
-        if known and (known["run"], known["kept"]) == (run, tokens_mtime) and _was_appended(known, stat, content):
+        if known and (known["run"], known["kept"]) == (run, written) and _was_appended(known, stat, content):
             return known["id"], known["read"], known["lines"]
         if known:
             self._remove(known["id"])
@@ -139,7 +159,7 @@ class Indexer:
             "VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, ?, 0, ?)",
             (
                 *(str(file.path), run, file.slug, file.part, file.step, file.decoding),
-                *(stat.st_ino, _tail(content, 0), tokens_mtime),
+                *(stat.st_ino, _tail(content, 0), written),
             ),
         )
         return cursor.lastrowid or 0, 0, 0
@@ -150,15 +170,16 @@ class Indexer:
             self._database.execute(f"DELETE FROM {table} WHERE file = ?", (file_id,))
         self._database.execute("DELETE FROM files WHERE id = ?", (file_id,))
 
-    def _add(self, file_id: int, number: int, lines: Sequence[_Line], with_tokens: Set[int]) -> None:
+    def _add(self, file_id: int, number: int, lines: Sequence[_Line], beside: _Beside) -> None:
         row = self._database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'episodes'").fetchone()
         first = row[0] + 1 if row else 1
         valid = [(at, line, line.record) for at, line in enumerate(lines) if line.record is not None]
-        tokens = {at: "kept" if number + at in with_tokens else _sampled(record) for at, _, record in valid}
+        tokens = {at: "kept" if number + at in beside.with_tokens else _sampled(record) for at, _, record in valid}
+        causes = {at: beside.cause(line.episode) for at, line, _ in valid}
         self._database.executemany(
-            f"INSERT INTO episodes VALUES ({', '.join('?' * 18)})",
+            f"INSERT INTO episodes VALUES ({', '.join('?' * 20)})",
             [
-                (first + at, file_id, number + at, line.start, line.length, *_columns(record), tokens[at])
+                (first + at, file_id, number + at, line.start, line.length, *_columns(record), *causes[at], tokens[at])
                 for at, line, record in valid
             ],
         )
@@ -169,6 +190,7 @@ class Indexer:
         self._database.executemany(_ADD_TASK, [_task(file_id, number + at, record) for at, _, record in valid])
         counts = Counter((file_id, facet, record[facet]) for *_, record in valid for facet in COUNTED)
         counts.update((file_id, "tokens", value) for value in tokens.values() if value)
+        counts.update((file_id, "cause", kind) for kind, _ in causes.values() if kind)
         self._database.executemany(
             "INSERT INTO counts VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET episodes = episodes + excluded.episodes",
             [(*key, number) for key, number in counts.items()],
@@ -186,9 +208,9 @@ def _lines(content: BinaryIO, start: int) -> Iterator[_Line]:
     content.seek(start)
     for line in content:
         terminated = line.endswith(b"\n")
-        record = read_line(line)
+        record, episode = read_line(line) or (None, None)
         if line.strip() and (terminated or record is not None):
-            yield _Line(start, len(line), record)
+            yield _Line(start, len(line), record, episode)
         start += len(line)
 
 

@@ -13,14 +13,14 @@ _MAX_INTEGER = 2**63 - 1
 """The largest SQLite integer."""
 
 
-def read_line(line: bytes) -> dict[str, Any] | None:
-    """Return the episode's JSON; None if the line is damaged, which any invalid field makes it."""
+def read_line(line: bytes) -> tuple[dict[str, Any], Episode] | None:
+    """Return the episode's JSON and the episode; None if the line is damaged, which any invalid field makes it."""
     with suppress(ValueError, TypeError, KeyError, OverflowError):
         text = line.decode("utf-8-sig")
         episode = Episode.from_json(text)
         record = json.loads(text)
         if _can_index(record) and _can_show(episode):
-            return record
+            return record, episode
     return None
 
 

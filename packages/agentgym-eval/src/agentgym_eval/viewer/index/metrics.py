@@ -94,6 +94,34 @@ def files_with_common_tasks(database: sqlite3.Connection, run: str, file: str) -
     return {(row[0], row[1]) for row in rows}
 
 
+def causes_by_file(database: sqlite3.Connection, run: str) -> dict[str, dict[str, int]]:
+    """Return the number of a run's episodes by cause of failure, for each file that has any, by slug."""
+    rows = database.execute(
+        "SELECT f.slug, c.value, c.episodes FROM counts c JOIN files f ON f.id = c.file "
+        "WHERE f.run = ? AND c.facet = 'cause'",
+        (run,),
+    )
+    found: dict[str, dict[str, int]] = {}
+    for file, kind, episodes in rows:
+        found.setdefault(file, {})[kind] = episodes
+    return found
+
+
+def causes_by_task(database: sqlite3.Connection, run: str, file: str) -> dict[tuple[str, str], dict[str, int]]:
+    """Return the number of a file's episodes by cause of failure, for each task that has any, by environment and
+    task.
+    """
+    rows = database.execute(
+        "SELECT e.env, e.task, e.cause, count(*) FROM episodes e JOIN files f ON f.id = e.file "
+        "WHERE f.run = ? AND f.slug = ? AND e.cause IS NOT NULL GROUP BY 1, 2, 3",
+        (run, file),
+    )
+    found: dict[tuple[str, str], dict[str, int]] = {}
+    for env, task, kind, episodes in rows:
+        found.setdefault((env, task), {})[kind] = episodes
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class GroupMetrics:
     """Metrics of tasks with a common property, over those with an attempt that did not fail."""

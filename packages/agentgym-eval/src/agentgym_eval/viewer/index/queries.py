@@ -22,6 +22,7 @@ _SORTS = {
     "run": "f.run",
     "step": "f.step",
     "stop": "e.stop",
+    "cause": "e.cause",
     "turns": "e.turns",
     "invalid": "e.invalid",
     "score": "e.score",
@@ -40,11 +41,12 @@ _EQUAL = {
     "difficulty": "e.difficulty",
     "policy": "e.policy",
     "stop": "e.stop",
+    "cause": "e.cause",
     "tokens": "e.tokens",
 }
 OUTCOMES = {"yes": "e.success = 1", "no": "e.success = 0", "failed": "e.stop = 'failed'"}
 _CHOICES = {"success": OUTCOMES}
-FACETS = ("env", "split", "category", "difficulty", "policy", "stop", "run", "part", "tokens")
+FACETS = ("env", "split", "category", "difficulty", "policy", "stop", "cause", "run", "part", "tokens")
 """Filters with few enough values to offer as a choice."""
 
 
@@ -68,6 +70,8 @@ class Filters(FilterSet):
     difficulty: int | None = None
     policy: str = ""
     stop: str = ""
+    cause: str = ""
+    """Kind of `FailureCause`."""
     tokens: str = ""
     """Recorded token data: `kept` for text, advantage and entropy; `sampled` for ids and log-probabilities."""
     success: str = ""
@@ -100,6 +104,9 @@ class Row:
     stop: str
     score: float | None
     success: bool | None
+    cause: str | None
+    """Kind of its `FailureCause`; None for a success and an episode that broke."""
+    cause_turn: int | None
     tokens: str
     """As in `Filters`; empty if no token data was recorded."""
 
@@ -164,10 +171,11 @@ def find_row(database: sqlite3.Connection, address: Address) -> sqlite3.Row | No
 def make_row(record: sqlite3.Row) -> Row:
     """Convert a database row to a `Row`."""
     same = ("part", "step", "decoding", "env", "split", "task", "category", "difficulty", "policy", "sample")
+    played = ("turns", "invalid", "stop", "score", "cause", "cause_turn", "tokens")
     return Row(
         address=Address(record["run"], record["slug"], record["number"]),
         success=None if record["success"] is None else bool(record["success"]),
-        **{name: record[name] for name in (*same, "turns", "invalid", "stop", "score", "tokens")},
+        **{name: record[name] for name in (*same, *played)},
     )
 
 

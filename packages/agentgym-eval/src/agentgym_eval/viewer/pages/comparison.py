@@ -6,8 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from agentgym_eval.metrics.comparison import difference
+from agentgym_eval.metrics.comparison import Difference, compare_causes, difference
+from agentgym_eval.metrics.failure_causes import KINDS
 from agentgym_eval.metrics.intervals import Interval
+from agentgym_eval.storage.distances import distances_file
 from agentgym_eval.util.errors import UsageError
 from agentgym_eval.viewer.index.evaluation_report import RunUsage, read_usage
 from agentgym_eval.viewer.index.links import Address
@@ -95,6 +97,14 @@ class Verdict:
     worse: int
 
 
+@dataclass(frozen=True, slots=True)
+class CauseRow:
+    """A cause of failure on the common tasks."""
+
+    kind: str
+    difference: Difference
+
+
 def compare_page(site: Site, query: ComparisonQuery) -> str:
     """Render the comparison, or a form to choose two runs. Raises `NotFound`."""
     a, b = _side(site, query.a, query.a_file), _side(site, query.b, query.b_file)
@@ -111,6 +121,8 @@ def compare_page(site: Site, query: ComparisonQuery) -> str:
         total=len(scored),
         failed=len(pairs) - len(scored),
         verdict=_verdict(scored),
+        causes=_causes(site, a, b, _sorted(scored, "task")) if a and b and scored else [],
+        measured=[distances_file(side.file.path).exists() for side in (a, b) if side],
         sorts=SORTS,
     )
 
@@ -133,6 +145,19 @@ def _sorted(pairs: Sequence[Pair], sort: str) -> list[Pair]:
     if sort == "apart":
         return sorted(by_task, key=lambda pair: -abs(pair.gain))
     return sorted(by_task, key=lambda pair: pair.gain if sort == "-difference" else -pair.gain)
+
+
+def _causes(site: Site, a: Side, b: Side, pairs: Sequence[Pair]) -> list[CauseRow]:
+    """Compare the shares of attempts that failed for each cause, task by task."""
+
+    def shares(side: Side, tasks: Sequence[TaskMetrics]) -> dict[str, list[float]]:
+        counts = site.index.causes_by_task(side.run.slug, side.file.slug)
+        by_task = [(counts.get((task.env, task.task), {}), task.attempts - task.failed) for task in tasks]
+        return {kind: [found.get(kind, 0) / size for found, size in by_task] for kind in KINDS}
+
+    first, second = shares(a, [pair.a for pair in pairs]), shares(b, [pair.b for pair in pairs])
+    found = compare_causes(first, second, [pair.a.cluster_key for pair in pairs])
+    return [CauseRow(kind, difference) for kind, difference in found.items()]
 
 
 def _verdict(pairs: Sequence[Pair]) -> Verdict | None:

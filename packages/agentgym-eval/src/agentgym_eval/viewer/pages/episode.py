@@ -10,13 +10,16 @@ from pathlib import Path
 from agentgym_envs import Episode, Turn
 from agentgym_envs.util.screenshots import FOLDER, ElementBoxes, ScreenshotStore
 
+from agentgym_eval.metrics.failure_causes import episode_key, failure_cause
 from agentgym_eval.metrics.usage import Usage
+from agentgym_eval.runs.recorded_env import raw_env_options
+from agentgym_eval.storage.distances import read_distances
 from agentgym_eval.viewer.index import tokens
 from agentgym_eval.viewer.index.links import Address
 from agentgym_eval.viewer.index.runs import Run
 from agentgym_eval.viewer.pages import reading
 from agentgym_eval.viewer.pages.reading import Passage, ReplyParts
-from agentgym_eval.viewer.pages.scenes import Scene, Scenes, raw_env_options
+from agentgym_eval.viewer.pages.scenes import Scene, Scenes
 from agentgym_eval.viewer.pages.site import Site
 
 
@@ -86,7 +89,8 @@ def episode_page(site: Site, address: Address, *, scenes: bool = False) -> str:
         file=file,
         episode=episode,
         goal=reading.goal(episode),
-        options=shlex.join(raw_env_options(run, episode.env)),
+        cause=failure_cause(episode, distances=read_distances(file.path).get(episode_key(episode))),
+        options=shlex.join(raw_env_options(run.settings, episode.env)),
         frames=list(_frames(episode, replayed, screenshot_store(run))),
         note=replayed.note,
         defer_scenes=defer_scenes,

@@ -27,6 +27,7 @@ EPISODES = (
     ("task", "Task"),
     ("score", "Score"),
     ("stop", "Stop reason"),
+    ("cause", "Failure cause"),
     ("env", "Environment"),
     ("category", "Category"),
     ("policy", "Policy"),

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agentgym_eval.metrics.failure_causes import KINDS, LABELS
 from agentgym_eval.metrics.intervals import Interval
 from agentgym_eval.viewer.index.evaluation_report import read_report, read_usage, report_page
 from agentgym_eval.viewer.index.metrics import FileMetrics
@@ -30,6 +31,21 @@ class FileRow:
     """None for training data and rollouts, where an interval isn't meaningful."""
 
 
+@dataclass(frozen=True, slots=True)
+class CauseTable:
+    """How many episodes of each file failed for each cause."""
+
+    kinds: list[str]
+    """The causes that occurred, in display order."""
+    rows: list[tuple[FileRow, dict[str, int]]]
+
+    @classmethod
+    def of(cls, files: list[FileRow], counts: Mapping[str, dict[str, int]]) -> CauseTable:
+        """Make the table of the files with unsuccessful episodes."""
+        rows = [(row, counts[row.file.slug]) for row in files if row.file.slug in counts]
+        return cls([kind for kind in KINDS if any(kind in by for _, by in rows)], rows)
+
+
 def run_page(site: Site, slug: str) -> str:
     """Render the page of a run. Raises `NotFound`."""
     run = site.index.run(slug)
@@ -37,11 +53,13 @@ def run_page(site: Site, slug: str) -> str:
     rows = (_file_row(site, run, file, metrics[file.slug]) for file in run.files if file.slug in metrics)
     files = sorted(rows, key=_latest_first)
     groups = site.index.groups(slug, files[0].file.slug) if run.kind == "evaluate" and files else {}
+    shown = [row for row in files if row.file.part != "rollouts"]
     return site.render(
         "run.html",
         run=run,
         metrics=site.index.run_metrics().get(slug),
-        files=[row for row in files if row.file.part != "rollouts"],
+        files=shown,
+        causes=CauseTable.of(shown, site.index.causes(slug)),
         rollouts=[row for row in files if row.file.part == "rollouts"],
         last={
             (row.file.split, row.file.decoding): row.file.slug
@@ -137,7 +155,16 @@ def _charts(run: Run) -> list[Chart]:
     if len(envs) > 1:
         by_env = [_series(name.rpartition("/")[2], lines, "worlds", name, "success") for name in envs]
         charts.insert(0, _small("Success in training, by environment", by_env))
+    charts.insert(0, _small("Failure causes in training, as shares of episodes", list(_cause_series(lines))))
     return [chart for chart in charts if any(len(series.points) > 1 for series in chart.series)]
+
+
+def _cause_series(lines: list[dict[str, Any]]) -> Iterator[Series]:
+    """Yield the series of each cause that occurred in training."""
+    for kind in KINDS:
+        series = _series(LABELS[kind], lines, "failures", kind)
+        if any(point.y for point in series.points):
+            yield series
 
 
 def _small(title: str, series: list[Series]) -> Chart:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from agentgym_envs import Reply
 from markupsafe import Markup, escape
 
-from agentgym_eval.reports.tables import p_value
+from agentgym_eval.metrics.failure_causes import LABELS
+from agentgym_eval.reports.cells import p_value
 from agentgym_eval.runs.settings import short_name
 
 
@@ -17,6 +18,11 @@ def outcome(success: bool | None) -> Markup:
     """Format an episode's success as a coloured label; None is an episode that ended with an error."""
     kind, label = ("failed", "error") if success is None else ("yes", "success") if success else ("no", "failure")
     return Markup('<span class="outcome {}">{}</span>').format(kind, label)
+
+
+def cause(kind: str) -> str:
+    """Format a kind of failure cause."""
+    return LABELS.get(kind, kind)
 
 
 def percent(value: float | None) -> str:
@@ -77,6 +83,7 @@ def breakable(name: str) -> Markup:
 
 FILTERS: dict[str, Callable[..., str]] = {
     "outcome": outcome,
+    "cause": cause,
     "percent": percent,
     "cost": cost,
     "reply_usage": reply_usage,

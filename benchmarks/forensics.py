@@ -1,0 +1,298 @@
+"""Why trained models fail: causes before and after training, over-interaction, repetition, brute force against skill.
+
+    uv run python benchmarks/forensics.py --runs runs
+    uv run python benchmarks/forensics.py --report docs/results
+
+The first command reads the evaluations of `STUDIES` below the folder of runs, measures the expert's distances by
+replaying them, and writes docs/results/forensics.json. The second writes the page from that file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from agentgym_envs import read_episodes
+from agentgym_eval.metrics.comparison import Difference, compare, difference
+from agentgym_eval.metrics.failure_causes import KINDS, LABELS, Distances, EpisodeKey, episode_key
+from agentgym_eval.metrics.intervals import bootstrap
+from agentgym_eval.metrics.summary import by_task, cluster_of, report
+from agentgym_eval.runs.oracle_distances import DistanceMeter, run_settings
+from agentgym_eval.runs.recorded_env import client_options, recorded_class, recorded_seed
+from forensics_metrics import BOUNDED, METRICS, Metric, Played, refusals
+from harness import arguments, markdown, show, write_json, write_report
+
+_SMOLLM2 = "smollm2/textcraft/recipe-seed-0/evaluations/test-0000{:02d}-sampled.jsonl"
+_DAGGER = "smollm2-dagger/textcraft/recipe-seed-0/evaluations/step-0000{:02d}-sampled.jsonl"
+_QUICKSTART = "readme-train/evaluations/test-0000{:02d}-sampled.jsonl"
+STUDIES: dict[str, tuple[str, str]] = {
+    "quickstart, BabyAI": (_QUICKSTART.format(0), _QUICKSTART.format(75)),
+    "SmolLM2, TextCraft": (_SMOLLM2.format(0), _SMOLLM2.format(45)),
+    "SmolLM2 with DAgger, TextCraft": (_DAGGER.format(0), _DAGGER.format(20)),
+}
+"""Files with the episodes after imitation and after RL, by the name of the study."""
+_WITHIN = (2, 4, 6, 8, 10, 12, 15, 20, 25, 30)
+_FILE = Path("docs/results/forensics.json")
+
+
+def measured(file: Path) -> list[Played]:
+    """Read the episodes of a file, and measure their distances where their environment can be replayed."""
+    episodes = sorted(read_episodes(file), key=lambda episode: (episode.task_id, episode.sample))
+    env_class, settings = recorded_class(episodes[0].env), run_settings(file)
+    assert env_class is not None
+    env = env_class(**client_options(env_class, settings, episodes[0].env))
+    meter = DistanceMeter(env, recorded_seed(settings))
+    found = [Played(episode, meter.distances(episode)) for episode in episodes]
+    env.close()
+    return found
+
+
+def record_of(before: Path, after: Path) -> dict[str, Any]:
+    """Return what the page needs of a study."""
+    sides = measured(before), measured(after)
+    episodes = [[played.episode for played in side] for side in sides]
+    distances = [_known(side) for side in sides]
+    reports = [report(own, distances=known) for own, known in zip(episodes, distances, strict=True)]
+    compared = compare(*episodes, names=("SFT", "RL"), distances=(distances[0], distances[1]))
+    return {
+        "environment": episodes[0][0].env,
+        "split": episodes[0][0].split,
+        "tasks": compared.tasks,
+        "episodes": [len(own) for own in episodes],
+        "failures": [sum(not each.success and not each.failed for each in own) for own in episodes],
+        "unmeasured": [sum(not played.measured for played in side) for side in sides],
+        "success": compared.to_dict()["success"],
+        "causes": {kind: at.to_dict() for kind, at in compared.causes.items()},
+        "metrics": {name: _compared(*sides, metric, bounded=name in BOUNDED) for name, metric in METRICS.items()},
+        "within": [
+            {str(n): found.by_turns[n].to_dict() for n in _WITHIN if n <= max(found.by_turns)} for found in reports
+        ],
+        "refusals": [refusals(side) for side in sides] if "TextCraft" in episodes[0][0].env else [],
+    }
+
+
+def _known(side: Iterable[Played]) -> dict[EpisodeKey, Distances]:
+    return {episode_key(played.episode): played.distances for played in side}
+
+
+def _compared(before: Sequence[Played], after: Sequence[Played], metric: Metric, *, bounded: bool) -> dict[str, Any]:
+    """Return the means of a metric before and after, each over its own tasks, and the difference on common tasks."""
+    first, second = _by_task(before, metric), _by_task(after, metric)
+    both = sorted(first.keys() & second.keys())
+    clusters = {played.episode.task_id: cluster_of(played.episode) for played in (*before, *after)}
+    values = [first[task] for task in both], [second[task] for task in both]
+    at: Difference = difference(*values, [clusters[task] for task in both], bounded=bounded)
+    means = [
+        bootstrap(list(own.values()), [clusters[task] for task in own], np.random.default_rng(0)).to_dict()
+        for own in (first, second)
+    ]
+    return {"means": means, "tasks": len(both), "difference": at.to_dict()}
+
+
+def _by_task(side: Sequence[Played], metric: Metric) -> dict[str, float]:
+    by_key = {episode_key(played.episode): played for played in side}
+    found: dict[str, float] = {}
+    for (_, task), attempts in by_task(played.episode for played in side).items():
+        values = [value for episode in attempts if (value := metric(by_key[episode_key(episode)])) is not None]
+        if values:
+            found[task] = fmean(values)
+    return found
+
+
+# The page.
+
+
+_PAGE = """# Why trained models fail
+
+```sh
+uv run python benchmarks/forensics.py --runs runs
+uv run python benchmarks/forensics.py --report docs/results
+```
+
+Every unsuccessful episode has [one cause](../evaluation.md#why-episodes-fail). Here are those of three training runs,
+after imitation (SFT) and after RL, on the same tasks, sampled at temperature 1. The causes that need the expert are
+included: all episodes were replayed, without a deviation. Differences are paired by task, with 95% intervals over
+tasks; p-values of causes are adjusted for their number (Holm).
+
+{studies}
+
+The quickstart is a model from scratch with at most 12 turns. The runs of SmolLM2-135M have at most 10 turns; the one
+with DAgger was still in training, so the table has its dev tasks after 20 updates. There is one training seed each:
+the intervals say how these models do on other tasks, not how another training run would end.
+
+## Causes
+
+{causes}
+
+- In BabyAI, where the imitating model reaches the goal in half of its episodes, RL removes most of moving away,
+  running out of turns and over-interaction. What is left are mostly invalid actions.
+- In TextCraft the failures are procedural: nearly all unsuccessful episodes of SmolLM2 end in commands that the
+  environment rejects, before and after RL. RL makes such episodes rarer, and no other cause takes their place.
+- For the run with DAgger no change of a cause is detected; 34 tasks only show changes of about 10 points or more.
+
+Why TextCraft rejected the commands of unsuccessful episodes, as shares of them:
+
+{refusals}
+
+Unknown items, which are names copied wrongly, become rarer with RL. Most of what remains is about quantities: crafting
+before everything is gathered, and amounts that no multiple of the recipe gives.
+
+## Over-interaction, repetition, brute force against skill
+
+The AgentGym-RL paper ([2509.08755](https://arxiv.org/abs/2509.08755)) describes procedural failures, interaction beyond
+what a task needs, and success by trying many actions where skill would need few. The same in numbers, per episode.
+Distances are numbers of the expert's actions. *Left one action before the goal* is the share of attempts that failed
+although the goal was one action away with more than one turn left, whatever their cause. Rows of failures and of
+successes have only these episodes; their difference is over the tasks with such episodes on both sides, whose number is
+in the last column.
+
+Quickstart, BabyAI:
+
+{metrics_0}
+
+SmolLM2, TextCraft:
+
+{metrics_1}
+
+SmolLM2 with DAgger, TextCraft:
+
+{metrics_2}
+
+Success within a number of turns:
+
+{within}
+
+- **Skill rather than brute force in BabyAI.** After RL episodes are half as long and repeat less, and on tasks that
+  both models solve they are 2.6 turns nearer to the expert's length. Within 4 turns the model gains 36 of the 47
+  points that it gains within 12. It needs one turn less than the expert on average, which is careful about what it
+  hasn't seen: the expert's length is a yardstick and not a lower bound.
+- **No such change in TextCraft.** Success rises at every number of turns from 4 on, but successes take as many turns
+  beyond the expert's as before, and the same share of them is direct. RL solves more tasks, and not by shorter ways.
+- **Over-interaction is rare.** In no model do more than 8% of the attempts fail with the goal one action away and
+  turns left. In BabyAI RL removes it; in TextCraft no change is detected, with intervals of 4 to 8 points to either
+  side.
+- **Failures are decided early.** In TextCraft unsuccessful episodes go on for about 8 of their 10 turns after they were
+  first at their nearest, before and after RL, so a longer horizon alone would not help them.
+- **Repetition.** A third of SmolLM2's invalid commands were rejected before in the same episode, before and after RL.
+  With DAgger it is a sixth after imitation; after 20 updates of RL it is a third again.
+
+## Limits
+
+These are three runs of small models in two environments, with one seed each. Environments in which agents give up or
+answer wrongly are missing, since none of these models was trained there. Thresholds are the defaults of
+`FailureCriteria`. An episode with invalid actions and over-interaction counts as the former; the second table counts
+over-interaction whatever the cause is. The expert's distance in BabyAI depends on what has been seen, so it can grow
+when the agent learns of an obstacle.
+"""
+
+
+def cause_rows(records: dict[str, Any]) -> list[dict[str, str]]:
+    """Return a row for each cause in each study."""
+    return [
+        {
+            "study": study,
+            "cause": LABELS[kind],
+            "after imitation": f"{record['causes'][kind]['first']:.1%}",
+            "after RL": f"{record['causes'][kind]['second']:.1%}",
+            "difference": _points(record["causes"][kind]),
+        }
+        for study, record in records.items()
+        for kind in KINDS
+        if kind in record["causes"]
+    ]
+
+
+def metric_rows(record: dict[str, Any]) -> list[dict[str, str]]:
+    """Return a row for each metric of a study."""
+    return [
+        {
+            "per episode": name,
+            "after imitation": _mean(found["means"][0]),
+            "after RL": _mean(found["means"][1]),
+            "difference": _plain(found["difference"]),
+            "tasks": str(found["tasks"]),
+        }
+        for name, found in record["metrics"].items()
+    ]
+
+
+def refusal_rows(records: dict[str, Any]) -> list[dict[str, str]]:
+    """Return a row for each reason why TextCraft rejected commands of unsuccessful episodes."""
+    return [
+        {"study": study, "rejected because of": reason, "after imitation": f"{share:.0%}", "after RL": f"{later:.0%}"}
+        for study, record in records.items()
+        if record["refusals"]
+        for (reason, share), later in zip(record["refusals"][0].items(), record["refusals"][1].values(), strict=True)
+    ]
+
+
+def turn_rows(records: dict[str, Any]) -> list[dict[str, str]]:
+    """Return the success within each number of turns, a row for each study and phase."""
+    return [
+        {"study": f"{study}, {phase}"} | {str(n): f"{by[str(n)]['mean']:.2f}" if str(n) in by else "" for n in _WITHIN}
+        for study, record in records.items()
+        for phase, by in zip(("imitation", "RL"), record["within"], strict=True)
+    ]
+
+
+def study_rows(records: dict[str, Any]) -> list[dict[str, str]]:
+    """Return a row for each study."""
+    return [
+        {
+            "study": study,
+            "split": record["split"],
+            "tasks": str(record["tasks"]),
+            "episodes": " / ".join(map(str, record["episodes"])),
+            "failures": " / ".join(map(str, record["failures"])),
+            "success after imitation": f"{record['success']['first']:.3f}",
+            "after RL": f"{record['success']['second']:.3f}",
+            "difference": _points(record["success"]),
+        }
+        for study, record in records.items()
+    ]
+
+
+def _points(at: dict[str, Any]) -> str:
+    found, p = at["difference"], at["p_adjusted"]
+    return f"{100 * found['mean']:+.1f} ({100 * found['low']:+.1f} to {100 * found['high']:+.1f}), p {p:.4f}"
+
+
+def _plain(at: dict[str, Any]) -> str:
+    found, p = at["difference"], at["p"]
+    if p is None or found["low"] is None:
+        return "–"
+    return f"{found['mean']:+.2f} ({found['low']:+.2f} to {found['high']:+.2f}), p {p:.4f}"
+
+
+def _mean(found: dict[str, Any]) -> str:
+    mean, low, high = (math.nan if found[name] is None else found[name] for name in ("mean", "low", "high"))
+    return "–" if math.isnan(mean) else f"{mean:.2f} ({low:.2f} to {high:.2f})"
+
+
+def main() -> None:
+    """Measure all studies, or write the page from their record."""
+    parser = arguments(__doc__, "report")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder with the runs")
+    parser.add_argument("--studies", nargs="+", choices=list(STUDIES), default=list(STUDIES), help="which of them")
+    settings = parser.parse_args()
+    records: dict[str, Any] = json.loads(_FILE.read_text(encoding="utf-8")) if _FILE.exists() else {}
+    if settings.report is None:
+        found = {study: record_of(*(settings.runs / file for file in STUDIES[study])) for study in settings.studies}
+        records = {study: (records | found)[study] for study in STUDIES if study in records | found}
+        write_json(_FILE, records)
+    elif records:
+        tables = {"studies": study_rows(records), "causes": cause_rows(records), "within": turn_rows(records)}
+        tables["refusals"] = refusal_rows(records)
+        own = {f"metrics_{number}": metric_rows(record) for number, record in enumerate(records.values())}
+        page = _PAGE.format(**{name: markdown(rows) for name, rows in (tables | own).items()})
+        write_report(settings.report, "forensics", page)
+    show("Studies", study_rows(records)) if records else print("No study is measured.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""Tests of the shares of failure causes among a step's metrics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from agentgym_envs import Episode, Reply, Turn
+from agentgym_eval.metrics.failure_causes import KINDS, ORACLE_KINDS
+from agentgym_trainer.rollout.groups import EpisodeOutcome
+from agentgym_trainer.run.metrics import episode_metrics
+from agentgym_trainer.run.trackers import flat
+
+pytestmark = pytest.mark.quick
+
+
+def outcome(success: bool | None, *, valid: bool = True, moving: bool = True) -> EpisodeOutcome:
+    states = [str(at) if moving else "here" for at in range(4)]
+    turns = tuple(Turn(state, Reply("go"), "go", valid, 0.0, state) for state in states)
+    stop = "failed" if success is None else "terminated" if success else "truncated"
+    score = None if success is None else float(success)
+    episode = Episode("w", "t", "train", "c", 1, "p", 0, "", turns, "end", stop, score, success)
+    return EpisodeOutcome.of(replace(episode, error="broke" if success is None else None))
+
+
+def test_causes_are_shares_of_the_episodes_that_did_not_break() -> None:
+    played = [outcome(True), outcome(False), outcome(False, valid=False), outcome(False, moving=False), outcome(None)]
+    metrics = episode_metrics(played)
+    failures = metrics["failures"]
+    assert [name for name, share in failures.items() if share] == ["invalid_actions", "loop", "turn_budget"]
+    assert set(failures) == {*KINDS} - ORACLE_KINDS  # all of them in every step, so that curves have no gaps
+    assert sum(failures.values()) + metrics["success"] == pytest.approx(1)
+    assert flat(metrics)["failures/loop"] == pytest.approx(1 / 4)
+    assert episode_metrics([outcome(None)])["failures"] == {}
