@@ -83,7 +83,9 @@ EXTERNAL = {
     "gymnasium": "agentgym_envs.adapters.from_gymnasium:GymnasiumEnv",
     "mcp": "agentgym_envs.adapters.from_mcp:McpEnv",
     "openenv": "agentgym_envs.adapters.from_openenv:OpenEnvEnv",
+    "skyrl": "agentgym_envs.adapters.from_skyrl:SkyRLEnv",
     "textarena": "agentgym_envs.adapters.from_textarena:TextArenaEnv",
+    "verifiers": "agentgym_envs.adapters.from_verifiers:VerifiersEnv",
 }
 """Environments of other libraries, by the scheme of their names: `gymnasium:Blackjack-v1`."""
 _EXTERNAL_ID = "external/External-v0"
