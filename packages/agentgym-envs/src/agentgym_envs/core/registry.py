@@ -80,6 +80,7 @@ REMOTE = "agentgym/Remote-v0"
 """An environment on a server, one of these or another, with the server's limits; see `remote.env.RemoteEnv`."""
 
 EXTERNAL = {
+    "browsergym": "agentgym_envs.adapters.from_browsergym:BrowserGymEnv",
     "gymnasium": "agentgym_envs.adapters.from_gymnasium:GymnasiumEnv",
     "mcp": "agentgym_envs.adapters.from_mcp:McpEnv",
     "openenv": "agentgym_envs.adapters.from_openenv:OpenEnvEnv",
