@@ -9,7 +9,7 @@ import itertools
 import json
 import re
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -163,6 +163,23 @@ def rows_of(split: Split, number: int | None) -> Iterator[int]:
     first = min(TEST_SHARE, number or TEST_SHARE) - 1
     positions = itertools.count() if number is None else range(number)
     return (i for i in positions if (i % TEST_SHARE == first) == (split == "test"))
+
+
+def read_call(action: str) -> tuple[str, dict[str, Any]] | None:
+    """Return the name and the arguments of a tool call as JSON; None for any other text."""
+    try:
+        record = json.loads(action)
+    except (ValueError, RecursionError):
+        return None
+    name = record.get("name") if isinstance(record, dict) else None
+    arguments = record.get("arguments", {}) if isinstance(record, dict) else None
+    return (name, arguments) if isinstance(name, str) and isinstance(arguments, dict) else None
+
+
+def listed_tools(functions: Iterable[Mapping[str, Any]]) -> str:
+    """Return the tools that a reply can call, as JSON, and how."""
+    listed = "\n".join(json.dumps(function, ensure_ascii=False) for function in functions)
+    return f'Your tools:\n{listed}\n\nA reply that is a JSON object {{"name": "…", "arguments": {{…}}}} calls one.'
 
 
 def plain(value: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from gymnasium.error import DependencyNotInstalled
 
-from agentgym_envs.adapters.external import TEST_SHARE, ExternalEnv, rows_of
+from agentgym_envs.adapters.external import TEST_SHARE, ExternalEnv, listed_tools, read_call, rows_of
 from agentgym_envs.core.feedback import EnvFault, Feedback, writable
 from agentgym_envs.core.loop_thread import LoopThread
 from agentgym_envs.core.tasks import Split, Task, Tasks, TaskSet
@@ -206,9 +206,7 @@ class _Serving:
         names = [function["name"] for function in functions]
         if names != self._tools:
             self._tools = names
-            listed = "\n".join(json.dumps(function, ensure_ascii=False) for function in functions)
-            form = '{"name": "…", "arguments": {…}}'
-            texts.append(f"Your tools:\n{listed}\n\nA reply that is a JSON object {form} calls one.")
+            texts.append(listed_tools(functions))
         self._seen += 1
         return writable("\n\n".join(text for text in texts if text))
 
@@ -288,14 +286,10 @@ def _played(config: Any, seat: str, name: str) -> str:
 
 def _message(action: str, tools: list[str], number: int) -> dict[str, Any]:
     """Return an action as a message: a call if it is one of a known tool, and otherwise text."""
-    try:
-        record = json.loads(action)
-    except (ValueError, RecursionError):
-        record = None
-    name = record.get("name") if isinstance(record, dict) else None
-    if not isinstance(record, dict) or name not in tools:
+    call = read_call(action)
+    if call is None or call[0] not in tools:
         return {"role": "assistant", "content": action}
-    function = {"name": name, "arguments": json.dumps(record.get("arguments", {}), ensure_ascii=False)}
+    function = {"name": call[0], "arguments": json.dumps(call[1], ensure_ascii=False)}
     return {
         "role": "assistant",
         "content": None,

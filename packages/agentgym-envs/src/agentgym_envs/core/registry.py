@@ -82,6 +82,7 @@ REMOTE = "agentgym/Remote-v0"
 EXTERNAL = {
     "browsergym": "agentgym_envs.adapters.from_browsergym:BrowserGymEnv",
     "gymnasium": "agentgym_envs.adapters.from_gymnasium:GymnasiumEnv",
+    "inspect": "agentgym_envs.adapters.from_inspect:InspectEnv",
     "mcp": "agentgym_envs.adapters.from_mcp:McpEnv",
     "openenv": "agentgym_envs.adapters.from_openenv:OpenEnvEnv",
     "skyrl": "agentgym_envs.adapters.from_skyrl:SkyRLEnv",
