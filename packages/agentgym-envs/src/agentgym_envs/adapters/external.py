@@ -5,10 +5,11 @@ A subclass starts and steps the other library's environment. There is no expert.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +20,8 @@ from agentgym_envs.core.text_env import TextEnv
 
 _FIRST_TEST_SEED = 1_000_000
 _DIGITS = 4  # of numbers in observations
+TEST_SHARE = 10
+"""Where a library's rows are the tasks and have no split, one in so many is a test task."""
 
 
 class ExternalEnv(TextEnv):
@@ -151,6 +154,32 @@ class ExternalEnv(TextEnv):
 
     def _raw(self) -> dict[str, Any]:
         return {"return": self._return}
+
+
+def rows_of(split: Split, number: int | None) -> Iterator[int]:
+    """Return the positions of a split's rows, of `number` rows or of endless ones: every tenth is a test task, and the
+    last of fewer than ten.
+    """
+    first = min(TEST_SHARE, number or TEST_SHARE) - 1
+    positions = itertools.count() if number is None else range(number)
+    return (i for i in positions if (i % TEST_SHARE == first) == (split == "test"))
+
+
+def read_call(action: str) -> tuple[str, dict[str, Any]] | None:
+    """Return the name and the arguments of a tool call as JSON; None for any other text."""
+    try:
+        record = json.loads(action)
+    except (ValueError, RecursionError):
+        return None
+    name = record.get("name") if isinstance(record, dict) else None
+    arguments = record.get("arguments", {}) if isinstance(record, dict) else None
+    return (name, arguments) if isinstance(name, str) and isinstance(arguments, dict) else None
+
+
+def listed_tools(functions: Iterable[Mapping[str, Any]]) -> str:
+    """Return the tools that a reply can call, as JSON, and how."""
+    listed = "\n".join(json.dumps(function, ensure_ascii=False) for function in functions)
+    return f'Your tools:\n{listed}\n\nA reply that is a JSON object {{"name": "…", "arguments": {{…}}}} calls one.'
 
 
 def plain(value: Any) -> Any:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, cast
 
 from gymnasium.error import DependencyNotInstalled
 
-from agentgym_envs.adapters.external import ExternalEnv
+from agentgym_envs.adapters.external import ExternalEnv, read_call
 from agentgym_envs.core.action_schema import Function
 from agentgym_envs.core.feedback import EnvFault, Feedback, writable
 from agentgym_envs.core.loop_thread import LoopThread
@@ -67,7 +67,7 @@ class ToolFunction(Function):
 
     def arguments(self, action: str) -> dict[str, Any] | None:
         """Return the arguments of a call of this tool, or None."""
-        call = _call(action)
+        call = read_call(action)
         return call[1] if call is not None and call[0] == self.name else None
 
 
@@ -196,7 +196,7 @@ class McpEnv(ExternalEnv):
         return _text(result)
 
     def _take(self, action: str) -> Feedback:
-        call = _call(action)
+        call = read_call(action)
         known = [function.name for function in self.functions]
         if call is None or call[0] not in known:
             return Feedback(f"{self._form()} The tools: {', '.join(known)}.", valid=False)
@@ -313,17 +313,6 @@ def _first(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-def _call(action: str) -> tuple[str, dict[str, Any]] | None:
-    """Return the name and the arguments of a call as JSON; None for any other text."""
-    try:
-        record = json.loads(action)
-    except (ValueError, RecursionError):
-        return None
-    name = record.get("name") if isinstance(record, dict) else None
-    arguments = record.get("arguments", {}) if isinstance(record, dict) else None
-    return (name, arguments) if isinstance(name, str) and isinstance(arguments, dict) else None
 
 
 def _text(result: CallToolResult) -> str:

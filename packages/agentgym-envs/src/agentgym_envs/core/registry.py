@@ -80,10 +80,14 @@ REMOTE = "agentgym/Remote-v0"
 """An environment on a server, one of these or another, with the server's limits; see `remote.env.RemoteEnv`."""
 
 EXTERNAL = {
+    "browsergym": "agentgym_envs.adapters.from_browsergym:BrowserGymEnv",
     "gymnasium": "agentgym_envs.adapters.from_gymnasium:GymnasiumEnv",
+    "inspect": "agentgym_envs.adapters.from_inspect:InspectEnv",
     "mcp": "agentgym_envs.adapters.from_mcp:McpEnv",
     "openenv": "agentgym_envs.adapters.from_openenv:OpenEnvEnv",
+    "skyrl": "agentgym_envs.adapters.from_skyrl:SkyRLEnv",
     "textarena": "agentgym_envs.adapters.from_textarena:TextArenaEnv",
+    "verifiers": "agentgym_envs.adapters.from_verifiers:VerifiersEnv",
 }
 """Environments of other libraries, by the scheme of their names: `gymnasium:Blackjack-v1`."""
 _EXTERNAL_ID = "external/External-v0"

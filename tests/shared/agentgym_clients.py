@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar, NamedTuple
 
-from starlette.testclient import TestClient
-
 
 class Turn(NamedTuple):
     state: str
@@ -24,7 +22,8 @@ class Client:
     id_field: ClassVar[str] = "id"
     create_fields: ClassVar[Any] = None
 
-    def __init__(self, http: TestClient, base: str) -> None:
+    def __init__(self, http: Any, base: str) -> None:
+        """Create an environment with a client of httpx or Starlette, at the base path of the server's protocol."""
         self.http = http
         self.base = base
         url = f"{base}/create"
