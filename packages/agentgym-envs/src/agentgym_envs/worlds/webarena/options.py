@@ -11,6 +11,23 @@ from agentgym_envs.worlds.webarena.browser.site_urls import Sites
 from agentgym_envs.worlds.webarena.evaluation import Judge
 from agentgym_envs.worlds.webarena.tasks.reset_hook import ResetHook
 from agentgym_envs.worlds.webarena.tasks.site_backend import RealSites
+from agentgym_envs.worlds.webarena.tasks.task_sets import EMBEDDED
+
+SKINS = ("plain", "rough")
+"""The skins of the embedded sites."""
+
+
+def choose_skin(skin: str, task_set: str) -> str:
+    """Check the option `skin`, which is one of `SKINS` or `mixed`, and return it.
+
+    Raises:
+        ValueError: if there is no such skin, or the tasks aren't the embedded ones.
+    """
+    if skin not in (*SKINS, "mixed"):
+        raise ValueError(f"skin must be 'plain', 'rough' or 'mixed', not {skin!r}.")
+    if skin != "plain" and task_set != EMBEDDED:
+        raise ValueError(f"Only the embedded sites have a skin; leave skin out for {task_set}.")
+    return skin
 
 
 def real_sites(
