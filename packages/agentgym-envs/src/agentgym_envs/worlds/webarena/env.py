@@ -36,7 +36,7 @@ with brought_by("webarena"):
     from agentgym_envs.worlds.webarena.miniwob.page_task import GIVEN_UP, INSTRUCTIONS, PageTask, reward_sentence
     from agentgym_envs.worlds.webarena.miniwob.pages import choose_pages
     from agentgym_envs.worlds.webarena.miniwob.tasks import is_miniwob, miniwob_tasks
-    from agentgym_envs.worlds.webarena.options import SKINS, choose_skin, judge_of, real_sites
+    from agentgym_envs.worlds.webarena.options import choose_skins, judge_of, real_sites
     from agentgym_envs.worlds.webarena.page.observation import frame, literal, one_line, shortened, tree
     from agentgym_envs.worlds.webarena.page.snapshot import take_snapshot
     from agentgym_envs.worlds.webarena.tasks.reset_hook import ResetHook
@@ -138,8 +138,7 @@ class WebArena(TextEnv):
             raise ValueError(f"Only the embedded tasks have templates; leave templates out for {self._task_set}.")
         if self._task_set != MINIWOB and pages is not None:
             raise ValueError(f"Only task_set='miniwob' has pages to choose from; leave pages out for {self._task_set}.")
-        self._skin = choose_skin(skin, self._task_set)
-        self._episode_skin = "plain"
+        self._skins = choose_skins(skin, self._task_set)
         self._templates = choose_templates(templates)
         self._pages = choose_pages(pages)
         if observe not in ("viewport", "page"):
@@ -230,7 +229,7 @@ class WebArena(TextEnv):
         self._verdict: Verdict | None = None
         self._previous_action = "None"
         self._objective = str(task.payload["intent"])
-        self._episode_skin = self._skin if self._skin != "mixed" else SKINS[int(self.np_random.integers(len(SKINS)))]
+        self._skin = self._skins[int(self.np_random.integers(len(self._skins)))]
         self._expert = Expert(task.payload.get("plan", ()), episode.backend.sites.fill(task.payload["start_url"]))
         self._page_task = PageTask(task.payload) if is_miniwob(task.payload) else None
         self._scripted: ScriptedExpert | None = None
@@ -247,7 +246,7 @@ class WebArena(TextEnv):
         return self._episode
 
     async def _begin_episode(self, episode: EpisodeSession, task: Mapping[str, Any]) -> None:
-        await episode.begin({**task, "skin": self._episode_skin})
+        await episode.begin({**task, "skin": self._skin})
         if self._page_task is not None:
             self._objective = await self._page_task.start(episode.session)
         await self._observe(episode.session)
@@ -359,7 +358,7 @@ class WebArena(TextEnv):
     def _raw(self) -> dict[str, Any]:
         parts = {} if self._verdict is None else self._verdict.parts
         raw = {"url": self._addresses[self._active], "tabs": len(self._titles), "answer": self._answer, "parts": parts}
-        return raw | ({"skin": self._episode_skin} if self._task_set == EMBEDDED else {})
+        return raw | ({"skin": self._skin} if self._task_set == EMBEDDED else {})
 
     def _info(self) -> dict[str, Any]:
         picture = {"screenshot": self._pixels()} if self._screenshot else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from typing import Literal
 
 from agentgym_envs.worlds.webarena.browser.login import Accounts
 from agentgym_envs.worlds.webarena.browser.site_urls import Sites
@@ -13,21 +14,23 @@ from agentgym_envs.worlds.webarena.tasks.reset_hook import ResetHook
 from agentgym_envs.worlds.webarena.tasks.site_backend import RealSites
 from agentgym_envs.worlds.webarena.tasks.task_sets import EMBEDDED
 
-SKINS = ("plain", "rough")
+Skin = Literal["plain", "rough"]
+SKINS: tuple[Skin, ...] = ("plain", "rough")
 """The skins of the embedded sites."""
 
 
-def choose_skin(skin: str, task_set: str) -> str:
-    """Check the option `skin`, which is one of `SKINS` or `mixed`, and return it.
+def choose_skins(skin: str, task_set: str) -> tuple[Skin, ...]:
+    """Return the skins among which the option `skin` draws: one of `SKINS`, or with `mixed` all of them.
 
     Raises:
         ValueError: if there is no such skin, or the tasks aren't the embedded ones.
     """
-    if skin not in (*SKINS, "mixed"):
+    chosen: tuple[Skin, ...] = tuple(known for known in SKINS if skin in (known, "mixed"))
+    if not chosen:
         raise ValueError(f"skin must be 'plain', 'rough' or 'mixed', not {skin!r}.")
     if skin != "plain" and task_set != EMBEDDED:
         raise ValueError(f"Only the embedded sites have a skin; leave skin out for {task_set}.")
-    return skin
+    return chosen
 
 
 def real_sites(

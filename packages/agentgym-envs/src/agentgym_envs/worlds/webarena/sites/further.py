@@ -148,12 +148,14 @@ def further_blocks(visit: Visit, page: str) -> list[Block]:
     sources = _visible_sources(visit)
     if not sources:
         return []
+    totals = [visit.value(f"SELECT count(*) FROM ({sql})") for _, sql in sources]
     wanted = min(max(_RATIO * _length(page), _LEAST), _MOST)
     blocks: list[Block] = []
     while wanted > 0:
-        title, sql = sources[len(blocks) % len(sources)]
-        turn = len(blocks) // len(sources)
-        block = Block(title if turn == 0 else f"{title} ({turn + 1})", tuple(_items(visit, sql, turn)))
+        turn, which = divmod(len(blocks), len(sources))
+        title, sql = sources[which]
+        items = tuple(_items(visit, sql, totals[which], turn))
+        block = Block(title if turn == 0 else f"{title} ({turn + 1})", items)
         blocks.append(block)
         wanted -= 50 + sum(len(item.text) + len(item.about) + _ITEM for item in block.items)
     return blocks
@@ -177,8 +179,7 @@ def _visible_sources(visit: Visit) -> tuple[tuple[str, str], ...]:
     return _SOURCES.get(visit.site.place.key, ())
 
 
-def _items(visit: Visit, sql: str, turn: int) -> Iterator[Item]:
-    total: int = visit.value(f"SELECT count(*) FROM ({sql})")
+def _items(visit: Visit, sql: str, total: int, turn: int) -> Iterator[Item]:
     draw = hashlib.sha256(f"{visit.request.url.path} {sql} {turn}".encode()).digest()
     offset = int.from_bytes(draw[:4], "big") % max(1, total - _ITEMS)
     for row in visit.all(f"SELECT text, href, about FROM ({sql}) ORDER BY id LIMIT ? OFFSET ?", _ITEMS, offset):

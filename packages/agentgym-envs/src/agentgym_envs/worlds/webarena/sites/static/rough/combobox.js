@@ -1,5 +1,5 @@
 // Lists to choose from: a button that opens a popup with options; long ones load what is typed after a moment.
-import { changed, make, nameOf, popup, replace, wait } from "./parts.js";
+import { changed, make, nameOf, popup, wait } from "./parts.js";
 
 const SHOWN = 8;
 const DEBOUNCE = 250;
@@ -29,7 +29,8 @@ function dress(select) {
     event.preventDefault();
     choose(select, select.options[select.selectedIndex + step]);
   });
-  replace(select, button);
+  select.style.display = "none"; // it is still sent with its form
+  select.before(button);
 }
 
 function choose(select, option) {

@@ -1,5 +1,5 @@
 // Long texts: an editor with a toolbar, which writes into the form's own field.
-import { changed, make, nameOf, replace } from "./parts.js";
+import { changed, make, nameOf } from "./parts.js";
 
 const MARKS = { Bold: ["B", "**", "**"], Italic: ["I", "*", "*"], Quote: ["”", "\n> ", "\n"], Code: ["‹›", "`", "`"] };
 
@@ -32,7 +32,8 @@ function dress(area) {
     });
     bar.append(button);
   }
-  replace(area, make("div", { class: "editor-frame" }, bar, box));
+  area.style.display = "none"; // it is still sent with its form
+  (area.closest("label") ?? area).after(make("div", { class: "editor-frame" }, bar, box)); // a label would take its clicks
 }
 
 /** Return the text of an editor, in which browsers make a block of each line, with a line break in empty ones. */

@@ -7,10 +7,11 @@ const SHAPES = {
   remove: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13",
   add: "M12 5v14M5 12h14",
   save: "M5 12l5 5L20 7",
-  star: "M12 4l2.5 5.2 5.5.8-4 4 1 5.6-5-2.700-5 2.700 1-5.600-4-4 5.500-.8z",
+  star: "M12 4l2.5 5.2 5.5.8-4 4 1 5.6-5-2.7-5 2.7 1-5.6-4-4 5.5-.8z",
   filter: "M4 5h16l-6 8v6l-4-2v-4z",
   sort: "M8 5v14M4 15l4 4 4-4M16 19V5M12 9l4-4 4 4",
   send: "M4 12l16-8-6 16-3-7z",
+  bell: "M6 17h12l-1.5-2.5V10a4.5 4.5 0 0 0-9 0v4.5zM10.5 20h3",
   out: "M10 5H5v14h5M14 8l4 4-4 4M18 12H9",
 };
 const WORDS = [
@@ -19,7 +20,7 @@ const WORDS = [
   [/^(send|post|publish|submit)\b/i, "send"], [/^sign out$/i, "out"],
 ];
 
-function shape(name) {
+export function shape(name) {
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
   svg.setAttribute("viewBox", "0 0 24 24");

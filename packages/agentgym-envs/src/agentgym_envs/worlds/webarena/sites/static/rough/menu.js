@@ -20,6 +20,7 @@ function dress(nav) {
   let inside = false;
   const show = (open) => {
     panel.hidden = !open;
+    panel.classList.toggle("to-left", button.getBoundingClientRect().left > innerWidth / 2);
     button.setAttribute("aria-expanded", String(open));
   };
   const shown = () => !panel.hidden;

@@ -25,12 +25,6 @@ export function textOf(button) {
   return (button.getAttribute("aria-label") || button.textContent.trim() || button.title).replace(/\s+/g, " ").trim();
 }
 
-/** Hide a field that a widget replaces. It is still sent with its form. */
-export function replace(field, ...widgets) {
-  field.style.display = "none";
-  (field.closest("label") ?? field).after(...widgets);
-}
-
 export function changed(field, ...events) {
   for (const name of events) field.dispatchEvent(new Event(name, { bubbles: true }));
 }

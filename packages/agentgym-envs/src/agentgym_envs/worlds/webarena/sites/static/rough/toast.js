@@ -1,4 +1,5 @@
 // Notices: a toast in a corner, until the next key or click, and a log of all of this session.
+import { shape } from "./icons.js";
 import { make, popup } from "./parts.js";
 
 const KEPT = "notices";
@@ -34,7 +35,7 @@ function bell() {
   if (!header) return;
   const texts = logged();
   const button = make("button", { type: "button", class: "bell", "aria-expanded": "false", title: `Notices: ${texts.length}` },
-    make("span", { "aria-hidden": "true" }, `◔ ${texts.length || ""}`));
+    shape("bell"));
   header.append(button);
   button.addEventListener("click", () => {
     const list = popup(button, { class: "popup log", role: "region", "aria-label": "Notices" });
