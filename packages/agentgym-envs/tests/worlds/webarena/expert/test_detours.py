@@ -126,6 +126,7 @@ def test_what_covers_an_element_is_closed() -> None:
 def test_cookie_bar_is_accepted() -> None:
     bar = page(("button", "Save", {}), ("region", "Cookie notice", {}), ("button", "Accept all", {}))
     assert play((click("button", "Save"),), bar) == ["click [3]"]
+    assert play((click("link", "Orders"),), bar) == ["click [3]"]
     assert play((go("http://map.example"),), bar) == ["goto [http://map.example]"]
 
 

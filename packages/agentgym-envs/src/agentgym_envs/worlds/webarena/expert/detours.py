@@ -39,10 +39,15 @@ def answer_question(page: Snapshot) -> Detour | None:
     return _click(page, "button", "Confirm", "The page asks whether that is meant, and it is.")
 
 
+def accept_cookies(page: Snapshot) -> Detour | None:
+    """Close the cookie bar, if there is one."""
+    if not page.find("region", "Cookie notice"):
+        return None
+    return _click(page, "button", "Accept all", "A cookie bar is in the way, so I close it.")
+
+
 def clear_way(page: Snapshot, target: Node) -> Detour | None:
-    """Remove what lies over an element: a cookie bar, a menu, suggestions or a calendar."""
-    if page.find("region", "Cookie notice"):
-        return _click(page, "button", "Accept all", "A cookie bar is in the way, so I close it.")
+    """Close a menu, suggestions, options or a calendar that lies over an element."""
     covering = next((popup for popup in _popups(page) if _covers(page, popup, target)), None)
     if covering is None:
         return None

@@ -12,6 +12,7 @@ from typing import Any
 
 from agentgym_envs.worlds.webarena.expert.detours import (
     Detour,
+    accept_cookies,
     answer_question,
     choose_option,
     clear_way,
@@ -89,6 +90,8 @@ class Expert:
                 return self._on_element(step, page)
 
     def _on_element(self, step: Mapping[str, Any], page: Snapshot) -> str | Detour:
+        if bar := accept_cookies(page):
+            return bar
         found = page.find(step["role"], step["name"])
         if len(found) <= step["nth"]:
             detour = look_further(page, step["role"], step["name"], self._tried, self._menus)
