@@ -102,7 +102,8 @@ def report(rows: Sequence[Row]) -> None:
             solved = f"{sum(row['success'] for row in played)} of {len(played)}"
             spread = {"mean": f"{mean(steps):.1f}", "median": f"{median(steps):g}", "most": str(max(steps))}
             table.append({"skin": skin, "solved": solved, **spread})
-    show("The oracle's episodes and their steps", table)
+    if table:
+        show("The oracle's episodes and their steps", table)
     chars = {(row["skin"], row["site"], row["page"]): row["chars"] for row in rows if "page" in row}
     lines = []
     for site, (_, paths) in PAGES.items():
@@ -110,7 +111,8 @@ def report(rows: Sequence[Row]) -> None:
             ratios = [chars["rough", site, path] / chars["plain", site, path] for path in paths]
             shown = {"mean": mean(ratios), "least": min(ratios), "most": max(ratios)}
             lines.append({"site": site, **{name: f"{ratio:.1f}" for name, ratio in shown.items()}})
-    show("Length of the tree, rough to plain", lines)
+    if lines:
+        show("Length of the tree, rough to plain", lines)
 
 
 def main() -> None:
@@ -131,9 +133,8 @@ def main() -> None:
         for row in episodes(skin, [task for task in tasks if task.id not in known], settings.concurrent):
             rows.append(row)
             write_json(out, rows)
-            print(
-                f"{skin} {row['template']}: {row['steps']} steps{'' if row['success'] else ', NOT SOLVED'}", flush=True
-            )
+            outcome = "solved" if row["success"] else "NOT SOLVED"
+            print(f"{skin} {row['template']}: {outcome} in {row['steps']} steps", flush=True)
     report(rows)
 
 

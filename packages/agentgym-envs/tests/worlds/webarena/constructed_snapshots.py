@@ -1,4 +1,4 @@
-"""What constructed snapshots of pages need: a layout that knows no DOM nodes."""
+"""What constructed snapshots of pages need: a layout without DOM nodes."""
 
 from __future__ import annotations
 

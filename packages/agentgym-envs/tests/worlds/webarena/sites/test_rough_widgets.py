@@ -8,6 +8,7 @@ from urllib.parse import parse_qs
 
 import agentgym_envs.worlds.webarena.sites
 import pytest
+from agentgym_envs.worlds.webarena.actions.candidates import candidate_actions
 from page_agent import PageAgent
 from pages_server import Page, PagesServer
 
@@ -55,6 +56,7 @@ def test_combobox(show: Show, agent: PageAgent, server: PagesServer) -> None:
     assert refusal is not None and "is no drop-down list" in refusal
     agent.do("click [#]", "combobox", "Size")
     assert names(agent, "option") == ["Small", "Medium", "Large"]
+    assert f"click [{agent.find_one('option', 'Large').id}]" in candidate_actions(agent.page, 1)
     agent.do("click [#]", "option", "Large")
     assert names(agent, "option") == []
     assert agent.page.find("StaticText", "Large")

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 MARK = "<!-- more -->"
 """Where the blocks go in a rendered page."""
 
-_RATIO = 3.2
-"""Length of the blocks relative to the rest of the page, in characters of the accessibility tree."""
+_RATIOS = {"shopping": 3.0, "shopping_admin": 3.3, "reddit": 4.2, "gitlab": 2.8, "map": 1.9, "wikipedia": 2.2}
+"""Length of the blocks relative to the estimated length of the page in the plain skin, so that whole pages become about
+four times as long; `benchmarks/webarena_skins.py` measures it."""
 _ITEMS = 12
 _LINE, _ITEM = 32, 56  # characters of the tree besides the texts: of a line, and of the two lines of an item
-_LEAST, _MOST = 6_000, 60_000  # characters; pages of more than 5,000 nodes are only read near the viewport
+_LEAST, _MOST = 3_000, 60_000  # characters; pages of more than 5,000 nodes are only read near the viewport
 _ABOUT = 160
 _SUGGESTIONS = 6
 _UNSEEN = re.compile(r"<(script|style|svg|head|dialog)\b.*?</\1>", re.DOTALL)
@@ -149,7 +150,7 @@ def further_blocks(visit: Visit, page: str) -> list[Block]:
     if not sources:
         return []
     totals = [visit.value(f"SELECT count(*) FROM ({sql})") for _, sql in sources]
-    wanted = min(max(_RATIO * _length(page), _LEAST), _MOST)
+    wanted = min(max(_RATIOS[visit.site.place.key] * _length(page), _LEAST), _MOST)
     blocks: list[Block] = []
     while wanted > 0:
         turn, which = divmod(len(blocks), len(sources))
