@@ -20,8 +20,8 @@ function dress(select) {
   show();
   let list = null;
   button.addEventListener("click", () => {
-    if (list?.shown) return list.close();
-    list = open(select, button, name);
+    if (list?.shown) list.close();
+    else list = open(select, button, name);
   });
   button.addEventListener("keydown", (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
@@ -40,63 +40,58 @@ function choose(select, option) {
 }
 
 function open(select, button, name) {
-  // Not an auto popup: the press of the button that opens it would close it again.
-  const list = popup(button, { class: "popup choices" }, "manual");
+  const list = popup(button, { class: "choices" });
   const options = make("ul", { role: "listbox", "aria-label": `${name} options` });
   const status = make("p", { role: "status", class: "soft" });
   const done = (option) => {
-    close();
+    list.close();
     choose(select, option);
     button.focus();
   };
-  const outside = (event) => { if (!list.box.contains(event.target) && event.target !== button) close(); };
-  const keys = (event) => {
-    if (event.key !== "Escape") return;
-    event.preventDefault();
-    close();
-    button.focus();
-  };
-  const close = () => {
-    document.removeEventListener("pointerdown", outside, true);
-    document.removeEventListener("keydown", keys, true);
-    list.close();
-  };
   const fill = (typed) => {
-    const wanted = plain(typed).toLowerCase();
-    const found = [...select.options].filter((option) => plain(option.label).toLowerCase().includes(wanted));
-    found.sort((one, other) => (plain(other.label).toLowerCase() === wanted) - (plain(one.label).toLowerCase() === wanted));
-    options.replaceChildren(...found.slice(0, SHOWN).map((option) => {
-      const item = make("li", { role: "option", "aria-selected": String(option.selected) }, plain(option.label));
-      if (option.disabled) item.setAttribute("aria-disabled", "true");
-      else item.addEventListener("click", () => done(option));
-      return item;
-    }));
+    const found = matching(select, typed);
+    options.replaceChildren(...found.slice(0, SHOWN).map((option) => entry(option, done)));
     status.textContent = found.length > SHOWN ? `${SHOWN} of ${found.length}; type to narrow down.` : "";
     return found;
   };
-  const long = select.options.length > SHOWN;
-  if (long) {
-    const filter = make("input", { type: "search", "aria-label": `Filter ${name}`, autocomplete: "off" });
-    let latest = 0;
-    filter.addEventListener("input", async () => {
-      const turn = ++latest;
-      status.textContent = "Loading…";
-      await wait(DEBOUNCE);
-      if (turn === latest) fill(filter.value);
-    });
-    filter.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter") return;
-      event.preventDefault();
-      const [first] = fill(filter.value);
-      if (first) done(first);
-    });
-    list.box.append(filter);
-  }
   fill("");
   list.box.append(options, status);
+  const filter = select.options.length > SHOWN ? filterOf(name, status, fill, done) : null;
+  if (filter) list.box.prepend(filter);
   list.open();
-  if (long) list.box.querySelector("input").focus();
-  document.addEventListener("pointerdown", outside, true);
-  document.addEventListener("keydown", keys, true);
-  return { close, get shown() { return list.shown; } };
+  filter?.focus();
+  return list;
+}
+
+/** Return the options that contain what is typed, an equal one first. */
+function matching(select, typed) {
+  const wanted = plain(typed).toLowerCase();
+  const text = (option) => plain(option.label).toLowerCase();
+  const found = [...select.options].filter((option) => text(option).includes(wanted));
+  return found.sort((one, other) => (text(other) === wanted) - (text(one) === wanted));
+}
+
+function entry(option, done) {
+  const item = make("li", { role: "option", "aria-selected": String(option.selected) }, plain(option.label));
+  if (option.disabled) item.setAttribute("aria-disabled", "true");
+  else item.addEventListener("click", () => done(option));
+  return item;
+}
+
+function filterOf(name, status, fill, done) {
+  const filter = make("input", { type: "search", "aria-label": `Filter ${name}`, autocomplete: "off" });
+  let latest = 0;
+  filter.addEventListener("input", async () => {
+    const turn = ++latest;
+    status.textContent = "Loading…";
+    await wait(DEBOUNCE);
+    if (turn === latest) fill(filter.value);
+  });
+  filter.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter") return;
+    event.preventDefault();
+    const [first] = fill(filter.value);
+    if (first) done(first);
+  });
+  return filter;
 }

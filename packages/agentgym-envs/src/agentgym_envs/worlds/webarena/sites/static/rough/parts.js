@@ -29,27 +29,35 @@ export function changed(field, ...events) {
   for (const name of events) field.dispatchEvent(new Event(name, { bubbles: true }));
 }
 
-/** Make a popup below an element. It opens in the dialog around the element, since dialogs cover everything else. */
-export function popup(anchor, attributes, kind = "auto") {
-  const box = make("div", { popover: kind, class: "popup", ...attributes });
-  box.addEventListener("toggle", ({ newState }) => {
-    anchor.setAttribute("aria-expanded", String(newState === "open"));
-    if (newState === "closed") box.remove();
-  });
-  return {
-    box,
-    open() {
-      if (!box.isConnected) (anchor.closest("dialog") ?? document.body).append(box);
-      if (!box.matches(":popover-open")) box.showPopover();
-      place(anchor, box);
-    },
-    close() {
-      if (box.matches(":popover-open")) box.hidePopover();
-    },
-    get shown() {
-      return box.matches(":popover-open");
-    },
+/**
+ * Make a popup below an element, which closes with Escape and with a press of the mouse elsewhere.
+ *
+ * It opens in the dialog around the element, since dialogs cover everything else.
+ */
+export function popup(anchor, attributes) {
+  const box = make("div", { ...attributes, popover: "manual", class: `popup ${attributes.class}` });
+  const outside = ({ target }) => { if (!box.contains(target) && !anchor.contains(target)) close(); };
+  const escape = (event) => {
+    if (event.key !== "Escape") return;
+    event.preventDefault(); // a dialog around it stays open, and a search field keeps its text
+    close();
+    anchor.focus();
   };
+  function open() {
+    (anchor.closest("dialog") ?? document.body).append(box);
+    box.showPopover();
+    place(anchor, box);
+    anchor.setAttribute("aria-expanded", "true");
+    document.addEventListener("pointerdown", outside, true);
+    document.addEventListener("keydown", escape, true);
+  }
+  function close() {
+    box.remove();
+    anchor.setAttribute("aria-expanded", "false");
+    document.removeEventListener("pointerdown", outside, true);
+    document.removeEventListener("keydown", escape, true);
+  }
+  return { box, open, close, get shown() { return box.isConnected; } };
 }
 
 export function place(anchor, box) {

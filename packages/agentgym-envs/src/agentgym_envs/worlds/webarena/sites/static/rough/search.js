@@ -10,31 +10,31 @@ export function searches(root) {
 function dress(field) {
   let latest = 0;
   let list = null;
-  field.autocomplete = "off";
-  field.setAttribute("aria-autocomplete", "list");
   const close = () => {
     list?.close();
     list = null;
   };
+  field.autocomplete = "off";
+  field.setAttribute("aria-autocomplete", "list");
   field.addEventListener("input", async () => {
     const turn = ++latest;
     await wait(DEBOUNCE);
-    const words = field.value.trim();
     if (turn !== latest) return;
-    const found = words.length < 2 ? [] : await (await fetch(`/suggestions?q=${encodeURIComponent(words)}`)).json();
+    const found = await suggested(field.value.trim());
     if (turn !== latest) return;
     close();
     if (found.length === 0) return;
-    list = popup(field, { class: "popup suggested", role: "group", "aria-label": "Suggestions" }, "manual");
+    list = popup(field, { class: "suggested", role: "group", "aria-label": "Suggestions" });
     list.box.append(...found.map(({ text, href }) => make("a", { href }, text)));
     list.open();
   });
-  document.addEventListener("pointerdown", ({ target }) => { if (list && !list.box.contains(target)) close(); }, true);
-  field.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && list) event.preventDefault();
-    if (event.key === "Escape" || event.key === "Enter" || event.key === "Tab") {
-      latest++;
-      close();
-    }
+  field.addEventListener("keydown", ({ key }) => {
+    if (!["Enter", "Escape", "Tab"].includes(key)) return;
+    latest++;
+    if (key !== "Escape") close();
   });
+}
+
+async function suggested(words) {
+  return words.length < 2 ? [] : (await fetch(`/suggestions?q=${encodeURIComponent(words)}`)).json();
 }

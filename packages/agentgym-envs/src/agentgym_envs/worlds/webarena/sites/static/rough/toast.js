@@ -37,8 +37,10 @@ function bell() {
   const button = make("button", { type: "button", class: "bell", "aria-expanded": "false", title: `Notices: ${texts.length}` },
     shape("bell"));
   header.append(button);
+  let list = null;
   button.addEventListener("click", () => {
-    const list = popup(button, { class: "popup log", role: "region", "aria-label": "Notices" });
+    if (list?.shown) return list.close();
+    list = popup(button, { class: "log", role: "region", "aria-label": "Notices" });
     const items = texts.map((text) => make("li", {}, text));
     list.box.append(items.length ? make("ol", {}, ...items) : make("p", {}, "No notices yet."));
     list.open();
