@@ -15,8 +15,8 @@ from agentgym_envs.worlds.webarena.page.observation import tree
 from cheaters import CHEATERS, exploits
 from ci_subset import subset_in_ci
 
-MAX_STEPS = 60
-"""The limit that the documentation recommends for the rough skin."""
+MAX_STEPS = 30
+"""The limit of the registered environment."""
 EVERYDAY = ("map/travel-time", "shop/return")
 FORMS = ("shop/new-address", "admin/new-coupon", "forum/send-message", "code/new-milestone", "map/show-directions")
 """Templates with a form of each site."""
@@ -44,8 +44,13 @@ def play(env: WebArena, task: Task, *, watch: Callable[[Any], None] | None = Non
     """Let the oracle play a task; return its actions and the last `info`. `watch` gets each of the pages' requests."""
     _, info = env.reset(options={"task": task.id})
     if watch is not None:
-        assert env._episode is not None
-        env._episode.session.context.on("request", watch)
+        episode = env._episode
+        assert episode is not None
+
+        async def subscribe() -> None:  # on the browser's loop
+            episode.session.context.on("request", watch)
+
+        episode.run(subscribe(), 60)
     actions, terminated = list[str](), False
     while not terminated and len(actions) < MAX_STEPS:
         actions.append(env.oracle())

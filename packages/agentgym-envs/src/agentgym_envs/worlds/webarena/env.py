@@ -68,8 +68,8 @@ class WebArena(TextEnv):
         templates: Names of the templates of the embedded tasks to play, such as `"map/phone"`; default all. A task's
             cluster is the name of its template.
         skin: How the embedded sites look and behave, with the same data and tasks: `plain`; `rough`, with the widgets
-            and the length of large web applications, for which 60 steps are a better limit than 30; or `mixed`, one of
-            the two per episode, drawn from the seed of `reset` and reported in `info["raw"]["skin"]`.
+            and the length of large web applications; or `mixed`, one of the two per episode, drawn from the seed of
+            `reset` and reported in `info["raw"]["skin"]`. See docs/webarena.md.
         sites: URLs of the real sites, for all sets but `embedded` and `miniwob`: a mapping from WebArena's names
             (`shopping`, `shopping_admin`, `reddit`, `gitlab`, `map`, `wikipedia`, `homepage`) or
             `shopping=URL,reddit=URL`. Missing sites are read from environment variables: `WA_SHOPPING`, then
