@@ -36,7 +36,7 @@ with brought_by("webarena"):
     from agentgym_envs.worlds.webarena.miniwob.page_task import GIVEN_UP, INSTRUCTIONS, PageTask, reward_sentence
     from agentgym_envs.worlds.webarena.miniwob.pages import choose_pages
     from agentgym_envs.worlds.webarena.miniwob.tasks import is_miniwob, miniwob_tasks
-    from agentgym_envs.worlds.webarena.options import judge_of, real_sites
+    from agentgym_envs.worlds.webarena.options import choose_skins, judge_of, real_sites
     from agentgym_envs.worlds.webarena.page.observation import frame, literal, one_line, shortened, tree
     from agentgym_envs.worlds.webarena.page.snapshot import take_snapshot
     from agentgym_envs.worlds.webarena.tasks.reset_hook import ResetHook
@@ -67,6 +67,9 @@ class WebArena(TextEnv):
             default), `positions`, `pixels`, `time` and `all`; see docs/webarena.md.
         templates: Names of the templates of the embedded tasks to play, such as `"map/phone"`; default all. A task's
             cluster is the name of its template.
+        skin: How the embedded sites look and behave, with the same data and tasks: `plain`; `rough`, with the widgets
+            and the length of large web applications; or `mixed`, one of the two per episode, drawn from the seed of
+            `reset` and reported in `info["raw"]["skin"]`. See docs/webarena.md.
         sites: URLs of the real sites, for all sets but `embedded` and `miniwob`: a mapping from WebArena's names
             (`shopping`, `shopping_admin`, `reddit`, `gitlab`, `map`, `wikipedia`, `homepage`) or
             `shopping=URL,reddit=URL`. Missing sites are read from environment variables: `WA_SHOPPING`, then
@@ -95,7 +98,7 @@ class WebArena(TextEnv):
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 1}  # noqa: RUF012 - as in Gymnasium
     package: ClassVar[str] = __package__ or ""
-    client_options = frozenset({"templates", "pages", "observe", "positions", "max_chars", "screenshot"})
+    client_options = frozenset({"templates", "pages", "skin", "observe", "positions", "max_chars", "screenshot"})
     secret_options = frozenset({"accounts", "reset_hook"})
     step_seconds = 0.17
     step_waits = True
@@ -107,6 +110,7 @@ class WebArena(TextEnv):
         task_set: str | Path = EMBEDDED,
         templates: str | Sequence[str] | None = None,
         pages: str | Sequence[str] | None = None,
+        skin: Literal["plain", "rough", "mixed"] = "plain",
         sites: Mapping[str, str] | str | None = None,
         extra_hosts: tuple[str, ...] = (),
         accounts: Mapping[str, tuple[str, str]] | None = None,
@@ -135,6 +139,7 @@ class WebArena(TextEnv):
             raise ValueError(f"Only the embedded tasks have templates; leave templates out for {self._task_set}.")
         if self._task_set != MINIWOB and pages is not None:
             raise ValueError(f"Only task_set='miniwob' has pages to choose from; leave pages out for {self._task_set}.")
+        self._skins = choose_skins(skin, self._task_set)
         self._templates = choose_templates(templates)
         self._pages = choose_pages(pages)
         if observe not in ("viewport", "page"):
@@ -211,7 +216,9 @@ class WebArena(TextEnv):
 
     def _situation(self) -> Situation:
         title = self._titles[self._active]
-        return Situation(one_line(self._objective), one_line(title), self._page, self._expert.remaining, self.oracle())
+        detour = self._expert.detour(self._page) if self._expert.remaining else ""
+        remaining = self._expert.remaining
+        return Situation(one_line(self._objective), one_line(title), self._page, remaining, self.oracle(), detour)
 
     # Episodes.
 
@@ -223,6 +230,7 @@ class WebArena(TextEnv):
         self._verdict: Verdict | None = None
         self._previous_action = "None"
         self._objective = str(task.payload["intent"])
+        self._skin = self._skins[int(self.np_random.integers(len(self._skins)))]
         self._expert = Expert(task.payload.get("plan", ()), episode.backend.sites.fill(task.payload["start_url"]))
         self._page_task = PageTask(task.payload) if is_miniwob(task.payload) else None
         self._scripted: ScriptedExpert | None = None
@@ -239,7 +247,7 @@ class WebArena(TextEnv):
         return self._episode
 
     async def _begin_episode(self, episode: EpisodeSession, task: Mapping[str, Any]) -> None:
-        await episode.begin(task)
+        await episode.begin({**task, "skin": self._skin})
         if self._page_task is not None:
             self._objective = await self._page_task.start(episode.session)
         await self._observe(episode.session)
@@ -350,7 +358,8 @@ class WebArena(TextEnv):
 
     def _raw(self) -> dict[str, Any]:
         parts = {} if self._verdict is None else self._verdict.parts
-        return {"url": self._addresses[self._active], "tabs": len(self._titles), "answer": self._answer, "parts": parts}
+        raw = {"url": self._addresses[self._active], "tabs": len(self._titles), "answer": self._answer, "parts": parts}
+        return raw | ({"skin": self._skin} if self._task_set == EMBEDDED else {})
 
     def _info(self) -> dict[str, Any]:
         picture = {"screenshot": self._pixels()} if self._screenshot else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from typing import Literal
 
 from agentgym_envs.worlds.webarena.browser.login import Accounts
 from agentgym_envs.worlds.webarena.browser.site_urls import Sites
@@ -12,6 +13,25 @@ from agentgym_envs.worlds.webarena.evaluation import Judge
 from agentgym_envs.worlds.webarena.tasks import containers
 from agentgym_envs.worlds.webarena.tasks.reset_hook import ResetHook
 from agentgym_envs.worlds.webarena.tasks.site_backend import RealSites
+from agentgym_envs.worlds.webarena.tasks.task_sets import EMBEDDED
+
+Skin = Literal["plain", "rough"]
+SKINS: tuple[Skin, ...] = ("plain", "rough")
+"""The skins of the embedded sites."""
+
+
+def choose_skins(skin: str, task_set: str) -> tuple[Skin, ...]:
+    """Return the skins among which the option `skin` draws: one of `SKINS`, or with `mixed` all of them.
+
+    Raises:
+        ValueError: if there is no such skin, or the tasks aren't the embedded ones.
+    """
+    chosen: tuple[Skin, ...] = tuple(known for known in SKINS if skin in (known, "mixed"))
+    if not chosen:
+        raise ValueError(f"skin must be 'plain', 'rough' or 'mixed', not {skin!r}.")
+    if skin != "plain" and task_set != EMBEDDED:
+        raise ValueError(f"Only the embedded sites have a skin; leave skin out for {task_set}.")
+    return chosen
 
 
 def real_sites(

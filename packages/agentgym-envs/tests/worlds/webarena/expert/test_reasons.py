@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from agentgym_envs.worlds.webarena.expert.reasons import Situation
-from agentgym_envs.worlds.webarena.page.geometry import Box, Layout
+from agentgym_envs.worlds.webarena.page.geometry import Box
 from agentgym_envs.worlds.webarena.page.snapshot import Node, Snapshot
 from agentgym_envs.worlds.webarena.sites.tasks import Step, back, choose, click, fill, go, press, stop
+from constructed_snapshots import LAYOUT
 
 OBJECTIVE = "Sort the reviews of the Blue Kettle by date."
-DOCUMENT = {
-    "frameId": 0,
-    "nodes": {
-        "backendNodeId": [],
-        "parentIndex": [],
-        "nodeType": [],
-        "isClickable": {"index": []},
-        "contentDocumentIndex": {"index": [], "value": []},
-    },
-    "layout": {"nodeIndex": [], "bounds": [[0, 0, 1280, 720]], "styles": []},
-}
-LAYOUT = Layout({"strings": ["frame"], "documents": [DOCUMENT]}, {})
 BOX = Box(0, 0, 10, 10)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from agentgym_envs.worlds.webarena.sites import store
-from agentgym_envs.worlds.webarena.sites.directory import PLACES
+from agentgym_envs.worlds.webarena.sites.directory import PLACES, SKIN_HEADER
 from agentgym_envs.worlds.webarena.tasks.site_backend import EmbeddedSites
 
 
@@ -38,6 +38,14 @@ def test_agent_is_signed_in_to_the_sites_of_the_task(
     task = {"sites": sites, "start_url": f"__{sites[0].upper()}__"}
     setup = asyncio.run(embedded.prepare(task, _open_no_session))
     assert {cookie["url"] for cookie in setup.options["cookies"]} == {PLACES[key].url for key in signed_in}
+
+
+def test_skin_of_the_task_is_sent_with_every_request(embedded: EmbeddedSites) -> None:
+    task = {"sites": ["map"], "start_url": "__MAP__"}
+    for skin in ("plain", "rough"):
+        setup = asyncio.run(embedded.prepare({**task, "skin": skin}, _open_no_session))
+        assert setup.options["headers"][SKIN_HEADER] == skin
+    assert asyncio.run(embedded.prepare(task, _open_no_session)).options["headers"][SKIN_HEADER] == "plain"
 
 
 def test_skus_do_not_contain_ids() -> None:

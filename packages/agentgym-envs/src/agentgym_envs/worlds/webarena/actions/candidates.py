@@ -42,11 +42,11 @@ def _is_draggable(node: Node, page: Snapshot) -> bool:
 def _actions_on(node: Node, page: Snapshot) -> Iterator[str]:
     if node.property("disabled"):
         return
-    if node.role == "option":
+    if node.role == "option" and page.layout.tag(node.backend_id) == "OPTION":
         owner = page.node(node.parent or 0)
         while owner is not None and owner.role not in ("combobox", "listbox"):
             owner = page.node(owner.parent or 0)
         if owner is not None and not node.property("selected"):
             yield f"select_option [{owner.id}] [{node.name}]"
-    elif node.role in _CLICKABLE:
+    elif node.role in _CLICKABLE or node.role == "option":
         yield f"click [{node.id}]"

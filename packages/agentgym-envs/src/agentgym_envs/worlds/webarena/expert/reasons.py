@@ -31,6 +31,8 @@ class Situation:
     """The remaining steps of the plan; see `agentgym_envs.worlds.webarena.sites.tasks`."""
     action: str
     """The expert's action for the first of them."""
+    detour: str = ""
+    """Why the action is not yet the first of them, as a sentence; empty if it is."""
 
     def thought(self) -> str:
         """Explain on one line why `action` comes next."""
@@ -50,6 +52,8 @@ class Situation:
         )
 
     def _reason(self, step: Step) -> str:
+        if self.detour:
+            return self.detour
         if step["do"] == "stop":
             return self._final(step["answer"])
         if step["do"] == "back":

@@ -9,6 +9,8 @@ NOW = datetime(2025, 6, 16, 9, 30)
 """The frozen time on every site, a Monday morning."""
 EPISODE_HEADER = "x-episode"
 """Request header with the id of the episode, which selects the databases: 32 random hexadecimal digits."""
+SKIN_HEADER = "x-skin"
+"""Request header with the skin of the episode's pages: `plain`, which is the default, or `rough`."""
 SESSION_COOKIE = "session"
 
 

@@ -15,6 +15,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agentgym_envs.worlds.webarena.sites.directory import EPISODE_HEADER, PLACES
+from agentgym_envs.worlds.webarena.sites.further import suggestions
 from agentgym_envs.worlds.webarena.sites.web import Site
 
 _HERE = Path(__file__).parent
@@ -68,4 +69,5 @@ def _application(site: Site) -> ASGIApp:
 
     shared = Mount("/static/shared", StaticFiles(directory=_HERE / "static"))
     own = [Mount("/static", StaticFiles(directory=folder)) for folder in [site.folder / "static"] if folder.is_dir()]
-    return Starlette(routes=[shared, *own, *site.routes], exception_handlers={404: not_found})
+    suggested = site.route("/suggestions", suggestions)  # of the rough skin's search fields
+    return Starlette(routes=[shared, *own, suggested, *site.routes], exception_handlers={404: not_found})

@@ -20,7 +20,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from agentgym_envs.worlds.webarena.sites.directory import NOW, PLACES, SESSION_COOKIE, Place
+from agentgym_envs.worlds.webarena.sites.directory import NOW, PLACES, SESSION_COOKIE, SKIN_HEADER, Place
+from agentgym_envs.worlds.webarena.sites.further import MARK, further_blocks
 
 Page = Callable[..., Response]
 _HERE = Path(__file__).parent
@@ -48,6 +49,8 @@ class Visit:
         self.request = request
         self.query = request.query_params
         self.form = form
+        self.rough = request.headers.get(SKIN_HEADER) == "rough"
+        """Whether the page is shown in the rough skin."""
         self._db = db
         self._cookies: dict[str, str | None] = {}
         self._account: sqlite3.Row | None = None
@@ -140,12 +143,15 @@ class Visit:
         return self.request.url.path + ("?" + urlencode(kept) if kept else "")
 
     def render(self, template: str, status: int = 200, **values: Any) -> Response:
-        """Render a template, which also gets `visit`, `account`, `notice`, `place`, `places` and `now`."""
+        """Render a template, which also gets `visit`, `account`, `notice`, `place`, `places`, `now` and `more`."""
         notice = self.request.cookies.get(_NOTICE_COOKIE)
         if notice is not None:
             self._cookies.setdefault(_NOTICE_COOKIE, None)
         common = {"visit": self, "account": self._account, "notice": unquote(notice or ""), "place": self.site.place}
-        text = self.site.templates.get_template(template).render(common | values)
+        text = self.site.templates.get_template(template).render(common | {"more": MARK} | values)
+        if self.rough and MARK in text:
+            blocks = self.site.templates.get_template("more.html").render(blocks=further_blocks(self, text))
+            text = text.replace(MARK, blocks)
         return self._with_cookies(HTMLResponse(text, status))
 
     def json(self, value: Any) -> Response:
@@ -195,14 +201,19 @@ class Site:
 
     def _add(self, path: str, method: str) -> Callable[[Page], Page]:
         def add(page: Page) -> Page:
-            async def endpoint(request: Request) -> Response:
-                form = await request.form() if method == "POST" else FormData()
-                return self._answer(request, page, form, dict(request.path_params))
-
-            self.routes.append(Route(path, endpoint, methods=[method], name=f"{method} {path}"))
+            self.routes.append(self.route(path, page, method))
             return page
 
         return add
+
+    def route(self, path: str, page: Page, method: str = "GET") -> Route:
+        """Return a route to a page without registering it."""
+
+        async def endpoint(request: Request) -> Response:
+            form = await request.form() if method == "POST" else FormData()
+            return self._answer(request, page, form, dict(request.path_params))
+
+        return Route(path, endpoint, methods=[method], name=f"{method} {path}")
 
     def not_found(self, request: Request) -> Response:
         """Render the page for an unknown address."""

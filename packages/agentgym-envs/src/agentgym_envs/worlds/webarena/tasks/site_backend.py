@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from agentgym_envs.worlds.webarena.browser.login import Accounts, OpenSession, shared_logins
 from agentgym_envs.worlds.webarena.browser.site_urls import Sites, needed
 from agentgym_envs.worlds.webarena.sites import process
-from agentgym_envs.worlds.webarena.sites.directory import EPISODE_HEADER, PLACES, SESSION_COOKIE
+from agentgym_envs.worlds.webarena.sites.directory import EPISODE_HEADER, PLACES, SESSION_COOKIE, SKIN_HEADER
 from agentgym_envs.worlds.webarena.tasks.reset_hook import ResetHook
 from agentgym_envs.worlds.webarena.tasks.site_health import check_health
 
@@ -105,7 +105,7 @@ class EmbeddedSites:
             for place in map(PLACES.__getitem__, needed(task))
             if place.account is not None
         ]
-        headers = {EPISODE_HEADER: self._copy.token}
+        headers = {EPISODE_HEADER: self._copy.token, SKIN_HEADER: task.get("skin", "plain")}
         return EpisodeSetup({"headers": headers, "cookies": cookies}, self._copy.files())
 
     def ensure_running(self) -> None:

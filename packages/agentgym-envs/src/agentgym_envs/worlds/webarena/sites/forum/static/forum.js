@@ -27,18 +27,23 @@ function below(comment) {
   return found;
 }
 
-for (const button of document.querySelectorAll(".collapse")) {
-  button.hidden = false;
-  button.addEventListener("click", () => {
-    const comment = button.closest(".comment");
-    const open = button.getAttribute("aria-expanded") === "true";
-    button.setAttribute("aria-expanded", String(!open));
-    button.setAttribute("aria-label", button.getAttribute("aria-label").replace(/^\w+/, open ? "Expand" : "Collapse"));
-    button.textContent = open ? "+" : "–";
-    comment.querySelector(".body").hidden = open;
-    for (const reply of below(comment)) reply.hidden = open;
-  });
+function enableCollapsing(root) {
+  for (const button of root.querySelectorAll(".collapse")) {
+    button.hidden = false;
+    button.addEventListener("click", () => {
+      const comment = button.closest(".comment");
+      const open = button.getAttribute("aria-expanded") === "true";
+      button.setAttribute("aria-expanded", String(!open));
+      button.setAttribute("aria-label", button.getAttribute("aria-label").replace(/^\w+/, open ? "Expand" : "Collapse"));
+      button.textContent = open ? "+" : "–";
+      comment.querySelector(".body").hidden = open;
+      for (const reply of below(comment)) reply.hidden = open;
+    });
+  }
 }
+
+enableCollapsing(document);
+document.addEventListener("content", (event) => enableCollapsing(event.target));
 
 for (const area of document.querySelectorAll("textarea[data-preview]")) {
   const shown = document.createElement("div");

@@ -16,7 +16,8 @@ async function suggest() {
   suggestions.hidden = found.length === 0;
 }
 
-if (search) search.addEventListener("input", suggest);
+// The rough skin has suggestions of its own.
+if (search && !document.body.matches(".rough")) search.addEventListener("input", suggest);
 document.addEventListener("click", (event) => {
   if (suggestions && !event.target.closest(".search")) suggestions.hidden = true;
 });
@@ -36,10 +37,15 @@ for (const select of options) select.addEventListener("change", reprice);
 
 const dialog = document.getElementById("quick");
 
-for (const button of dialog ? document.querySelectorAll(".quick") : []) {
-  button.hidden = false;
-  button.addEventListener("click", async () => {
-    dialog.innerHTML = await (await fetch(`/product/${button.dataset.product}/quick`)).text();
-    dialog.showModal();
-  });
+function enableQuickViews(root) {
+  for (const button of dialog ? root.querySelectorAll(".quick") : []) {
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      dialog.innerHTML = await (await fetch(`/product/${button.dataset.product}/quick`)).text();
+      dialog.showModal();
+    });
+  }
 }
+
+enableQuickViews(document);
+document.addEventListener("content", (event) => enableQuickViews(event.target));
