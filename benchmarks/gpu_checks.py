@@ -152,12 +152,19 @@ def _engine(settings: Any, learner: Learner, path: str, shape: Shape) -> Engine:
         from agentgym_trainer.engines.vllm.in_process import vllm_engine
 
         return vllm_engine(path, memory, end_id=shape.vocab - 1, max_context=shape.context, dtype=dtype)
+    from agentgym_trainer.engines.vllm.ipc_transfer import IpcTransfer
     from agentgym_trainer.engines.vllm.process import VllmProcess, VllmServerSettings
     from agentgym_trainer.engines.vllm.server import VllmServer
 
-    name = str(dtype).removeprefix("torch.")
-    process = VllmProcess(VllmServerSettings(Path(path), shape.context, name, memory), Path(path, "vllm.log"))
-    return VllmServer(process, run="check", end_id=shape.vocab - 1, max_context=shape.context)
+    name, shares = str(dtype).removeprefix("torch."), settings.transfer == "ipc"
+    serving = VllmServerSettings(
+        Path(path), shape.context, name, memory, transfer="ipc" if shares else "", sleeps=shares
+    )  # fmt: skip
+    ipc = IpcTransfer(learner.accelerator.device, dtype, lambda message: [message]) if shares else None
+    return VllmServer(
+        VllmProcess(serving, Path(path, "vllm.log")), run="check", end_id=shape.vocab - 1, max_context=shape.context,
+        ipc=ipc, sleeps=shares, forced=shares,
+    )  # fmt: skip
 
 
 CHECKS = {"facts": facts, "kernels": kernels, "gap": gap, "load": load}
@@ -170,6 +177,7 @@ def main() -> None:
     parser.add_argument(
         "--engine", choices=("transformers", "vllm", "vllm-server"), default="transformers", help="engine that samples"
     )
+    parser.add_argument("--transfer", choices=("tcp", "ipc"), default="tcp", help="how weights reach a vllm-server")
     parser.add_argument("--precision", choices=("no", "bf16"), default="bf16", help="accelerate's mixed precision")
     settings = parser.parse_args()
     device_name(settings.device)

@@ -311,7 +311,8 @@ def server_commands() -> dict[str, str]:
     commands = {"server.py, FLAGS": FLAGS}
     for cpu in (False, True):
         with patch.object(process, "is_cpu_build", lambda cpu=cpu: cpu), patch.object(process, "find_spec"):
-            command = process.VllmServerSettings(Path("model"), 4096, "bfloat16", 0.4, "0", lora_rank=8).command(1)
+            settings = {"lora_rank": 8, "transfer": "ipc", "sleeps": True}
+            command = process.VllmServerSettings(Path("model"), 4096, "bfloat16", 0.4, "0", **settings).command(1)
         commands[f"process.py, {'CPU' if cpu else 'GPU'}"] = " ".join(command)
     for page in sorted((ROOT / "docs").rglob("*.md")):
         text = page.read_text(encoding="utf-8").replace("\\\n", " ")

@@ -37,7 +37,7 @@ def _main(script: dict[str, Any], *words: str) -> int:
     return int(exit_info.value.code or 0)
 
 
-@pytest.mark.parametrize(("gpus", "last"), [("1", "train-vllm"), ("8", "fsdp2-4+4")])
+@pytest.mark.parametrize(("gpus", "last"), [("1", "train-server"), ("8", "fsdp2-4+4")])
 def test_the_list_has_every_step_with_its_command_and_expectation(
     script: dict[str, Any], capsys: pytest.CaptureFixture[str], gpus: str, last: str
 ) -> None:

@@ -28,10 +28,17 @@ def gpu_commands() -> list[list[str]]:
         count = int(processes[1]) if processes else 8 if "launch" in words else 1
         if "vllm" in line:
             found.append([*words[start:], "--plan", f"{count}x{GPU}"])
-    return found
+    return [*found, *job_commands()]
 
 
-def test_commands_for_one_gpu_one_node_and_many_nodes_are_found() -> None:
+def job_commands() -> list[list[str]]:
+    """Return the arguments of `train` in the job scripts of clusters, each with the hardware to plan for."""
+    jobs = re.findall(r"set -- (\S+ --model .*?) --out", Path(ROOT, PAGES[0]).read_text(encoding="utf-8"))
+    return [[*shlex.split(job), "--plan", f"1x{GPU}"] for job in dict.fromkeys(jobs)]
+
+
+def test_commands_for_one_gpu_one_node_many_nodes_and_jobs_are_found() -> None:
+    assert len(job_commands()) == 1
     assert {command[-1] for command in gpu_commands()} == {"1xH100", "4xH100", "8xH100", "16xH100"}
 
 

@@ -76,6 +76,7 @@ def steps(model: str, runs: Path, *, tiny: bool, device: str) -> list[Step]:
         return *accelerate, "--num_processes", str(processes)
 
     vllm = ("--engine.kind", "vllm", "--engine.memory", "0.3")
+    server = ("--engine.kind", "vllm-server", "--engine.memory", "0.3", "--engine.transfer", "ipc")
     return [
         Step("facts", check("facts"), 2, "driver 580 or newer, CUDA 13.0, capability 8.0 or newer", on_cpu=True),
         Step("kernels", check("kernels"), 5, "errors below 0.02 for each kernel", on_cpu=True),
@@ -93,13 +94,18 @@ def steps(model: str, runs: Path, *, tiny: bool, device: str) -> list[Step]:
              "0.5B, 7.9 GB a checkpoint: stops for about 1 s in the background, 3 s the first time", on_cpu=True),
         Step("load-vllm", check("load", "--engine", "vllm"), 10, "2.0 GB of weights: below 1 s"),
         Step("load-server", check("load", "--engine", "vllm-server"), 10, "2.0 GB, 1.0 GB of it sent at 0.9 GB/s: 2 s"),
+        Step("load-server-ipc", check("load", "--engine", "vllm-server", "--transfer", "ipc"), 10,
+             "exit code 0, so CUDA IPC works; 1.0 GB copied on the GPU, and the cache allocated: below 1 s"),
         Step("rollout", script("gpu_rollout"), 15, "tokens/s grow up to 64 trajectories or more", on_cpu=True),
         Step("rollout-vllm", script("gpu_rollout", "--engines", "vllm"), 10, "faster than transformers at every size"),
         Step("train", train("train"), 15, "exit code 0; logprob_check_gap below 0.02", on_cpu=True),
         Step("train-vllm", train("train-vllm", *vllm), 15, "exit code 0; logprob_check_gap below 0.02"),
         Step("fsdp2", train("fsdp2", *vllm, launch=launch(8)), 15, "exit code 0; the same gap", gpus=8),
+        Step("train-server", train("train-server", *server), 15, "exit code 0; the same gap; CUDA IPC in its log"),
+        Step("fsdp2-server", train("fsdp2-server", *server, "--engine.tensor-parallel", "2", launch=launch(8)), 20,
+             "exit code 0; the same gap, with 4 copies of the model on 2 GPUs each", gpus=8),
         Step("fsdp2-4+4", train("fsdp2-4+4", "--engine.kind", "vllm-server", "--engine.devices", "4,5,6,7",
-             launch=launch(4)), 20, "exit code 0; the same gap; seconds.weights of some 2 s", gpus=8),
+             launch=launch(4)), 20, "exit code 0; the same gap; seconds.load below 2 s, over NCCL", gpus=8),
     ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from agentgym_trainer.engines.vllm.server import VllmServer
 from agentgym_trainer.engines.vllm.weight_transfer import fetch
 from agentgym_trainer.engines.vllm.worker import WeightReceiver
 from agentgym_trainer.models.weights import Weights
+from file_memory import map_file
 from gloo_group import GlooGroup
 from patience import PATIENCE
 
@@ -36,6 +37,7 @@ class FakeWorker(WeightReceiver):
             device_config=SimpleNamespace(device_type="fake"),
             weight_transfer_config=None,
         )
+        self.transfer = FakeTransfer()
 
     def agentgym_take_adapter(self, host: str, port: int, secret: str, config: Any) -> None:
         """Replace the real method, which needs vLLM."""
@@ -44,19 +46,30 @@ class FakeWorker(WeightReceiver):
     def reload_weights(self, weights_iterator: Any) -> None:
         self.loaded.append(dict(weights_iterator))
 
+    def update_weights(self, update_info: Any) -> None:
+        self.transfer.map(update_info)
+
 
 class FakeTransfer:
-    """The receiving side of a server's two workers, as vLLM's `NCCLWeightTransferEngine` without packing."""
+    """The receiving side of a server's workers, as vLLM's `NCCLWeightTransferEngine` without packing, or as its
+    `IPCWeightTransferEngine` with packing and files in place of GPUs.
+    """
 
     workers = 2
+    devices = ("device-0",)
+    """With files, the device of each worker."""
 
     def __init__(self) -> None:
         self.received: list[list[dict[str, torch.Tensor]]] = []
         """The tensors that each worker got, for each update."""
         self.active = False
         self._groups: list[GlooGroup] = []
+        self._packed = False
 
     async def init(self, info: Any) -> None:
+        if set(info) == {"packed"}:
+            self._packed = info["packed"]
+            return
         assert (info["rank_offset"], info["world_size"], info["packed"]) == (1, 1 + self.workers, False)
         host, port, size = info["master_address"], info["master_port"], info["world_size"]
         joining = [asyncio.to_thread(GlooGroup, host, port, rank, size) for rank in range(1, size)]
@@ -71,8 +84,21 @@ class FakeTransfer:
         """Begin an update; False if one is under way."""
         started, self.active = not self.active, True
         if started:
-            self.received.append([{} for _ in self._groups])
+            self.received.append([{} for _ in self._groups or self.devices])
         return started
+
+    def map(self, info: Any) -> None:
+        """Copy tensors out of files."""
+        assert self.active
+        assert self._packed
+        for worker, device in enumerate(self.devices):
+            if device not in info["ipc_handles"]:
+                raise ValueError(f"no memory of {device}")
+            memory, parts = map_file(*info["ipc_handles"][device]), info["tensor_sizes"]
+            for part, name, dtype, shape in zip(
+                memory[: sum(parts)].split(parts), info["names"], info["dtype_names"], info["shapes"], strict=True
+            ):
+                self.received[-1][worker][name] = part.view(getattr(torch, dtype)).view(shape).clone()
 
     async def update(self, info: Any) -> None:
         assert self.active
@@ -100,7 +126,10 @@ class FakeServer:
         self.requests: list[tuple[str, Any]] = []
         self.sampling = 0
         self.healthy = True
-        self.transfer = FakeTransfer()
+        self.transfer = self.worker.transfer
+        self.asleep = set[str]()
+        self.holds_weights = True
+        """Whether the weights weren't dropped while the server slept."""
         self.overrides: dict[str, list[Callable[[], Answer]]] = {}
         """Responses to the next requests, by path, in place of the regular ones."""
         self._writers: set[asyncio.StreamWriter] = set()
@@ -168,7 +197,19 @@ class FakeServer:
                 assert dict(parse_qsl(url.query)) == {"mode": "keep"}
                 self.running.clear()
             case "/resume":
+                assert not self.asleep
                 self.running.set()
+            case "/sleep":
+                assert not self.sampling, "requests would be lost"
+                self.running.clear()
+                self.asleep = {"weights", "kv_cache"}
+                self.holds_weights = dict(parse_qsl(url.query)) == {"level": "1"}
+            case "/wake_up":
+                (tag,) = (value for _, value in parse_qsl(url.query))
+                if tag in self.asleep:
+                    self.asleep.discard(tag)
+                    if not self.asleep:
+                        self.running.set()
             case "/reset_prefix_cache":
                 assert dict(parse_qsl(url.query)) == {"reset_running_requests": "true"}
                 assert not self.running.is_set()
@@ -188,6 +229,8 @@ class FakeServer:
                 await self.transfer.init(body["init_info"])
             case "/start_weight_update":
                 assert not self.running.is_set()
+                assert "weights" not in self.asleep
+                self.holds_weights = True
                 return (200, {}) if self.transfer.start() else (500, {"error": {"message": "an update is active"}})
             case "/update_weights":
                 await self.transfer.update(body["update_info"])
@@ -199,6 +242,9 @@ class FakeServer:
         return 200, {}
 
     async def _call(self, body: Any) -> Answer:
+        if body["method"] != "agentgym_hello":
+            assert "weights" not in self.asleep
+            self.holds_weights = True
         try:
             return 200, {"results": [await asyncio.to_thread(getattr(self.worker, body["method"]), *body["args"])]}
         except (ConnectionError, RuntimeError, ValueError) as error:
@@ -209,6 +255,8 @@ class FakeServer:
         if body.get("model", "policy") not in {"policy", *self.adapters}:
             return 404, {"error": {"message": f"no model {body['model']}"}}
         await self.running.wait()
+        assert not self.asleep
+        assert self.holds_weights
         self.sampling += 1
         first_label = self.label
         try:

@@ -11,15 +11,17 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from agentgym_trainer.config.scratch import Scratch
-from agentgym_trainer.distributed import Ranks
+from agentgym_trainer.distributed import Ranks, thread_group
 from agentgym_trainer.engines.base import Engine, EngineGone, EngineUsage, Weights
 from agentgym_trainer.engines.batching import Batching
 from agentgym_trainer.engines.scripted import ScriptedEngine
+from agentgym_trainer.engines.vllm.ipc_transfer import IpcTransfer
 from agentgym_trainer.models.scratch import build_model
 from agentgym_trainer.models.weights import weights_of
 from agentgym_trainer.rollout.runner import RolloutRunner
 from counting_core import CountingCore
-from fake_vllm import FakeServer, make_engine
+from fake_vllm import FakeServer, FakeTransfer, make_engine
+from file_memory import file_transfer
 from gloo_group import gloo_transfer
 from toy_learner import make_learner
 from two_processes import shard
@@ -70,12 +72,27 @@ def _load_into_server(weights: Weights, ranks: Ranks, backend: str) -> tuple[str
         server.stop()
 
     server = FakeServer()
+    FakeTransfer.devices = tuple(f"device-{rank}" for rank in range(ranks.count))
     with RolloutRunner(ScriptedEngine(lambda ids: ids, end_id=0)) as host:
         url = ranks.broadcast(host.run(start(server)))
-        error = _load(weights, make_engine(url, pushes=ranks.is_main, nccl=gloo_transfer() if ranks.is_main else None))
+        nccl = gloo_transfer() if ranks.is_main and backend == "nccl" else None
+        ipc = _ipc(ranks) if backend == "ipc" else None
+        error = _load(weights, make_engine(url, pushes=ranks.is_main, nccl=nccl, ipc=ipc, sleeps=backend == "ipc"))
         ranks.gather([0])  # the other process needs the server until here
         host.run(stop(server))
     return error, [*server.worker.loaded, *(got for update in server.transfer.received for got in update)]
+
+
+def _ipc(ranks: Ranks) -> IpcTransfer:
+    """Return a transfer in which each process shares memory with the worker on its device, a little at a time."""
+    group = thread_group("weights")
+
+    def gather(message: Any) -> list[Any]:
+        parts = [None] * ranks.count
+        torch.distributed.all_gather_object(parts, message, group=group)
+        return parts
+
+    return file_transfer(gather, device_id=f"device-{ranks.index}", bucket=8192)
 
 
 def main(out: Path) -> None:
@@ -96,6 +113,7 @@ def main(out: Path) -> None:
         "one is gone": _load_in_process(learner.weights(4), failures=2 * rank)[0],
         "server over tcp": _load_into_server(learner.weights(5), ranks, ""),
         "server over nccl": _load_into_server(learner.weights(6), ranks, "nccl"),
+        "server over ipc": _load_into_server(learner.weights(7), ranks, "ipc"),
     }
     torch.save(results, out / f"{rank}.pt")
     torch.distributed.barrier()

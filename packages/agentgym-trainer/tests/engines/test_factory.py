@@ -6,6 +6,7 @@ import json
 import re
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import engine_examples
 import pytest
@@ -88,9 +89,35 @@ def test_urls_need_an_engine_with_servers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("devices", "urls"), [("", ()), ("0,1,2", ()), ("0,1", ("http://127.0.0.1:1",))], ids=["none", "odd", "running"]
+    ("settings", "error"),
+    [
+        ({"devices": "0,1,2"}, "needs a multiple of 2 GPUs in engine.devices, not 0,1,2"),
+        ({"devices": "0,1", "urls": ("http://127.0.0.1:1",)}, "is for a server that the run starts"),
+        ({"kind": "vllm"}, "is for a server that the run starts"),
+    ],
 )
-def test_tensor_parallelism_needs_the_gpus_of_a_server_of_the_run(devices: str, urls: tuple[str, ...]) -> None:
-    with pytest.raises(ValueError, match=r"engine\.tensor_parallel 2 needs a multiple of 2 GPUs in engine\.devices"):
-        EngineSettings("vllm-server", urls, devices=devices, tensor_parallel=2)
-    assert EngineSettings("vllm-server", devices="0,1,2,3", tensor_parallel=2).tensor_parallel == 2
+def test_tensor_parallelism_needs_the_gpus_of_a_server_of_the_run(settings: dict[str, Any], error: str) -> None:
+    with pytest.raises(ValueError, match=f"engine.tensor_parallel 2 {error}"):
+        EngineSettings(**{"kind": "vllm-server", "tensor_parallel": 2, **settings})
+    for devices in ("", "0,1,2,3"):
+        assert EngineSettings("vllm-server", devices=devices, tensor_parallel=2).tensor_parallel == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"kind": "vllm", "transfer": "ipc"}, "engine.transfer is for vLLM servers"),
+        ({"transfer": "ipc", "devices": "1"}, "and engine.devices gives it others: use nccl or tcp"),
+        ({"transfer": "ipc", "urls": ("http://127.0.0.1:1",)}, "and engine.urls names others: use nccl or tcp"),
+        ({"transfer": "nccl"}, "nccl needs other GPUs than those that train"),
+    ],
+)
+def test_weights_are_not_transferred_where_it_cannot_work(settings: dict[str, Any], error: str) -> None:
+    with pytest.raises(ValueError, match=error):
+        EngineSettings(**{"kind": "vllm-server", **settings})
+
+
+def test_weights_are_transferred_as_asked() -> None:
+    assert EngineSettings("vllm-server", transfer="ipc").transfer == "ipc"
+    assert EngineSettings("vllm-server", transfer="nccl", devices="1").transfer == "nccl"
+    assert EngineSettings("vllm-server", ("http://127.0.0.1:1",), transfer="tcp").transfer == "tcp"

@@ -255,3 +255,38 @@ def test_an_unknown_model_is_refused_with_the_known_ones(monkeypatch: pytest.Mon
     monkeypatch.setattr(AutoConfig, "from_pretrained", Mock(side_effect=OSError("no network")))
     with pytest.raises(UsageError, match=r"folder with its config.json.*Qwen2.5 0.5B"):
         make_plan(run("nobody/no-model-7B"), described("H100"))
+
+
+def test_a_server_on_the_gpus_that_train_is_counted_there() -> None:
+    """It has a share of each GPU, wakes with a part of the weights per GPU, and needs a process beside the learner."""
+    engine = EngineSettings(kind="vllm-server", memory=0.3, tensor_parallel=4)
+    apart = replace(engine, devices="4,5,6,7")
+    here = {name: gigabytes(run(engine=engine), "4xH100", name) for name in ("rollout", "update", "weight load")}
+    there = {name: gigabytes(run(engine=apart), "4xH100", name) for name in here}
+    assert here["rollout"] - there["rollout"] == pytest.approx(1.2 + 0.3 * 85)
+    assert here["update"] - there["update"] == pytest.approx(1.2 + 1.0)
+    shared = 2 * 152_064 * 3_584 / 1e9  # as large as the largest tensor
+    assert here["weight load"] - there["weight load"] == pytest.approx(1.2 + 1.0 + shared + 2 * 7.615616512 / 4)
+    over_tcp = run(engine=replace(engine, transfer="tcp"))
+    assert here["weight load"] - gigabytes(over_tcp, "4xH100", "weight load") == pytest.approx(shared)
+
+
+@pytest.mark.parametrize("engine", [VLLM, EngineSettings(kind="vllm-server", memory=0.4)])
+def test_an_engine_that_samples_during_updates_never_sleeps(engine: EngineSettings) -> None:
+    ahead = run(engine=engine, async_rollout=AsyncRollout(max_staleness=1))
+    assert gigabytes(run(engine=engine), "8xH100", "update", "engine") == pytest.approx(1.0)
+    assert gigabytes(ahead, "8xH100", "update", "engine") == pytest.approx(0.4 * 85)
+    assert gigabytes(ahead, "8xH100", "weight load", "engine") == pytest.approx(0.4 * 85)
+
+
+def test_a_server_that_splits_the_model_fits_where_a_copy_per_gpu_does_not() -> None:
+    """32B on 8 GPUs: 65 GB of weights per copy, beside 66 GB of the learner's on each GPU of 150 GB."""
+    large = run("Qwen/Qwen2.5-32B-Instruct")
+    assert not make_plan(large, described("8xH200")).fits
+    split = replace(large, engine=EngineSettings(kind="vllm-server", memory=0.3, tensor_parallel=8))
+    assert make_plan(split, described("8xH200")).fits
+
+
+def test_a_server_needs_gpus_that_can_be_divided() -> None:
+    plan = make_plan(run(engine=EngineSettings(kind="vllm-server", tensor_parallel=3)), described("8xH100"))
+    assert any("engine.tensor_parallel 3 doesn't divide" in problem for problem in plan.problems)

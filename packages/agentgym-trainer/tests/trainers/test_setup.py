@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Any
+from unittest.mock import Mock
+
 import pytest
 import torch
 from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.config import Lora, RLConfig
+from agentgym_trainer.trainers import setup
 from agentgym_trainer.trainers.model_setup import policy_dtype
 from agentgym_trainer.trainers.setup import open_accelerator, release_memory, resolve_precision
 
@@ -41,6 +46,19 @@ def test_a_launcher_that_requests_deepspeed_is_refused(monkeypatch: pytest.Monke
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
     with pytest.raises(UsageError, match="requests DeepSpeed, which isn't supported; use FSDP2"):
         open_accelerator(CPU)
+
+
+@pytest.mark.parametrize(("device", "minutes"), [("cpu", 24 * 60), ("auto", 30)])
+def test_a_hanging_collective_on_gpus_ends_the_run_within_half_an_hour(
+    device: Any, minutes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages, which may have to wait for episodes, have a group of their own there (`distributed`)."""
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(setup, "Accelerator", lambda **options: given.update(options) or Mock(is_fsdp2=False))
+    open_accelerator(RLConfig(device=device, precision="no"))
+    (patience,) = given["kwargs_handlers"]
+    assert patience.timeout == timedelta(minutes=minutes)
 
 
 def test_memory_can_be_released_at_any_time() -> None:

@@ -74,10 +74,14 @@ class EngineSettings:
     urls: tuple[str, ...] = ()
     """URLs of vLLM servers, from all of which all training processes sample. Empty: `vllm-server` starts its own."""
     devices: str = ""
-    """GPUs for a vLLM server started by the run, as in CUDA_VISIBLE_DEVICES, such as 6,7; empty: those of the training
-    process. The server has a copy of the model per GPU, or per `tensor_parallel` GPUs."""
+    """GPUs for a vLLM server started by the run, as in CUDA_VISIBLE_DEVICES, such as 6,7; empty: those that train,
+    whose memory it frees during updates. It has a copy of the model per GPU, or per `tensor_parallel` GPUs."""
     tensor_parallel: int = 1
-    """GPUs over which each copy of the model is split, in a server started by the run (`devices`)."""
+    """GPUs over which each copy of the model is split, in a server started by the run."""
+    transfer: Literal["auto", "nccl", "ipc", "tcp"] = "auto"
+    """How whole models reach vLLM servers. nccl: from GPU to GPU, to servers on other GPUs. ipc: in the memory of the
+    GPU, to a server that the run starts on the GPUs that train. tcp: through host memory. auto: nccl or ipc where they
+    are possible, otherwise tcp."""
     memory: float = 0.4
     """Share of GPU memory that vLLM uses; on a CPU, GiB for the KV cache."""
     patience: float = 600.0
@@ -92,12 +96,38 @@ class EngineSettings:
         if self.urls and self.kind in ("transformers", "vllm"):
             raise ValueError(f"engine.urls requires an engine with servers, such as vllm-server, not {self.kind}.")
         at_least_one(self, "tensor_parallel")
-        count = len(self.devices.split(","))
-        if self.tensor_parallel > 1 and (not self.devices or self.urls or count % self.tensor_parallel):
+        self._check_tensor_parallel()
+        self._check_transfer()
+
+    def _check_tensor_parallel(self) -> None:
+        size = self.tensor_parallel
+        if size == 1:
+            return
+        if self.urls or self.kind in ("transformers", "vllm"):
             raise ValueError(
-                f"engine.tensor_parallel {self.tensor_parallel} needs a multiple of {self.tensor_parallel} GPUs in "
-                f"engine.devices for the server that the run starts, not {self.devices or 'none'}. A server of "
-                "engine.urls is started with --tensor-parallel-size instead."
+                f"engine.tensor_parallel {size} is for a server that the run starts (engine.kind vllm-server). A "
+                "server of engine.urls is started with --tensor-parallel-size instead."
+            )
+        if self.devices and len(self.devices.split(",")) % size:
+            raise ValueError(
+                f"engine.tensor_parallel {size} needs a multiple of {size} GPUs in engine.devices, not {self.devices}."
+            )
+
+    def _check_transfer(self) -> None:
+        if self.transfer == "auto":
+            return
+        if self.kind in ("transformers", "vllm"):
+            raise ValueError(f"engine.transfer is for vLLM servers (engine.kind vllm-server), not for {self.kind}.")
+        if self.transfer == "ipc" and (self.urls or self.devices):
+            raise ValueError(
+                "engine.transfer ipc shares the memory of the GPUs that train with a server that the run starts on "
+                f"them, and {'engine.urls names' if self.urls else 'engine.devices gives it'} others: use nccl or tcp, "
+                "or leave engine.urls and engine.devices empty."
+            )
+        if self.transfer == "nccl" and not self.urls and not self.devices:
+            raise ValueError(
+                "engine.transfer nccl needs other GPUs than those that train: name them in engine.devices, or servers "
+                "in engine.urls; a server on the GPUs that train gets its weights over ipc."
             )
 
 

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+SHARED_BYTES = 512 * 2**20
+"""Bytes of GPU memory that a learner shares with a server on the same GPU to pass tensors, unless one is larger."""
+
+
 @dataclass(frozen=True, slots=True)
 class Weights:
     """The weights of a policy, for an engine."""

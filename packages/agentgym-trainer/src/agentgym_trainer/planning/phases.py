@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from agentgym_trainer.config import BaseConfig, RLConfig
 from agentgym_trainer.models.memory import idle_cache_bytes
 from agentgym_trainer.models.quantization import check_sharding
+from agentgym_trainer.models.weights import SHARED_BYTES
 from agentgym_trainer.planning.activations import Activations
 from agentgym_trainer.planning.hardware import Hardware
 from agentgym_trainer.planning.workload import Workload
@@ -121,10 +122,16 @@ def make_plan(config: BaseConfig, hardware: Hardware) -> Plan:
 
 
 def _engine_problems(work: Workload) -> Iterator[str]:
-    """Yield a sentence if the engine's share of a GPU is too small for it."""
+    """Yield a sentence if the engine's share of a GPU is too small for it, or its GPUs can't be divided."""
     engine = work.config.engine
     if not work.hardware.on_gpu or engine.kind not in ("vllm", "vllm-server") or engine.urls:
         return
+    processes = min(work.hardware.processes, GPUS_PER_MACHINE)
+    if not engine.devices and processes % engine.tensor_parallel:
+        yield (
+            f"The server is on the {processes} GPUs of a machine that train, which engine.tensor_parallel "
+            f"{engine.tensor_parallel} doesn't divide."
+        )
     share, needed = engine.memory * work.hardware.gpu_bytes, engine_bytes(work)
     if share < needed:
         yield (
@@ -134,8 +141,9 @@ def _engine_problems(work: Workload) -> Iterator[str]:
 
 
 def engine_bytes(work: Workload) -> float:
-    """Return the least memory with which vLLM starts, in bytes."""
-    return work.shape.weights * work.dtype.itemsize + work.cache_bytes(1) + ENGINE_WORK
+    """Return the least memory of a GPU with which vLLM starts, in bytes."""
+    split = work.config.engine.tensor_parallel
+    return (work.shape.weights * work.dtype.itemsize + work.cache_bytes(1)) / split + ENGINE_WORK
 
 
 @dataclass(frozen=True)
@@ -242,16 +250,32 @@ class _Phases:
         if not on_gpu:
             size = work.dtype.itemsize * work.shape.weights + engine.memory * 2**30
             return [Part("engine", size)]
-        if engine.kind == "vllm" and not awake:
-            return [Part("engine asleep", ASLEEP)]
-        return [Part("engine", engine.memory * work.hardware.gpu_bytes)]
+        own = [Part("server's CUDA context", CONTEXT)] if engine.kind == "vllm-server" else []
+        if self._sleeps() and not awake:
+            return [*own, Part("engine asleep", ASLEEP)]
+        return [*own, Part("engine", engine.memory * work.hardware.gpu_bytes)]
+
+    def _sleeps(self) -> bool:
+        """Whether an engine on the GPUs that train frees its memory for the learner."""
+        config = self.work.config
+        return not (isinstance(config, RLConfig) and config.async_rollout.max_staleness)
 
     def _receiving(self) -> list[Part]:
-        """The engine's memory while it loads weights: vLLM in this process has no cache yet."""
-        if self.work.config.engine.kind != "vllm" or not self.work.hardware.on_gpu:
-            return [part for part in self._engine(awake=True) if part.certain]
-        weights = float(self.work.dtype.itemsize * self.work.shape.weights)
-        return [Part("engine's weights", weights), *self._engine(awake=False)]
+        """The engine's memory while it loads weights: after it has slept, vLLM has no cache yet."""
+        work, engine = self.work, self.work.config.engine
+        asleep = self._engine(awake=False)
+        shared = work.hardware.on_gpu and engine.kind in ("vllm", "vllm-server") and bool(asleep)
+        size = work.dtype.itemsize
+        # Of a server's CUDA IPC, beside the whole tensor that is copied into it.
+        buffer = (
+            max(float(SHARED_BYTES), float(size * work.shape.largest))
+            if shared and engine.kind == "vllm-server"
+            else 0.0
+        )
+        parts = [Part("shared buffer", buffer if engine.transfer != "tcp" else 0.0)]
+        if not shared or not self._sleeps():
+            return [*parts, *(part for part in self._engine(awake=True) if part.certain)]
+        return [*parts, Part("engine's weights", size * work.shape.weights / engine.tensor_parallel), *asleep]
 
     def _copies(self) -> bool:
         """Whether the engine `transformers` has weights of its own."""
@@ -275,13 +299,14 @@ class _Phases:
 
     def _host(self, name: str) -> tuple[float, float]:
         """Return the bytes of host memory of each process, and what the first one needs beyond that."""
-        work = self.work
+        work, engine = self.work, self.work.config.engine
         everyone, first = GPU_PROCESS, 0.0
-        if work.config.engine.kind == "vllm" and name not in ("warm start", "rounding", "load"):
+        here = engine.kind == "vllm" or (engine.kind == "vllm-server" and not engine.urls and not engine.devices)
+        if here and name not in ("warm start", "rounding", "load"):
             everyone += ENGINE_PROCESS
-            if work.adapter and name in ("log-probs", "update", "checkpoint"):
+            if work.adapter and self._sleeps() and name in ("log-probs", "update", "checkpoint"):
                 # While it sleeps, vLLM has the adapter's base model in host memory. Other weights are dropped.
-                everyone += work.dtype.itemsize * work.shape.weights
+                everyone += work.dtype.itemsize * work.shape.weights / engine.tensor_parallel
         started = name in _SAVED_FROM
         if started and work.copied_bytes:
             everyone += work.copied_bytes if work.hardware.sharded else 0.0

@@ -73,6 +73,8 @@ def _variants(plan: Plan) -> Iterator[tuple[BaseConfig, Hardware]]:
         apart = replace(engine, kind="vllm-server", devices=last, memory=0.9)
         if hardware.processes <= 8:
             yield replace(config, engine=apart), replace(hardware, processes=half, sharded=half > 1)
+            split = replace(engine, kind="vllm-server", tensor_parallel=hardware.processes)
+            yield replace(config, engine=split), hardware
     count = 2 * hardware.processes
     while count <= _MOST_GPUS:
         yield config, replace(hardware, processes=count, sharded=True)
@@ -172,6 +174,8 @@ def _flags(before: BaseConfig, after: BaseConfig) -> Iterator[str]:
         yield f"--slots {after.slots}"
     if after.engine.kind != before.engine.kind:
         yield f"--engine.kind {after.engine.kind}"
+    if after.engine.tensor_parallel != before.engine.tensor_parallel:
+        yield f"--engine.tensor-parallel {after.engine.tensor_parallel}"
     if after.engine.devices != before.engine.devices:
         yield f"--engine.devices {after.engine.devices}"
     if after.engine.memory != before.engine.memory:

@@ -363,6 +363,7 @@ class RLLoop:
         caches never influence what is sampled next.
         """
         if not self.config.async_rollout.max_staleness:
+            self.ranks.gather([0])  # other processes may sample from the same server until here
             with self.ranks.errors_together():
                 self.rollouts.sleep()
 

@@ -304,6 +304,7 @@ class TRLRunCallback(TrainerCallback):
                 with self.ranks.errors_together():
                     rollouts.load(weights)
                 yield
+                self.ranks.gather([0])  # other processes may sample from the same server until here
                 with self.ranks.errors_together():
                     rollouts.sleep()
         finally:

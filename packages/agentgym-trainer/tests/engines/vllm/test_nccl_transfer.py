@@ -13,7 +13,7 @@ import pytest
 import torch
 from agentgym_trainer.engines.vllm import nccl_transfer
 from agentgym_trainer.engines.vllm.nccl_transfer import NcclTransfer, can_use_nccl
-from agentgym_trainer.engines.vllm.process import BACKEND
+from agentgym_trainer.engines.vllm.process import NCCL
 from agentgym_trainer.engines.vllm.server import VllmServer
 from agentgym_trainer.models.weights import Weights
 from fake_vllm import SAMPLING, TENSORS, FakeServer, fake_weights, make_engine, run_scene
@@ -218,7 +218,7 @@ def test_vllm_takes_the_calls_of_the_transfer() -> None:
             NCCLWeightTransferUpdateInfo,
         )
         from vllm.entrypoints.rl.online import api_router
-    assert WeightTransferConfig(backend=BACKEND).backend == "nccl"
+    assert WeightTransferConfig(backend=NCCL).backend == "nccl"
     signature(nccl_common.trainer_init).bind({"master_address": "h", "master_port": 1, "world_size": 3})
     signature(PyNcclCommunicator.broadcast).bind(None, torch.ones(1), src=0, stream=None)
     signature(PyNcclCommunicator.destroy).bind(None)

@@ -5,18 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from agentgym_trainer.config import EngineSettings
 from agentgym_trainer.engines.base import EngineGone, SamplingParams
-from agentgym_trainer.engines.vllm import open as opening
 from agentgym_trainer.engines.vllm import prefix_router
 from agentgym_trainer.engines.vllm.pool import VllmPool
 from agentgym_trainer.engines.vllm.prefix_router import PrefixRouter
-from agentgym_trainer.engines.vllm.server import VllmServer
 from agentgym_trainer.models.weights import Weights
 from fake_vllm import SAMPLING, TENSORS, FakeServer, fake_weights, make_engine
 from patience import PATIENCE, eventually_async
@@ -148,19 +144,3 @@ def test_server_that_is_gone_ends_the_engine() -> None:
         assert [received["version"] for received in started[0].worker.loaded] == [1]
 
     run_pools(scene, servers=2, processes=1)
-
-
-@pytest.mark.parametrize(
-    ("urls", "processes", "pushed"),
-    [(1, 2, [[True], [False]]), (3, 2, [[True, False, True], [False, True, False]]), (1, 1, [[True]])],
-)
-def test_all_processes_sample_from_all_servers(urls: int, processes: int, pushed: list[list[bool]]) -> None:
-    settings = EngineSettings("vllm-server", tuple(f"http://127.0.0.1:{n + 1}" for n in range(urls)))
-    for rank in range(processes):
-        ranks = SimpleNamespace(index=rank, count=processes, broadcast=lambda value: value)
-        context: Any = SimpleNamespace(settings=settings, ranks=ranks, end_id=2, max_context=64, dtype=torch.float32)
-        engine = opening.open_server(context)
-        servers = engine._servers if isinstance(engine, VllmPool) else [engine]
-        assert all(isinstance(server, VllmServer) for server in servers)
-        assert [server.url for server in servers] == list(settings.urls)  # type: ignore[union-attr]
-        assert [server.pushes for server in servers] == pushed[rank]  # type: ignore[union-attr]

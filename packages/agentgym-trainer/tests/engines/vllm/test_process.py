@@ -119,10 +119,14 @@ def test_server_uses_all_devices(
     settings = VllmServerSettings(
         Path("start"), max_context=64, dtype="bfloat16", memory=0.5, devices=devices, tensor_parallel=tensor_parallel
     )
-    transfer = {"--weight-transfer-config": '{"backend": "nccl"}'} if devices else {}
-    for cpu in (False, True):
+    for cpu, name in [(False, ""), (False, "nccl"), (False, "ipc"), (True, "")]:
         monkeypatch.setattr(process, "is_cpu_build", lambda cpu=cpu: cpu)
-        command = settings.command(8000)
+        transfer = {"--weight-transfer-config": f'{{"backend": "{name}"}}'} if name else {}
+        command = replace(settings, transfer=name, sleeps=name == "ipc").command(8000)
+        assert ("--enable-sleep-mode" in command) == (name == "ipc")
+        assert "127.0.0.1" in command
+        # Servers never accept pickles: anyone on the machine who reaches the port could execute code.
+        assert not any("INSECURE" in word for word in command)
         options = dict(pairwise(command))
         found = {name: options[name] for name in options if "parallel" in name or "transfer" in name}
         assert found == ({} if cpu else {**transfer, **parallel})
@@ -137,10 +141,12 @@ def test_vllm_knows_the_flags_of_the_server(monkeypatch: pytest.MonkeyPatch) -> 
         from vllm.utils.argparse_utils import FlexibleArgumentParser
     monkeypatch.setattr(process, "is_cpu_build", lambda: False)
     settings = VllmServerSettings(
-        Path("start"), max_context=64, dtype="bfloat16", memory=0.5, devices="4,5,6,7", tensor_parallel=2, lora_rank=4
-    )
+        Path("start"), max_context=64, dtype="bfloat16", memory=0.5, devices="4,5,6,7", tensor_parallel=2, lora_rank=4,
+        transfer="ipc", sleeps=True,
+    )  # fmt: skip
     command = settings.command(8000)
     flags = command[command.index("vllm.entrypoints.openai.api_server") + 1 :]
     known = make_arg_parser(FlexibleArgumentParser()).parse_args(flags)
     assert (known.tensor_parallel_size, known.data_parallel_size) == (2, 2)
-    assert known.weight_transfer_config.backend == "nccl"
+    assert known.weight_transfer_config.backend == "ipc"
+    assert known.enable_sleep_mode

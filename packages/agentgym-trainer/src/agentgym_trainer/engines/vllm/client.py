@@ -93,6 +93,19 @@ class VllmHttp:
         """Resume paused requests."""
         await self._request("POST", "/resume")
 
+    async def sleep(self, level: int) -> None:
+        """Free the memory of the GPUs, after dropping the requests.
+
+        Args:
+            level: 1 keeps the weights in host memory, 2 drops them.
+        """
+        await self._request("POST", "/sleep", params={"level": str(level)})
+
+    async def wake_up(self, *tags: str) -> None:
+        """Allocate again what a sleeping server has freed of these: weights and kv_cache. Nothing if it is awake."""
+        for tag in tags:
+            await self._request("POST", "/wake_up", params={"tags": tag})
+
     async def count_workers(self) -> int:
         """Return the number of workers of all engines of the server."""
         return (await self._request("GET", "/get_world_size"))["world_size"]
@@ -103,7 +116,11 @@ class VllmHttp:
 
     async def start_weight_update(self) -> None:
         """Begin to replace the weights through vLLM's own weight transfer."""
-        await self._request("POST", "/start_weight_update")
+        try:
+            await self._request("POST", "/start_weight_update")
+        except Refused:  # a transfer that was cancelled before its end has left its update open
+            await self.finish_weight_update()
+            await self._request("POST", "/start_weight_update")
 
     async def update_weights(self, info: dict[str, Any]) -> None:
         """Have all workers receive the tensors with these names, types and shapes; returns when they have."""
@@ -131,6 +148,7 @@ class VllmHttp:
         meanwhile: str,
         adapter: str,
         send: Callable[[], Awaitable[None]] | None = None,
+        wakes: bool = False,
     ) -> None:
         """Push weights in place.
 
@@ -144,17 +162,30 @@ class VllmHttp:
             meanwhile: The label while the transfer is incomplete.
             adapter: The name under which requests refer to the adapter.
             send: Sends the weights. None: the workers fetch them over TCP, all at the same time, each in its own pass.
+            wakes: Whether the server may sleep. It then gets the weights before it allocates its cache.
         """
-        await self._request("POST", "/pause", params={"mode": "keep"})
-        await self.set_label(meanwhile)
+        await self.begin_replacement(meanwhile, wakes=wakes)
         if send is not None:
             await send()
         else:
             await self._offer(weights, dtype, adapter)
+        await self.end_replacement(label, wakes=wakes)
+
+    async def begin_replacement(self, meanwhile: str, *, wakes: bool) -> None:
+        """Pause the requests, and make room for new weights. See `replace_weights`."""
+        await self._request("POST", "/pause", params={"mode": "keep"})
+        await self.set_label(meanwhile)
+        if wakes:
+            await self.wake_up("weights")
+
+    async def end_replacement(self, label: str, *, wakes: bool) -> None:
+        """Drop the cache of the old weights, and continue with the new ones. See `replace_weights`."""
         reset = await self._request("POST", "/reset_prefix_cache", params={"reset_running_requests": "true"})
         if not reset["success"]:
             raise Away("its prefix cache can't be reset")
         await self.set_label(label)
+        if wakes:
+            await self.wake_up("kv_cache")  # this resumes the requests, too
         await self.resume()
 
     async def _offer(self, weights: Weights, dtype: torch.dtype, adapter: str) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from agentgym_trainer.engines.vllm.client import Away, Refused, VllmHttp
+from agentgym_trainer.engines.vllm.client import Away, VllmHttp
 from agentgym_trainer.engines.vllm.process import is_cpu_build
 from agentgym_trainer.models.weights import Weights
 
@@ -114,7 +114,7 @@ class NcclTransfer:
         """
         tensors = weights.tensors()
         try:
-            await self._start(server)
+            await server.start_weight_update()
             while bucket := await asyncio.to_thread(self._bucket, tensors, dtype):
                 await _finished(asyncio.create_task(self._send_bucket(server, bucket)))
             await server.finish_weight_update()
@@ -122,13 +122,6 @@ class NcclTransfer:
             # The group is out of step if only one side took part in a broadcast.
             self.close()
             raise
-
-    async def _start(self, server: VllmHttp) -> None:
-        try:
-            await server.start_weight_update()
-        except Refused:  # a transfer that was cancelled before its end has left its update open
-            await server.finish_weight_update()
-            await server.start_weight_update()
 
     def _bucket(self, tensors: Iterator[tuple[str, Tensor]], dtype: torch.dtype) -> _Named:
         """Take the next tensors, cast and contiguous on the device."""

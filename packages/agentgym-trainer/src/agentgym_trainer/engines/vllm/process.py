@@ -23,8 +23,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-BACKEND = "nccl"
-"""vLLM's weight transfer that is used if a server has it."""
+NCCL, IPC = "nccl", "ipc"
+"""vLLM's own weight transfers that are used if a server has them."""
 EXTENSION = "agentgym_trainer.engines.vllm.worker.WeightReceiver"
 _GRACE = 3.0
 _LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -46,13 +46,17 @@ class VllmServerSettings:
     memory: float
     """Share of the GPU's memory, or GiB for the KV cache on a CPU."""
     devices: str = ""
-    """As in CUDA_VISIBLE_DEVICES; empty: the devices that this process sees. Only a server with devices of its own
-    gets weights over NCCL, which needs other GPUs than the learner's."""
+    """As in CUDA_VISIBLE_DEVICES; empty: the devices that this process sees."""
     tensor_parallel: int = 1
     """Number of devices that each copy of the model is split over; a divisor of the number of `devices`."""
     lora_rank: int = 0
     """Maximum rank of adapters; 0: no adapters."""
     seed: int = 0
+    transfer: str = ""
+    """vLLM's own weight transfer: nccl for a server on other GPUs than the learner's, ipc for one on the same; empty:
+    none, so that weights come over TCP. The CPU build has none."""
+    sleeps: bool = False
+    """Whether the server can free the memory of its GPUs."""
 
     def __post_init__(self) -> None:
         if find_spec("vllm") is None:
@@ -75,6 +79,7 @@ class VllmServerSettings:
         switches = ["skip-tokenizer-init", "enable-scale-out", "enable-prefix-caching", "enable-prompt-tokens-details"]
         switches += ["disable-uvicorn-access-log", *(["enforce-eager", "no-enable-chunked-prefill"] if cpu else [])]
         switches += ["enable-lora"] if self.lora_rank else []
+        switches += ["enable-sleep-mode"] if self.sleeps else []
         environment = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1"}
         environment |= {"TORCHDYNAMO_DISABLE": "1"} if cpu else {}
         environment |= {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"} if self.lora_rank else {}
@@ -87,13 +92,11 @@ class VllmServerSettings:
         ]
 
     def _parallel(self) -> dict[str, Any]:
-        """Return the settings that use all devices."""
-        if not self.devices:
-            return {}
+        """Return the settings that use all devices, and of the weight transfer."""
         copies = len(self.devices.split(",")) // self.tensor_parallel
-        transfer = json.dumps({"backend": BACKEND})
+        transfer = {"weight-transfer-config": json.dumps({"backend": self.transfer})} if self.transfer else {}
         sizes = {"tensor-parallel-size": self.tensor_parallel, "data-parallel-size": copies}
-        return {"weight-transfer-config": transfer, **{name: size for name, size in sizes.items() if size > 1}}
+        return {**transfer, **{name: size for name, size in sizes.items() if size > 1}}
 
 
 @dataclass(slots=True)

@@ -19,8 +19,9 @@ import torch
 from agentgym_trainer.engines.base import Completion, EngineGone, EngineUsage, SamplingParams
 from agentgym_trainer.engines.vllm.backoff import Backoff
 from agentgym_trainer.engines.vllm.client import Away, Refused, VllmHttp
+from agentgym_trainer.engines.vllm.ipc_transfer import IpcTransfer, NoIpc
 from agentgym_trainer.engines.vllm.nccl_transfer import NcclTransfer, NoGroup
-from agentgym_trainer.engines.vllm.process import BACKEND, EXTENSION, VllmProcess, supported_rank
+from agentgym_trainer.engines.vllm.process import EXTENSION, NCCL, VllmProcess, supported_rank
 from agentgym_trainer.models.weights import HostCopy, Weights, exhaust
 
 _logger = logging.getLogger(__name__)
@@ -47,6 +48,10 @@ class VllmServer:
         watch_every: Interval in seconds at which a pushing process checks that the server still has its weights.
         nccl: Sends whole models to a server that offers vLLM's weight transfer over NCCL. Otherwise, and for adapters,
             the server's workers fetch the weights over TCP.
+        ipc: Sends whole models to a server on the learners' GPUs, together with all processes that sample from it. When
+            the server has lost them, and for adapters, its workers fetch the weights over TCP.
+        forced: Whether the run ends if NCCL or CUDA IPC can't be used, rather than use TCP.
+        sleeps: Whether the server frees the memory of its GPUs in `sleep`.
     """
 
     def __init__(
@@ -60,6 +65,9 @@ class VllmServer:
         patience: float = 300.0,
         watch_every: float = 5.0,
         nccl: NcclTransfer | None = None,
+        ipc: IpcTransfer | None = None,
+        forced: bool = False,
+        sleeps: bool = False,
     ) -> None:
         self.version = 0
         self.usage = EngineUsage()
@@ -67,7 +75,8 @@ class VllmServer:
         self._process = None if isinstance(where, str) else where
         self._http = VllmHttp(where if isinstance(where, str) else where.url)
         self._run, self._end_id, self.pushes = run, end_id, pushes
-        self._watch_every, self._nccl = watch_every, nccl
+        self._watch_every, self._nccl, self._ipc = watch_every, nccl, ipc
+        self._forced, self._sleeps = forced, sleeps
         self._copy = HostCopy()
         self._weights: Weights | None = None
         self._passing = False
@@ -116,16 +125,31 @@ class VllmServer:
             self._passing = not weights.lasting
             self._loads += 1
             self._patience.restored()  # an earlier fault, from before a pause in sampling, must not count
-            if not self.pushes:
-                await self._pass()
-            await self._recover(push=self.pushes)
+            if not await self._sent_over_ipc(weights):
+                if not self.pushes:
+                    await self._pass()
+                await self._recover(push=self.pushes)
             self._patience.restored()
         self.version = weights.version
         if self.pushes and self._watching is None:
             self._watching = asyncio.create_task(self._watch())
 
     async def sleep(self) -> None:
-        """Do nothing: the server keeps its memory."""
+        """Free the memory of a server on the learners' GPUs, whichever process has sampled; others keep their memory.
+
+        Whole weights are dropped, and the base model of an adapter is moved to the host.
+        """
+        if not self._sleeps or not self.pushes:
+            return
+        async with self._lock:
+            drops = self._weights is not None and self._weights.adapter is None
+            try:
+                await self._http.sleep(2 if drops else 1)
+                if drops:
+                    await self._http.set_label(self._no_label)
+            except Away as error:  # the server that the next request starts is awake
+                self._patience.tried(error)
+            self._ready = False
 
     async def _pass(self) -> None:
         """Make a pass over weights that don't last. In a process that pushes them, this makes a copy; in the others, it
@@ -146,6 +170,43 @@ class VllmServer:
         await self._http.close()
         if self._process is not None:
             await asyncio.to_thread(self._process.stop)
+
+    async def _sent_over_ipc(self, weights: Weights) -> bool:
+        """Send the weights over CUDA IPC, if this server gets them so; return whether it has them.
+
+        Raises:
+            EngineGone: in all processes, when the server of one of them stays unavailable or is unsuitable, or when
+                CUDA IPC is forced and can't be used.
+        """
+        if self._ipc is None or self._weights is None or weights.adapter is not None:
+            return False
+        server = self._http if self.pushes else None
+        ready = self._recover(push=None) if self.pushes else None
+        names = {"label": self._label, "meanwhile": self._no_label}
+        try:
+            await self._ipc.send(server, self._weights, ready=ready, **names)
+        except (Away, NoIpc) as error:
+            await self._give_up_ipc(error)
+            return False
+        self._passing, self._ready = False, True
+        return True
+
+    async def _give_up_ipc(self, error: Away | NoIpc) -> None:
+        """Restart the server, which can't replace its weights any more, and use TCP.
+
+        Raises:
+            EngineGone: when CUDA IPC is forced and can't be used.
+        """
+        if self._process is not None:
+            await asyncio.to_thread(self._process.stop)
+        if isinstance(error, Away):
+            return
+        reason = f"CUDA IPC can't be used for the vLLM server at {self.url}{self._see_log}: {error}."
+        if self._forced:
+            raise EngineGone(f"{reason} Leave engine.transfer at auto to use TCP instead.") from error
+        self._ipc = None
+        if self.pushes:
+            _logger.warning("%s It is restarted, and fetches weights over TCP.", reason)
 
     @property
     def _label(self) -> str:
@@ -197,8 +258,10 @@ class VllmServer:
         self._patience.tried(error)
         self._ready = False
 
-    async def _recover(self, *, push: bool) -> None:
+    async def _recover(self, *, push: bool | None) -> None:
         """Wait until the server is healthy, and push the weights if `push` is set or the server has lost them.
+
+        With None, nothing is pushed.
 
         Raises:
             EngineGone: when the server stays unavailable for too long, or is unsuitable.
@@ -209,8 +272,9 @@ class VllmServer:
                 await self._start_process()
                 await self._http.alive()
                 await self._check()
-                await self._bring_weights(push=push)
-                self._ready = True
+                if push is not None:
+                    await self._bring_weights(push=push)
+                    self._ready = True
                 return
             except Away as error:
                 self._patience.tried(error)
@@ -242,7 +306,7 @@ class VllmServer:
         """
         hello = await self._http.call_workers("agentgym_hello")
         self._dtype = self._copy.dtype = getattr(torch, hello["dtype"])
-        self._offers_nccl = hello["weight_transfer"] == BACKEND
+        self._offers_nccl = hello["weight_transfer"] == NCCL
         adapter = self._weights.adapter if self._weights is not None else None
         rank = adapter["r"] if adapter is not None else 0
         if problem := _problem(hello, max_context=self.max_context, rank=rank, hint=self._hint):
@@ -257,13 +321,15 @@ class VllmServer:
             if not self._is_current(label):
                 raise Away(f"it has the weights {label} and not yet {self._label}")
         elif label == self._label and not push:
+            if self._sleeps:
+                await self._http.wake_up("weights", "kv_cache")
             await self._http.resume()  # a push may have been interrupted just before it resumed the requests
         elif push or label == _FRESH or label.startswith(f"{self._run}@"):
             send = await self._nccl_send(self._weights, restarted=label == _FRESH)
             if send is None:
                 await self._pass()
             names = {"label": self._label, "meanwhile": self._no_label, "adapter": self._run}
-            await self._http.replace_weights(self._weights, dtype=self._dtype, send=send, **names)
+            await self._http.replace_weights(self._weights, dtype=self._dtype, send=send, wakes=self._sleeps, **names)
             self._passing = False
         else:
             raise EngineGone(
@@ -281,14 +347,27 @@ class VllmServer:
 
         Raises:
             Away: when the server is unreachable.
+            EngineGone: when NCCL is forced and can't be used.
         """
-        if self._nccl is None or not self._offers_nccl or weights.adapter is not None:
+        if self._nccl is None or weights.adapter is not None:
+            return None
+        if not self._offers_nccl:
+            if self._forced:
+                raise EngineGone(
+                    f"engine.transfer is nccl, and the vLLM server at {self.url} doesn't offer it. Start it with "
+                    f'--weight-transfer-config \'{{"backend": "{NCCL}"}}\', or leave engine.transfer at auto.'
+                )
             return None
         if restarted:
             self._nccl.close()  # the group's other members are gone
         try:
             await self._nccl.open(self._http)
         except NoGroup as error:
+            if self._forced:
+                raise EngineGone(
+                    f"engine.transfer is nccl, and no NCCL group with the vLLM server at {self.url} can be formed: "
+                    f"{error}. Leave engine.transfer at auto to use TCP instead."
+                ) from error
             self._nccl = None
             _logger.warning("The vLLM server at %s can't use NCCL, so it fetches weights over TCP: %s", self.url, error)
             return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from agentgym_trainer.engines.vllm.ipc_handles import decode_handle
 from agentgym_trainer.engines.vllm.weight_transfer import fetch
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class WeightReceiver:
     vllm_config: Any
     model_runner: Any
     reload_weights: Callable[..., None]
+    update_weights: Callable[..., None]
 
     def agentgym_hello(self) -> dict[str, Any]:
         """Return the settings of this server that a learner must check.
@@ -64,6 +66,17 @@ class WeightReceiver:
         self.reload_weights(weights_iterator=untied(until_failure()) if tied else until_failure())
         if failures:
             raise failures[0]
+
+    def agentgym_map_weights(self, update: Mapping[str, Any]) -> None:
+        """Copy tensors out of memory that learners on the workers' GPUs share, through vLLM's backend `ipc`.
+
+        Args:
+            update: Names, types, shapes and sizes of the tensors in each buffer, as vLLM's `update_info`, and instead
+                of its pickled handles `handles`: those of `encode_handle`, by the UUIDs of the GPUs.
+        """
+        handles = {device: decode_handle(handle) for device, handle in update["handles"].items()}
+        tensors = {name: value for name, value in update.items() if name != "handles"}
+        self.update_weights({**tensors, "ipc_handles": handles})
 
     def agentgym_take_adapter(self, host: str, port: int, secret: str, config: Mapping[str, Any]) -> None:
         """Replace the LoRA adapter with the one offered at this address."""
