@@ -47,12 +47,9 @@ _SMOLLM2 = RLConfig(
 _TEXTCRAFT = replace(
     _SMOLLM2,
     world=WorldConfig("agentgym/TextCraft-v0", ("depth=(1, 2)", "distractors=2"), agent="bare", instructions=False),
-    horizon=StepHorizon(stages=(6, 8, 10), every=20),
+    horizon=StepHorizon(stages=(6, 8, 10), every=15),
     generation=Generation(max_tokens=32, max_context=1024),
     warm_start=replace(_SMOLLM2.warm_start, dagger=DAgger(rounds=1, episodes=240)),
-    optimizer=replace(_SMOLLM2.optimizer, lr=1e-3),
-    evaluation=replace(_SMOLLM2.evaluation, every=20),
-    steps=60,
 )
 _BABYAI = replace(
     _SMOLLM2,
