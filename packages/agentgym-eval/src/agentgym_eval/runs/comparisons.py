@@ -86,6 +86,18 @@ def read_runs(paths: Sequence[Path], ks: Sequence[int], seed: int) -> list[Evalu
     return [_played(names[file], file, *runs[file], ks, seed) for file in files]
 
 
+def read_run(path: Path, ks: Sequence[int], seed: int) -> EvaluatedRun:
+    """Read one run: a folder of `evaluate` with one run, or a file of episodes.
+
+    Raises:
+        UsageError: If it has no episodes or can't be read, or if a k exceeds the attempts.
+    """
+    (file,) = _files(path)
+    episodes, settings = _episodes(file), _settings(file)
+    _check_powers(ks, [episodes])
+    return _played(settings.get("policy", _values(episodes, "policy")), file, episodes, settings, ks, seed)
+
+
 def _check_powers(ks: Sequence[int], runs: Iterable[Sequence[Episode]]) -> None:
     """Raise `UsageError` if no run has enough attempts for the largest k."""
     most = max(len(attempts) for run in runs for attempts in [[], *by_task(run).values()])
