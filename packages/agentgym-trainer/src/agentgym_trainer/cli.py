@@ -67,6 +67,13 @@ class Command(Generic[_S]):
     """Print the memory that every phase needs and exit, without loading anything: with 0 if the run fits, else with 1
     and settings with which it would fit. HARDWARE is such as H100, 8xH100, 4x80GB or 8xH100:ddp (several GPUs: FSDP2);
     default: this machine."""
+    sweep: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FLAG=VALUE,... [...]")] = ()
+    """Train one run for each value of a setting, such as optimizer.lr=1e-5,2e-5, and for each combination of several
+    settings, in folders of --out (default: runs/RECIPE-sweep). The same command continues a sweep."""
+    seeds: tuple[int, ...] = ()
+    """Train one run for each seed, within a sweep or without one."""
+    sweep_processes: int = 1
+    """Number of runs of a sweep at a time."""
     tiny: bool = False
     """Smoke test: scale everything down, with a tiny model from scratch on a CPU, overriding flags for sizes."""
 
@@ -119,6 +126,8 @@ def _train(arguments: Sequence[str], locks: ExitStack, early: Termination) -> in
     console = Console(stderr=True)
     if parsed.plan is not None:
         return _plan(parsed, parsed.plan)
+    if parsed.sweep or parsed.seeds:
+        return _sweep(recipe, parsed, arguments, early)
     for sentence in _dropped_options(_base(arguments)[1], parsed.config, arguments):
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
     console.print("Loading torch and transformers …", highlight=False)
@@ -249,6 +258,24 @@ def _plan(parsed: Command[Any], hardware: Sequence[str]) -> int:
 
     config = tiny(parsed.config) if parsed.tiny else parsed.config
     return 0 if print_plan(config, hardware, Console()) else 1
+
+
+def _sweep(recipe: str, parsed: Command[Any], arguments: Sequence[str], early: Termination) -> int:
+    """Train all runs of a sweep; returns the exit code."""
+    if parsed.resume:
+        raise UsageError("--resume continues a single run; the same command as before continues a sweep.")
+    from agentgym_envs.util.installation import command
+
+    from agentgym_trainer.sweep import run_sweep, sweep_runs
+
+    def config_of(flags: Sequence[str]) -> BaseConfig:
+        given = _parse(flags)[1]
+        return tiny(given.config) if given.tiny else given.config
+
+    out = parsed.out or Path("runs", f"{recipe.replace(':', '-')}-sweep")
+    runs = sweep_runs(arguments, parsed.sweep, parsed.seeds, out)
+    again = f"{command('train')} {shlex.join(arguments)}"
+    return run_sweep(runs, parsed.sweep_processes, config_of, again, early)
 
 
 def _registered() -> Iterator[str]:
