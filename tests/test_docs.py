@@ -120,7 +120,7 @@ def test_command_and_flags_are_valid(
 
 
 FLAGS_OF_OTHERS = {"--extra", "--frozen", "--locked", "--upgrade"}  # uv
-FLAGS_OF_OTHERS |= {"--tyro-print-completion", "--version"}  # flags of every command that its help doesn't list
+FLAGS_OF_OTHERS |= {"--version"}  # a flag of every command that its help doesn't list
 FLAGS_OF_OTHERS |= {"--json"}  # agentgym list and agentgym doctor
 FLAGS_OF_OTHERS |= {"--machine_rank", "--num_processes"}  # accelerate launch
 FLAGS_OF_OTHERS |= {"--dtype", "--enable-lora", "--enforce-eager", "--max-lora-rank"}  # vllm serve

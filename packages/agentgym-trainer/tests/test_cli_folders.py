@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from agentgym_eval.storage.lock import FolderLock
 from agentgym_eval.util.errors import UsageError
-from agentgym_trainer import cli
+from agentgym_trainer import api, cli
 from agentgym_trainer.config import WorldConfig
 from agentgym_trainer.recipes import RECIPES, tiny
 from agentgym_trainer.run.folder import RunFolder
@@ -144,7 +144,7 @@ def test_quickstart_prints_errors_and_leaves_no_folder(
         raise UsageError("There is no room.")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "resolve_name", lambda name: refuse)
+    monkeypatch.setattr(api, "resolve_name", lambda name: refuse)
     with pytest.raises(SystemExit) as end:
         cli.main([])
     assert end.value.code == 2
@@ -158,7 +158,7 @@ def test_resume_command_quotes_the_folder_for_the_shell(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "resolve_name", lambda name: interrupted)
+    monkeypatch.setattr(api, "resolve_name", lambda name: interrupted)
     out = tmp_path / "Ann's first run"
     assert train_cli(["--tiny", "--out", str(out)]) == 130
     last_line = capfd.readouterr().err.splitlines()[-1]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from contextlib import closing
+from importlib.metadata import EntryPoint, EntryPoints
 from pkgutil import resolve_name
 from typing import Any
 
 import pytest
 from agentgym_envs import WORLDS, Episode, EpisodeSpec, RegisteredWorld, TurnContext, make, play, text_env
+from agentgym_envs.agents import agent
 from agentgym_envs.agents.agent import Agent
 from agentgym_envs.agents.formats import REPLY_FORMATS, Bare
+from agentgym_envs.cli.listings import agents
 from agentgym_envs.episodes.conversation import Scaffold
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,6 +45,17 @@ def test_reply_format_of_a_module_is_an_agent() -> None:
         assert isinstance(env, Custom)
         assert env.agent == name == str(Agent.parse(env.agent))
     assert Agent.parse("agentgym_envs:ReAct+plan") == Agent.parse("react+plan")
+
+
+def test_reply_formats_of_installed_packages_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = EntryPoints([EntryPoint("mine", f"{__name__}:Custom", agent.GROUP)])
+    monkeypatch.setattr(agent, "entry_points", lambda group: points.select(group=group))
+    assert str(Agent.parse("mine+plan")) == f"{__name__}:Custom+plan"
+    assert [listed.name for listed in agents()][: len(REPLY_FORMATS) + 1] == [*REPLY_FORMATS, "+plan[:N]"]
+    monkeypatch.setattr("agentgym_envs.cli.listings.entry_points", lambda group: points.select(group=group))
+    assert "mine" in [listed.name for listed in agents()]
+    with pytest.raises(ValueError, match=r"Did you mean mine\? .*code-act, mine, or MODULE:CLASS"):
+        Agent.parse("minr")
 
 
 @given(reply_format=st.sampled_from([*REPLY_FORMATS]), habits=HABITS, rng=st.randoms(use_true_random=False))

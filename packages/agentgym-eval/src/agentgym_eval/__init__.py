@@ -1,7 +1,9 @@
 """Evaluation without torch: policies, resumable runs, pass@k with confidence intervals, and reports.
 
-Import subpackages by name, so that a command's `--help` loads only settings:
+`from agentgym_eval import evaluate, collect, compare, load_run` is the Python interface (docs/python.md). Importing
+this package loads nothing; the subpackages are:
 
+- `api`: the Python interface.
 - `runs`: settings of runs, resumable runs, and comparisons of finished runs.
 - `storage`: run folders on disk, with episodes, recorded replies and provenance.
 - `data`: episodes as data, and conversion from and to the formats of other libraries.
@@ -10,3 +12,42 @@ Import subpackages by name, so that a command's `--help` loads only settings:
 - `reports`: reports of runs as files. `viewer`: runs and episodes in a browser.
 - `cli`: the commands. `util`: errors, progress display, signals, tool-call messages.
 """
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agentgym_eval.api import (
+        Collected,
+        ComparisonReport,
+        EnvFactory,
+        PlayOptions,
+        Report,
+        TrainingEvaluation,
+        TrainingRun,
+        collect,
+        compare,
+        evaluate,
+        load_run,
+    )
+
+__all__ = [
+    "Collected",
+    "ComparisonReport",
+    "EnvFactory",
+    "PlayOptions",
+    "Report",
+    "TrainingEvaluation",
+    "TrainingRun",
+    "collect",
+    "compare",
+    "evaluate",
+    "load_run",
+]
+
+
+def __getattr__(name: str) -> Any:  # on first use, so that a command's `--help` loads only settings
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from agentgym_eval import api
+
+    return getattr(api, name)

@@ -230,3 +230,47 @@ def test_missing_packages_and_failed_builds_are_reported(monkeypatch: pytest.Mon
     monkeypatch.setattr(policies, "entry_points", lambda group: [])
     with pytest.raises(UsageError, match=r"hf:x comes with agentgym-trainer, .* uv sync"):
         build("hf:x")
+
+
+MINE = """
+from agentgym_envs import Policy, Reply
+class Mine(Policy):
+    name = "mine"
+    def __init__(self, argument="none", **settings):
+        self.argument, self.settings = argument, settings
+    async def reply(self, context):
+        return Reply("stop")
+class Plain(Policy):
+    name = "plain"
+    async def reply(self, context):
+        return Reply("stop")
+class box:
+    ready = Plain()
+def nothing(argument, **settings):
+    return argument
+def broken(argument, **settings):
+    raise OSError("no such file")
+"""
+
+
+def test_policies_are_named_by_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_policies.py").write_text(MINE)
+    (tmp_path / "my_broken.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    policy: Any = build("my_policies:Mine:a:b")
+    assert (policy.argument, policy.settings) == ("a:b", SETTINGS)
+    assert build("my_policies:Plain").name == "plain"
+    assert build("my_policies:box.ready") is build("my_policies:box.ready")
+    for spec, sentence in {
+        "my_policies:Mien": "my_policies has no 'Mien'. Did you mean Mine?",
+        "my_policies:nothing:x": "my_policies:nothing:x is no policy: its factory returned an object of type str",
+        "my_policies:box.redy": "my_policies has no 'box.redy'.",
+        "my_policies:broken": "my_policies:broken can't be built: no such file",
+        "my_policies:Plain:x": "my_policies:Plain:x can't be built: Plain() takes no arguments",
+        "my_broken:Mine": "ZeroDivisionError: division by zero (my_broken.py, line 1)",
+        "my_polices:Mine": "There is no policy 'my_polices:Mine'.",
+        "no.such.module:Mine": "and MODULE:NAME is one of your own",
+    }.items():
+        with pytest.raises(UsageError) as error:
+            build(spec)
+        assert sentence in str(error.value)

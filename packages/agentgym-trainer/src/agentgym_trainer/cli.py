@@ -6,13 +6,12 @@ import logging
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NoReturn, TypeVar
 
 import tyro
@@ -30,18 +29,12 @@ from agentgym_trainer.config_files import read_run, read_settings, with_settings
 from agentgym_trainer.curriculum.horizon import KINDS
 from agentgym_trainer.curriculum.task_sampler import SAMPLERS
 from agentgym_trainer.engines.base import EngineError
-from agentgym_trainer.kinds import kind_of
 from agentgym_trainer.plugins import POINTS, PluginError, installed
 from agentgym_trainer.recipes import DEFAULT, GROUP, RECIPES, find_recipe, tiny
 from agentgym_trainer.reward_shaping import REWARDS
 
 if TYPE_CHECKING:
-    from agentgym_trainer.curriculum.state import Reached
-    from agentgym_trainer.run.console import RunConsole
     from agentgym_trainer.run.folder import RunFolder
-    from agentgym_trainer.stopping import Stopping
-
-    _Training = Callable[[Any, RunFolder, RunConsole, Stopping], Reached]
 
 _S = TypeVar("_S", bound=BaseConfig)
 
@@ -74,6 +67,13 @@ class Command(Generic[_S]):
     """Print the memory that every phase needs and exit, without loading anything: with 0 if the run fits, else with 1
     and settings with which it would fit. HARDWARE is such as H100, 8xH100, 4x80GB or 8xH100:ddp (several GPUs: FSDP2);
     default: this machine."""
+    sweep: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FLAG=VALUE,... [...]")] = ()
+    """Train one run for each value of a setting, such as optimizer.lr=1e-5,2e-5, and for each combination of several
+    settings, in folders of --out (default: runs/RECIPE-sweep). The same command continues a sweep."""
+    seeds: tuple[int, ...] = ()
+    """Train one run for each seed, within a sweep or without one."""
+    sweep_processes: int = 1
+    """Number of runs of a sweep at a time."""
     tiny: bool = False
     """Smoke test: scale everything down, with a tiny model from scratch on a CPU, overriding flags for sizes."""
 
@@ -126,6 +126,8 @@ def _train(arguments: Sequence[str], locks: ExitStack, early: Termination) -> in
     console = Console(stderr=True)
     if parsed.plan is not None:
         return _plan(parsed, parsed.plan)
+    if parsed.sweep or parsed.seeds:
+        return _sweep(recipe, parsed, arguments, early)
     for sentence in _dropped_options(_base(arguments)[1], parsed.config, arguments):
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
     console.print("Loading torch and transformers …", highlight=False)
@@ -136,19 +138,16 @@ def _train(arguments: Sequence[str], locks: ExitStack, early: Termination) -> in
     look_here()
     redact_logs()
     folder, config, recipe = _open(recipe, parsed, arguments, locks)
-    from transformers.utils import logging as transformers_logging
 
+    from agentgym_trainer.api import train_in
     from agentgym_trainer.learner.finite_checks import NotFinite
     from agentgym_trainer.rollout.failures import TooManyFailed
     from agentgym_trainer.run.console import RunConsole
     from agentgym_trainer.run.summary import show_results
-    from agentgym_trainer.run.trackers import open_trackers
     from agentgym_trainer.stopping import Stopped, Stopping
     from agentgym_trainer.trainers.setup import init_processes
-    from agentgym_trainer.trainers.test_split import play_test
 
-    # Other progress bars and messages would break the run's own progress bars.
-    transformers_logging.disable_progress_bar()
+    # Its messages would break the run's progress bars.
     logging.getLogger("accelerate").setLevel(logging.ERROR)
     # Only the main process prints progress; all print errors.
     ranks = init_processes(config)
@@ -165,14 +164,7 @@ def _train(arguments: Sequence[str], locks: ExitStack, early: Termination) -> in
         try:
             if ranks.any(stopping()):
                 raise Stopped
-            tracker = RunConsole(console)
-            with ExitStack() as stack:
-                with ranks.errors_together():
-                    if ranks.is_main:
-                        stack.enter_context(open_trackers(config, folder, tracker.say))
-                train: _Training = resolve_name(kind_of(config).train)
-                reached = train(config, folder, tracker, stopping)
-                done = reached.done and play_test(config, folder, tracker, stopping, steps=reached.step)
+            reached, done = train_in(folder, config, RunConsole(console), stopping)
         except KeyboardInterrupt:
             console.print(f"{stopping.word}; resume with: {resume}", highlight=False, soft_wrap=True, markup=False)
             return stopping.exit_code
@@ -268,6 +260,24 @@ def _plan(parsed: Command[Any], hardware: Sequence[str]) -> int:
     return 0 if print_plan(config, hardware, Console()) else 1
 
 
+def _sweep(recipe: str, parsed: Command[Any], arguments: Sequence[str], early: Termination) -> int:
+    """Train all runs of a sweep; returns the exit code."""
+    if parsed.resume:
+        raise UsageError("--resume continues a single run; the same command as before continues a sweep.")
+    from agentgym_envs.util.installation import command
+
+    from agentgym_trainer.sweep import run_sweep, sweep_runs
+
+    def config_of(flags: Sequence[str]) -> BaseConfig:
+        given = _parse(flags)[1]
+        return tiny(given.config) if given.tiny else given.config
+
+    out = parsed.out or Path("runs", f"{recipe.replace(':', '-')}-sweep")
+    runs = sweep_runs(arguments, parsed.sweep, parsed.seeds, out)
+    again = f"{command('train')} {shlex.join(arguments)}"
+    return run_sweep(runs, parsed.sweep_processes, config_of, again, early)
+
+
 def _registered() -> Iterator[str]:
     """Yield a line for each kind of plugin with the names that installed packages have registered."""
     groups = {GROUP: "recipes", **{point.group: f"{point.what}s" for point in POINTS.values()}}
@@ -311,27 +321,12 @@ def _open(
     """Create or open the run folder; all processes get the same folder, configuration and recipe. The folder stays
     locked until `locks` is closed.
     """
-    from agentgym_eval.storage.lock import FolderLock
-
-    from agentgym_trainer.run.folder import RunFolder
-    from agentgym_trainer.trainers.setup import init_processes
+    from agentgym_trainer.api import open_existing, open_new
 
     if command.resume:
         if not arguments[0].startswith("--resume") or len(arguments) != (1 if "=" in arguments[0] else 2):
             raise UsageError("--resume uses the settings of the resumed run, and takes no recipe or other flags.")
-        folder, config, recipe = RunFolder.open(command.resume)
-        ranks = init_processes(config)
-        with ranks.errors_together():
-            if ranks.is_main:
-                locks.enter_context(FolderLock(folder.path))
-        return folder, config, recipe
+        return open_existing(command.resume, locks)
     config = tiny(command.config) if command.tiny else command.config
-    ranks = init_processes(config)
-    # Broadcast, since the clocks of processes differ.
-    path = ranks.broadcast(command.out or Path("runs", f"{recipe.replace(':', '-')}-{datetime.now():%Y%m%d-%H%M%S}"))
-    with ranks.errors_together():
-        if ranks.is_main:
-            RunFolder.check(path, config)
-            locks.enter_context(FolderLock(path))
-            return RunFolder.create(path, config, recipe), config, recipe
-    return RunFolder(path), config, recipe
+    path = command.out or Path("runs", f"{recipe.replace(':', '-')}-{datetime.now():%Y%m%d-%H%M%S}")
+    return open_new(path, config, recipe, locks), config, recipe

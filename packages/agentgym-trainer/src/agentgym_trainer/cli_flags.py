@@ -15,6 +15,7 @@ EXAMPLES = (
     "train babyai-grpo --lora.rank 32 --engine.kind vllm --plan H100",
     "train --like runs/mine --optimizer.lr 2e-6 --out runs/mine-2e-6",
     "train textcraft-grpo --config settings.toml --seed 1",
+    "train babyai-grpo --sweep optimizer.lr=1e-6,3e-6 algorithm=grpo,rloo --seeds 0 1 2 --out runs/sweep",
     "train --resume runs/mine",
 )
 _BATCH = "--tasks-per-step times --group-size, the episodes of each task"

@@ -9,12 +9,16 @@ from __future__ import annotations
 import difflib
 import inspect
 from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 
 import gymnasium
 
 from agentgym_envs.agents.formats import REPLY_FORMATS, ReplyWrapper
 from agentgym_envs.agents.scaffold import Scaffold
 from agentgym_envs.util.importing import import_named
+
+GROUP = "agentgym.agents"
+"""Entry points `NAME = MODULE:CLASS` of other packages, for reply formats. Episodes record MODULE:CLASS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +47,26 @@ class Agent:
 
 
 def find_reply_format(name: str) -> type[ReplyWrapper]:
-    """Return the reply format called `name`: one of `REPLY_FORMATS`, or the imported class for `MODULE:CLASS`.
+    """Return the reply format called `name`: one of `REPLY_FORMATS`, the imported class for `MODULE:CLASS`, or one that
+    an installed package has registered in the group `agentgym.agents`.
 
     Raises:
         ValueError: if there is none, or the class isn't a concrete `ReplyWrapper`.
     """
-    module, colon, attribute = name.partition(":")
     if name in REPLY_FORMATS:
         return REPLY_FORMATS[name]
-    if not colon:
-        near = difflib.get_close_matches(name, REPLY_FORMATS, n=1, cutoff=0.5)
+    if ":" not in name:
+        registered = {entry.name: entry.value for entry in entry_points(group=GROUP)}
+        if name in registered:
+            return find_reply_format(registered[name])
+        known = [*REPLY_FORMATS, *sorted(registered)]
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise ValueError(
-            f"There is no agent {name!r}.{hint} An agent is a reply format ({', '.join(REPLY_FORMATS)}, or "
+            f"There is no agent {name!r}.{hint} An agent is a reply format ({', '.join(known)}, or "
             "MODULE:CLASS for your own) followed by habits, such as react+plan+window:6."
         )
+    module, _, attribute = name.partition(":")
     found = getattr(import_named(module, f"the agent {name}"), attribute, None)
     if not (isinstance(found, type) and issubclass(found, ReplyWrapper)) or inspect.isabstract(found):
         raise ValueError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution
 
 from agentgym_envs.util.installation import install, package_version
@@ -46,11 +47,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name == "--version":
         sys.stdout.writelines(f"{package_version(package)}\n" for package in _PACKAGES if _is_installed(package))
         return 0
+    if name == "--completion":
+        return _completion(arguments, found)
     if name not in found:
         sys.stderr.write(f"agentgym: {_unknown(name, found)}\n")
         return _USAGE
     run: Callable[[Sequence[str]], int] = found[name].load()
     return run(arguments)
+
+
+def _completion(arguments: Sequence[str], found: dict[str, EntryPoint]) -> int:
+    """Print the script that completes command lines in a shell."""
+    from agentgym_envs.cli.completion import Completed, flags_of, script
+
+    commands = {name: Completed(KNOWN[name][1], flags_of(command)) for name, command in found.items()}
+    if (recipes := contributions("agentgym.listings").get("recipes")) and "train" in commands:
+        names = [recipe.name for recipe in recipes.load()()]
+        commands["train"] = replace(commands["train"], names=names)
+    try:
+        sys.stdout.write(script(arguments[0] if arguments else "", commands))
+    except ValueError as error:
+        sys.stderr.write(f"agentgym --completion: {error}\n")
+        return _USAGE
+    return 0
 
 
 def installed() -> dict[str, EntryPoint]:
@@ -74,7 +93,8 @@ def _is_installed(package: str) -> bool:
 
 
 def _listing(found: dict[str, EntryPoint]) -> str:
-    lines = ["usage: agentgym COMMAND [--help] [--version] ...", "", "Commands:"]
+    lines = ["usage: agentgym COMMAND [--help] [--version] ...", "       agentgym --completion bash|zsh|fish", ""]
+    lines += ["Commands:"]
     lines += [f"  {name:<17}{KNOWN[name][1]}" for name in found]
     missing = dict.fromkeys(KNOWN[name][0] for name in KNOWN if name not in found)
     for package in missing:

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 from gymnasium.error import DependencyNotInstalled
 
+from agentgym_envs.agents.agent import GROUP as AGENTS
 from agentgym_envs.agents.formats import REPLY_FORMATS
 from agentgym_envs.agents.scaffold import SYNTAX, Scaffold
 from agentgym_envs.core.descriptions import described_options, missing_dependency, task_counts
@@ -21,7 +22,11 @@ def environments() -> Iterator[Listed]:
     for world in WORLDS:
         short = world.id.partition("/")[2].rpartition("-v")[0].lower()
         yield environment(world.id, short, about=world.about, agent=world.agent)
-    for entry in entry_points(group=GROUP):
+    yield from _registered(GROUP)
+
+
+def _registered(group: str) -> Iterator[Listed]:
+    for entry in entry_points(group=group):
         package = entry.dist.name if entry.dist else "another package"
         yield Listed(entry.name, f"Of {package}: {entry.value}.")
 
@@ -54,9 +59,10 @@ def environment(world_id: str, name: str, *, about: str = "", agent: str = "") -
 
 
 def agents() -> Iterator[Listed]:
-    """Yield the reply formats, and the habits that can be added to each."""
+    """Yield the reply formats, with those of installed packages, and the habits that can be added to each."""
     for name, kind in REPLY_FORMATS.items():
         yield Listed(name, first_sentence(kind), facts={"format": kind.format_instructions})
+    yield from _registered(AGENTS)
     about = attribute_docs(Scaffold)
     for name, written in SYNTAX.items():
         yield Listed(f"+{written}", first_sentence(about[name]))

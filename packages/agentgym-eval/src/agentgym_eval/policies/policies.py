@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -19,11 +19,12 @@ from agentgym_envs import Policy, Reply, TurnContext, text_env
 from agentgym_envs.core.feedback import faulting
 from agentgym_envs.util.installation import install
 
+from agentgym_eval.policies.custom import build_policy, import_policy
 from agentgym_eval.policies.endpoint.settings import OPENAI, EndpointSettings
 from agentgym_eval.util.errors import Unplayable, UsageError, did_you_mean
 
 GROUP = "agentgym.policies"
-"""Entry points `NAME = package:factory`, called as `factory(argument, temperature=..., seed=..., max_tokens=...)`."""
+"""Entry points `NAME = MODULE:OBJECT`, where the object is what `custom.build_policy` takes."""
 
 _HOMES = {"hf": "agentgym-trainer", "vllm": "agentgym-trainer"}
 
@@ -231,7 +232,8 @@ _OWN: dict[str, Callable[[str], Policy]] = {"oracle": _oracle, "random": _random
 def find_policy(
     spec: str, *, endpoint: EndpointSettings | None = None, environment: Mapping[str, str] | None = None
 ) -> PolicyFactory:
-    """The factory of the policy called `NAME` or `NAME:ARGUMENT`. Nothing heavy is loaded before the factory is called.
+    """The factory of the policy called `NAME` or `NAME:ARGUMENT`: one of this package, an entry point of an installed
+    package, or MODULE:NAME. Nothing heavy is loaded before the factory is called, except for a module that is named.
 
     `find_policy("hf:PATH")(temperature=1.0, seed=0, max_tokens=512)` is a policy.
 
@@ -241,7 +243,7 @@ def find_policy(
         environment: Environment variables: OPENAI_API_KEY, and OPENAI_BASE_URL where `endpoint` has no address.
 
     Raises:
-        UsageError: if no installed package has a policy of that name, or a policy of this package can't use the
+        UsageError: if there is no such policy, its module can't be imported, or a policy of this package can't use the
             argument; factories of other packages raise it themselves.
     """
     name, _, argument = spec.partition(":")
@@ -256,24 +258,23 @@ def find_policy(
             )
         return partial(_openai, argument, endpoint or EndpointSettings(), environment or {})
     installed = {entry.name: entry for entry in entry_points(group=GROUP)}
-    if name not in installed:
+    if name in installed:
+        return partial(_of_entry_point, installed[name], spec, argument)
+    if (imported := import_policy(spec)) is None:
         raise UsageError(_unknown(name, spec, sorted(installed)))
+    return partial(_of_object, imported[0], spec, imported[1])
 
-    def make(**settings: Any) -> Policy:
-        try:
-            policy = installed[name].load()(argument, **settings)
-        except UsageError:
-            raise
-        except (ImportError, OSError, ValueError) as error:
-            raise UsageError(f"The policy {spec} can't be built: {error}") from error
-        if not isinstance(policy, Policy):
-            raise UsageError(
-                f"{spec} is no policy: its factory returned an object of type {type(policy).__name__}, and not of a "
-                "subclass of agentgym_envs.Policy."
-            )
-        return policy
 
-    return make
+def _of_entry_point(entry: EntryPoint, spec: str, argument: str, **settings: Any) -> Policy:
+    try:
+        found = entry.load()
+    except (ImportError, OSError, ValueError) as error:
+        raise UsageError(f"The policy {spec} can't be built: {error}") from error
+    return build_policy(found, spec, argument, settings)
+
+
+def _of_object(found: Any, spec: str, argument: str, **settings: Any) -> Policy:
+    return build_policy(found, spec, argument, settings)
 
 
 def _unknown(name: str, spec: str, installed: list[str]) -> str:
@@ -284,5 +285,5 @@ def _unknown(name: str, spec: str, installed: list[str]) -> str:
     written = ", ".join([*POLICIES, *(f"{n}:ARGUMENT" for n in installed)])
     return (
         f"There is no policy {spec!r}.{did_you_mean(name, [*known, *_HOMES])} There are: {written}; "
-        "hf:PATH and vllm:PATH come with agentgym-trainer."
+        "hf:PATH and vllm:PATH come with agentgym-trainer, and MODULE:NAME is one of your own."
     )

@@ -127,6 +127,19 @@ def _distances(runs: Mapping[Path, Sequence[Episode]], *, measured: bool) -> dic
     return {file: {} for file in runs}
 
 
+def read_run(path: Path, ks: Sequence[int], seed: int) -> EvaluatedRun:
+    """Read one run: a folder of `evaluate` with one run, or a file of episodes.
+
+    Raises:
+        UsageError: If it has no episodes or can't be read, or if a k exceeds the attempts.
+    """
+    (file,) = _files(path)
+    episodes, settings = _episodes(file), _settings(file)
+    _check_powers(ks, [episodes])
+    distances = _distances({file: episodes}, measured=False)[file]
+    return _played(settings.get("policy", _values(episodes, "policy")), file, episodes, settings, ks, seed, distances)
+
+
 def _check_powers(ks: Sequence[int], runs: Iterable[Sequence[Episode]]) -> None:
     """Raise `UsageError` if no run has enough attempts for the largest k."""
     most = max(len(attempts) for run in runs for attempts in [[], *by_task(run).values()])

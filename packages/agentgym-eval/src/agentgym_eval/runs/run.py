@@ -36,8 +36,8 @@ class Run:
     episode_specs: tuple[EpisodeSpec, ...]
     """All episodes of the run: first every task once, then every task a second time, and so on."""
     store: Store
-    policy_factory: PolicyFactory
-    """Builds the policy once there is something to play."""
+    policy: PolicyFactory | Policy
+    """The policy, which its owner closes, or what builds it once there is something to play."""
     env: ReplyWrapper
     """An environment of the run; a pool's environments are built when playing starts."""
     player_factory: PlayerFactory | None = None
@@ -148,7 +148,7 @@ def play_runs(
     runs: Sequence[Run], *, unplayable: Callable[[Run, Unplayable], None] | None = None
 ) -> Generator[Episode]:
     """Play the missing episodes of runs that `open_runs` opened together, one environment after the other, and yield
-    each episode once it is on disk. The policy is built once.
+    each episode once it is on disk. The policy is built once, and closed at the end; a given one stays open.
 
     Args:
         runs: In the order in which they are played.
@@ -166,12 +166,15 @@ def play_runs(
     waiting[0].store.start()  # an error from here on leaves a folder that can be resumed
     # Another seed in each process: a model would otherwise draw the same numbers again.
     seed = asked.seed + sum(len(run.store.episodes) for run in runs)
-    policy = waiting[0].policy_factory(temperature=asked.temperature, seed=seed, max_tokens=asked.max_tokens)
+    given = waiting[0].policy
+    owned = isinstance(given, Policy)
+    policy = given if owned else given(temperature=asked.temperature, seed=seed, max_tokens=asked.max_tokens)
     with ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
         for run in waiting:
             stack.callback(run.write_usage)  # last, since closing a policy may bring more replies
-        stack.callback(lambda: runner.run(policy.close()))
+        if not owned:
+            stack.callback(lambda: runner.run(policy.close()))
         player = None
         if build := waiting[0].player_factory:
             player = build(policy, temperature=asked.temperature, max_tokens=asked.max_tokens)
@@ -241,7 +244,7 @@ def _settled(run: Run, episodes: Iterator[Episode]) -> Iterator[Episode]:
 
 
 @contextmanager
-def open_run(settings: PlaySettings, folder: Path, maker: PolicyFactory | None = None) -> Generator[Run]:
+def open_run(settings: PlaySettings, folder: Path, maker: PolicyFactory | Policy | None = None) -> Generator[Run]:
     """Open the run in `folder`, new or resumed; see `open_runs`."""
     with open_runs({folder: settings}, maker) as (run,):
         yield run
@@ -250,7 +253,7 @@ def open_run(settings: PlaySettings, folder: Path, maker: PolicyFactory | None =
 @contextmanager
 def open_runs(
     asked: Mapping[Path, PlaySettings],
-    maker: PolicyFactory | None = None,
+    maker: PolicyFactory | Policy | None = None,
     *,
     missing: Callable[[PlaySettings, WorldMissing], None] | None = None,
 ) -> Generator[tuple[Run, ...]]:
@@ -259,7 +262,7 @@ def open_runs(
 
     Args:
         asked: Settings by run folder. Settings of several environments differ in `env` and `options` alone.
-        maker: Builds the policy; if given, the settings' `policy` is only its name.
+        maker: The policy, or what builds it; if given, the settings' `policy` is only its name.
         missing: Called for an environment whose packages or programs aren't installed, so that the others are opened.
 
     Raises:

@@ -43,15 +43,15 @@ class _Worlds:
 @dataclass(frozen=True, kw_only=True)
 class _OnePolicy:
     policy: str
-    """Policy: oracle, oracle:NOISE, random, scripted:FILE, openai:MODEL, or hf:PATH and vllm:PATH (these two need
-    agentgym-trainer)."""
+    """Policy: oracle, oracle:NOISE, random, scripted:FILE, openai:MODEL, hf:PATH and vllm:PATH (these two need
+    agentgym-trainer), or MODULE:NAME for your own."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Policies:
     policy: tuple[str, ...]
-    """Policies: any of oracle, oracle:NOISE, random, scripted:FILE, openai:MODEL, and hf:PATH and vllm:PATH (these two
-    need agentgym-trainer). Each is compared with the first."""
+    """Policies: any of oracle, oracle:NOISE, random, scripted:FILE, openai:MODEL, hf:PATH and vllm:PATH (these two
+    need agentgym-trainer), and MODULE:NAME for your own. Each is compared with the first."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,7 +31,7 @@ REPLIES = "replies.jsonl"
 USAGE = "usage.json"
 STOPPED = "stopped.json"
 """The reason why the last session stopped early; removed when the run is resumed."""
-_ABOUT = "run.json"
+RUN = "run.json"
 _PLOTS = ("turns.png", "turns.svg", "k.png", "k.svg", "turns_k.png", "turns_k.svg")
 _OUTCOMES = (REPLIES, USAGE, "report.json", "report.md", "report.html", *_PLOTS)
 """Files derived from the episodes, removed together with them."""
@@ -134,7 +134,7 @@ class Store:
     def _check_schema(self) -> None:
         """Raise `UsageError` if the folder's `run.json` has another schema, such as that of a training run."""
         try:
-            schema = json.loads((self.folder / _ABOUT).read_text(encoding="utf-8"))["schema"]
+            schema = json.loads((self.folder / RUN).read_text(encoding="utf-8"))["schema"]
         except (OSError, ValueError, KeyError, TypeError):  # missing or damaged
             return
         if schema != SCHEMA:
@@ -170,27 +170,27 @@ class Store:
             self._write_about()
             self._overwrite = False
         elif self._extended:
-            write_json(self.folder / _ABOUT, self._extended)
+            write_json(self.folder / RUN, self._extended)
             self._extended = {}
 
     def _write_about(self) -> None:
         about = {"schema": SCHEMA, "settings": self._settings, **self._resolved}
-        write_json(self.folder / _ABOUT, about | provenance())
+        write_json(self.folder / RUN, about | provenance())
 
     def _remove_empty(self) -> None:
         """Remove a run without episodes and replies, so that it isn't mistaken for one in progress. A folder that was
         created for it is removed with its lock.
         """
-        for name in (EPISODES, REPLIES, _ABOUT):
+        for name in (EPISODES, REPLIES, RUN):
             (self.folder / name).unlink(missing_ok=True)
 
     def _check_settings(self) -> None:
         try:
-            about = json.loads((self.folder / _ABOUT).read_text(encoding="utf-8"))
+            about = json.loads((self.folder / RUN).read_text(encoding="utf-8"))
             found = about["settings"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(
-                f"{self.folder} holds a run without a readable {_ABOUT}, so its settings are unknown; "
+                f"{self.folder} holds a run without a readable {RUN}, so its settings are unknown; "
                 "choose another --out, or start over with --overwrite."
             ) from error
         differing = [name for name in {**found, **self._settings} if found.get(name) != self._settings.get(name)]

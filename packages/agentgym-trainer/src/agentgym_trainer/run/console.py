@@ -77,6 +77,9 @@ class RunConsole:
     def _print(self, markup: str) -> None:
         self._console.print(markup, highlight=False, soft_wrap=True)
 
+    def _warn(self, markup: str) -> None:
+        self._print(markup)
+
     def phase(self, name: str, items: Iterable[_Item], total: int, *, keep: bool = True) -> Iterator[_Item]:
         """Yield `items` and show how many of `total` have been consumed; show nothing if `total` is 0.
 
@@ -111,7 +114,7 @@ class RunConsole:
             begin = f" and begin where the expert has {left} left" if (left := stage.get("remaining")) else ""
             self.say(f"From step {step} on, episodes have up to {metrics['horizon']} turns{begin}: {why}.")
         for warning in metrics.get("warnings", ()):
-            self._print(f"[yellow]Warning ({warning['id']}, step {step}):[/] {escape(warning['sentence'])}")
+            self._warn(f"[yellow]Warning ({warning['id']}, step {step}):[/] {escape(warning['sentence'])}")
         self.note("Reinforcement learning", step, steps, " · ".join(_shown(metrics)))
 
     def trl_step(self, step: int, steps: int, metrics: Mapping[str, float]) -> None:

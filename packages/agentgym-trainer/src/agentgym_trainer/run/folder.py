@@ -18,6 +18,7 @@ from agentgym_envs.core.tasks import Split
 from agentgym_envs.util.files import write_whole
 from agentgym_envs.util.redaction import redacted_option
 from agentgym_eval.storage.lock import NAME as LOCK
+from agentgym_eval.storage.metrics_file import read_metrics
 from agentgym_eval.storage.provenance import provenance
 from agentgym_eval.util.errors import UsageError
 from gymnasium.error import DependencyNotInstalled
@@ -160,7 +161,7 @@ class RunFolder:
         Raises:
             UsageError: when any other line is damaged; the message has its number.
         """
-        yield from _read_lines(self.metrics)
+        yield from read_metrics(self.metrics)
 
     @property
     def whole_lines(self) -> int:
@@ -195,7 +196,7 @@ class RunFolder:
             self._resumes = False
         message, lines = None, list[dict[str, Any]]()
         if step and kept is not None and kept.exists():
-            lines, found = list(islice(_read_lines(kept), step)), list[dict[str, Any]]()
+            lines, found = list(islice(read_metrics(kept), step)), list[dict[str, Any]]()
             with suppress(UsageError):
                 found = list(islice(self.read_metrics(), step))
             # `amend` may have added metrics to a line since the copy was made.
@@ -337,24 +338,6 @@ def _texts(value: Any) -> Iterator[str]:
 def _step(path: Path) -> int:
     """Return the step in the name of a file."""
     return int(re.split(r"[-.]", path.name)[1])
-
-
-def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of metrics; an incomplete last line is ignored."""
-    if not path.exists():
-        return
-    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
-        try:
-            record = json.loads(line)
-            if not isinstance(record, dict) or type(record.get("step")) is not int:
-                raise ValueError("it is not the record of a step")
-        except ValueError as error:
-            if not line.endswith(b"\n"):
-                return
-            message = f"{path}, line {number} is damaged: {error}. Restore the file from a backup."
-            raise UsageError(message) from error
-        if line.endswith(b"\n"):
-            yield record
 
 
 def _write(path: Path, text: str, *, then: str = "continue with --resume") -> None:

@@ -1,0 +1,137 @@
+"""Arguments of the functions of the Python interface, and what they stand for: settings, policies, environments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, TypedDict, Unpack
+
+import gymnasium
+from agentgym_envs import Policy
+
+from agentgym_eval.policies.endpoint.settings import EndpointSettings
+from agentgym_eval.policies.harness import HarnessSettings
+from agentgym_eval.policies.policies import PolicyFactory, find_policy
+from agentgym_eval.util.errors import UsageError
+
+EnvFactory = Callable[..., gymnasium.Env[str, str]]
+"""Makes an environment: a `TextEnv` class, or a function. It gets the options as keyword arguments."""
+
+
+class PlayOptions(TypedDict, total=False):
+    """Settings of episodes, with the names, meanings and defaults of the flags of `evaluate` and `collect`."""
+
+    split: Literal["train", "dev", "test"]
+    """Split to take the tasks from. Default: `test` for `evaluate`, `train` for `collect`."""
+    tasks: int | None
+    """Number of tasks, spread evenly over the split's categories and difficulties. Default: all tasks."""
+    task: Sequence[str]
+    """Ids of the tasks to play, from any split, instead of `split` and `tasks`."""
+    samples: int
+    """Number of attempts at each task; default 1."""
+    agent: str | None
+    """Reply format with habits, such as `react+plan`; MODULE:CLASS for your own. Default: the environment's own."""
+    instructions: bool
+    """Whether to show the environment's instructions to the policy; default True."""
+    horizon: int | None
+    """Maximum number of actions per episode, instead of the environment's limit."""
+    seed: int
+    """Random seed of the environment, the policy and the confidence intervals; default 0."""
+    temperature: float
+    """Sampling temperature of language models; default 1.0."""
+    max_tokens: int
+    """Maximum number of tokens per reply of language models; default 512."""
+    slots: int
+    """Number of environments that run in parallel; default 16. Results don't depend on it."""
+    options: Mapping[str, Any]
+    """Options of the environment: numbers, strings, and tuples, lists and dicts of them. `${NAME}` in a string stands
+    for an environment variable."""
+    overwrite: bool
+    """Whether to discard an existing run in `out` and start over; default False."""
+    max_failed: float
+    """Share of episodes that may fail, from 0 to 1, before a warning is logged; default 0.05."""
+    endpoint: EndpointSettings
+    """Endpoint of `openai:MODEL`: its address, price, rate and so on."""
+    harness: HarnessSettings
+    """Agent of another program that plays with the policy's model. For `evaluate` only."""
+
+
+def settings_of(**options: Unpack[PlayOptions]) -> dict[str, Any]:
+    """Return the fields of `EvaluateSettings` or `CollectSettings` that the options stand for.
+
+    Raises:
+        UsageError: if an environment's option has a value that can't be written to a run folder.
+    """
+    settings: dict[str, Any] = dict(options)
+    settings["task"] = tuple(options.get("task", ()))
+    settings["options"] = tuple(_written(name, value) for name, value in options.get("options", {}).items())
+    return settings
+
+
+def _written(name: str, value: Any) -> str:
+    from ast import literal_eval
+
+    try:
+        if literal_eval(repr(value)) == value:
+            return f"{name}={value!r}"
+    except (ValueError, SyntaxError):
+        pass
+    raise UsageError(
+        f"The option {name} is of type {type(value).__name__}, which a run folder can't record: options are numbers, "
+        "strings, and tuples, lists and dicts of them. Pass a function that makes the environment with this value "
+        "instead of the environment's name."
+    )
+
+
+def named_policy(
+    policy: str | Policy, endpoint: EndpointSettings | None, environment: Mapping[str, str]
+) -> tuple[str, PolicyFactory | Policy]:
+    """Return the name of a policy, and the policy itself or what builds it.
+
+    Raises:
+        UsageError: if there is no policy of this name, or the object isn't a policy.
+    """
+    if isinstance(policy, str):
+        return policy, find_policy(policy, endpoint=endpoint, environment=environment)
+    # Callers without a type checker may pass anything.
+    if not isinstance(policy, Policy) or not getattr(policy, "name", ""):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(
+            f"{policy!r} is not a policy: pass a name such as 'oracle', or an instance of a subclass of "
+            "agentgym_envs.Policy with a `name` and `async def reply(self, context)`."
+        )
+    return policy.name, policy
+
+
+@contextmanager
+def named_env(env: str | EnvFactory) -> Generator[str]:
+    """Yield the name of an environment. A factory is registered with Gymnasium within the context, under its own name.
+
+    Raises:
+        UsageError: if `env` is neither a name nor a factory, or another factory of the same name is in use.
+    """
+    if isinstance(env, str):
+        yield env
+        return
+    if isinstance(env, gymnasium.Env) or not callable(env):
+        raise UsageError(
+            f"{env!r} is not a name of an environment or a function that makes one. Episodes run in several "
+            "environments at once, so pass the class or a function instead of an instance."
+        )
+    name = re.sub(r"\W+", "-", getattr(env, "__qualname__", type(env).__name__).rpartition(".")[2]).strip("-")
+    world_id = f"factory/{name}-v0"
+    if world_id in gymnasium.registry:
+        raise UsageError(f"Another environment called {name} is being played; give your function another name.")
+    gymnasium.register(world_id, entry_point=env, disable_env_checker=True)
+    try:
+        yield world_id
+    finally:
+        del gymnasium.registry[world_id]
+
+
+def path_of(out: str | PathLike[str]) -> Path:
+    """Return a folder or file as a path, with `..` resolved: else creating it would create the folders before it."""
+    path = Path(out)
+    return path.resolve() if ".." in path.parts else path

@@ -1,0 +1,87 @@
+"""Policies of other packages and of users' modules: what an entry point or MODULE:NAME stands for."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+from agentgym_envs import Policy
+from agentgym_envs.util.importing import import_named
+
+from agentgym_eval.util.errors import UsageError, did_you_mean
+
+
+def import_policy(spec: str) -> tuple[Any, str] | None:
+    """Import what MODULE:NAME or MODULE:NAME:ARGUMENT stands for, and return it with the argument; None if there is no
+    such module.
+
+    Raises:
+        UsageError: if the module can't be imported, or has no such name.
+    """
+    path, _, rest = spec.partition(":")
+    attribute, _, argument = rest.partition(":")
+    if not attribute or not _exists(path):
+        return None
+    try:
+        module = import_named(path, f"the policy {spec}")
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    try:
+        return reduce(getattr, attribute.split("."), module), argument
+    except AttributeError as error:
+        public = [name for name in vars(module) if not name.startswith("_")]
+        raise UsageError(f"{path} has no {attribute!r}.{did_you_mean(attribute, public)}") from error
+
+
+def build_policy(found: Any, spec: str, argument: str, settings: dict[str, Any]) -> Policy:
+    """Return the policy that a loaded object stands for.
+
+    Args:
+        found: A policy; a factory, called as `found(argument, temperature=..., seed=..., max_tokens=...)`; or a
+            subclass of `Policy` that takes no arguments.
+        spec: What the user named.
+        argument: The argument of the name, or an empty string.
+        settings: The other arguments of a factory.
+
+    Raises:
+        UsageError: if it can't be built, or isn't a policy.
+    """
+    try:
+        policy = found if isinstance(found, Policy) else _called(found, argument, settings)
+    except UsageError:
+        raise
+    except (ImportError, OSError, TypeError, ValueError) as error:
+        raise UsageError(f"The policy {spec} can't be built: {error}") from error
+    if not isinstance(policy, Policy):
+        raise UsageError(
+            f"{spec} is no policy: its factory returned an object of type {type(policy).__name__}, and not of a "
+            "subclass of agentgym_envs.Policy."
+        )
+    return policy
+
+
+def _called(found: Any, argument: str, settings: dict[str, Any]) -> Any:
+    if not callable(found):
+        return found
+    call: Callable[..., Any] = found
+    if inspect.isclass(found) and not argument and _takes(found) and not _takes(found, argument, **settings):
+        return call()
+    return call(argument, **settings)
+
+
+def _takes(function: Any, *arguments: Any, **keywords: Any) -> bool:
+    try:
+        inspect.signature(function).bind(*arguments, **keywords)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
