@@ -75,7 +75,7 @@ class Report:
 
     @property
     def tables(self) -> Sequence[Table]:
-        """The tables of the report: the results, then by category, by difficulty, by failure cause and by stop reason."""
+        """The tables of the report: the results, then by category, difficulty, failure cause and stop reason."""
         return [*summary([self.run.evaluated], []), *groups(self.run.evaluated)]
 
     def episodes(self) -> Iterator[Episode]:
