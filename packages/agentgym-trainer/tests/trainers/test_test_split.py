@@ -162,7 +162,7 @@ def test_initial_and_final_model_are_tested_once_if_interrupted(
 
     monkeypatch.setattr(test_split, "saved_model", record_model)
     with monkeypatch.context() as patch:
-        patch.setattr("agentgym_trainer.trainers.test_split.play_test", lambda *_, **__: False)
+        patch.setattr("agentgym_trainer.api.play_test", lambda *_, **__: False)
         assert resume(folder) == 130
     assert not folder.evaluated_steps("sampled", test=True)
 
