@@ -33,6 +33,9 @@ ALLOWED = {
     "server/strange_worlds.py::_act": "`dawdle` takes longer than a turn of the event loop",
     "server/test_storm.py::send_and_disconnect": "disconnects at any moment",
     "engines/vllm/test_server.py::_stopped": "lets a process run for a moment, as often as needed",
+    "engines/vllm/test_ipc_transfer.py::test_a_sleeping_server_that_dies_is_left_alone_until_it_is_needed": (
+        "gives the watch time for a request that it must not send"
+    ),
     "policies/endpoint/test_client.py::test_server_error_fails_only_its_request_if_others_succeed": "a fake clock",
     # Timeouts of calls that never return.
     "core/test_loop_thread.py::test_timeout_cancels_the_coroutine_and_raises_a_fault": "its own deadline",

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from agentgym_trainer.recipes import RECIPES
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.sweep import SweepRun, check_existing, play_sweep, sweep_runs, sweep_table
 from cli_errors import error_of
+from patience import eventually
 from toy_learner import coin_flags, episode_with_samples, train_cli
 
 
@@ -139,8 +139,7 @@ def test_signals_end_active_runs_and_start_no_others(
     monkeypatch.setattr(sweep, "_start", start(dict.fromkeys(["seed=0", "seed=1", "seed=2"], WAIT), started))
 
     def send() -> None:
-        while not (runs[0].folder.exists() and runs[1].folder.exists()):
-            time.sleep(0.01)
+        eventually(lambda: runs[0].folder.exists() and runs[1].folder.exists())
         os.kill(os.getpid(), number)
 
     sender = threading.Thread(target=send)
