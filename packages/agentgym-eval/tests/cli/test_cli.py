@@ -36,7 +36,7 @@ def test_evaluate_writes_a_report_and_prints_a_table(tmp_path: Path, capsys: pyt
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["schema"] == "agentgym.report/3"
     assert report.keys() == {
-        "schema", "intervals", "faults", "overall", "by_world", "by_category", "by_difficulty", "by_turns",
+        "schema", "intervals", "faults", "causes", "overall", "by_world", "by_category", "by_difficulty", "by_turns",
         "pass_by_turns", "task_set", "settings", "versions",
     }  # fmt: skip
     overall = report["overall"]
