@@ -15,11 +15,12 @@ from agentgym_eval.metrics import summary as metrics
 from agentgym_eval.metrics.comparison import Comparison
 from agentgym_eval.metrics.intervals import Interval
 from agentgym_eval.metrics.seeds import AcrossSeeds
+from agentgym_eval.reports.cells import Table
 from agentgym_eval.reports.evaluated import Evaluated, as_json
 from agentgym_eval.reports.markdown import markdown
 from agentgym_eval.reports.page import page
 from agentgym_eval.reports.plots import TITLES, draw_curves
-from agentgym_eval.reports.tables import Table, groups, summary
+from agentgym_eval.reports.tables import groups, summary
 from agentgym_eval.runs.comparisons import EvaluatedRun
 
 
