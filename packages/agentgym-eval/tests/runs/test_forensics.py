@@ -1,0 +1,49 @@
+"""Tests of `evaluate --forensics` and `compare --forensics`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from agentgym_eval.cli.main import compare, evaluate
+from counting_world import ENV, Count
+
+
+def causes(folder: Path) -> dict[str, int]:
+    found = json.loads((folder / "report.json").read_text())["causes"]
+    return {kind: by["episodes"] for kind, by in found.items()}
+
+
+def test_forensics_measures_the_distances_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    actions = tmp_path / "actions.txt"
+    actions.write_text("add\n")  # again and again, past every goal
+    command = ["--env", ENV, "--policy", f"scripted:{actions}", "--tasks", "4", "--horizon", "4"]
+    assert evaluate([*command, "--out", str(tmp_path / "plain")]) == 0
+    assert evaluate([*command, "--out", str(tmp_path / "measured"), "--forensics"]) == 0
+    assert not (tmp_path / "plain" / "episodes.distances.jsonl").exists()
+    assert causes(tmp_path / "plain") == {"turn_budget": 4}
+    measured = causes(tmp_path / "measured")
+    assert sum(measured.values()) == 4
+    assert measured["over_interaction"] > 0
+    capsys.readouterr()
+
+    runs = [str(tmp_path / "plain"), str(tmp_path / "measured")]
+    assert compare([*runs, "--out", str(tmp_path / "compared")]) == 0
+    found = json.loads((tmp_path / "compared" / "report.json").read_text())
+    assert [list(run["causes"]) for run in found["runs"]] == [["turn_budget"]] * 2  # only one of them was measured
+    assert compare([*runs, "--forensics", "--out", str(tmp_path / "compared")]) == 0
+    found = json.loads((tmp_path / "compared" / "report.json").read_text())
+    assert found["runs"][0]["causes"] == found["runs"][1]["causes"]
+    assert "over_interaction" in found["comparisons"][0]["causes"]
+    assert not (tmp_path / "plain" / "episodes.distances.jsonl").exists()  # comparing writes nothing into runs
+
+
+def test_forensics_says_where_distances_cannot_be_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Count, "oracle_replans", False)
+    command = ["--env", ENV, "--policy", "random", "--tasks", "2", "--horizon", "2", "--forensics"]
+    assert evaluate([*command, "--out", str(tmp_path / "run")]) == 0
+    assert f"{ENV} has no expert that decides from the current state" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "episodes.distances.jsonl").exists()
