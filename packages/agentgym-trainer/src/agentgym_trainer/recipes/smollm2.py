@@ -125,7 +125,7 @@ SMOLLM2_RECIPES = {
     "smollm2-textcraft": Recipe(
         "SmolLM2-135M learns to craft, on two CPU cores",
         _TEXTCRAFT,
-        cost="2 to 3 hours and up to 10 GB of memory, if they compute in bfloat16",
+        cost="1.5 to 3 hours and up to 8 GB of memory, if they compute in bfloat16",
     ),
     "smollm2-babyai": Recipe("SmolLM2-135M learns to find, fetch and open things, on two CPU cores", _BABYAI),
     "smollm2-searchqa": Recipe("SmolLM2-135M learns to search and answer, on two CPU cores", _SEARCHQA),
