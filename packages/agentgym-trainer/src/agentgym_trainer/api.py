@@ -167,7 +167,12 @@ def train_in(folder: RunFolder, config: BaseConfig, console: RunConsole, stoppin
                 stack.enter_context(open_trackers(config, folder, console.say))
         start: Callable[[Any, RunFolder, RunConsole, Stopping], Reached] = resolve_name(kind_of(config).train)
         reached = start(config, folder, console, stopping)
-        return reached, reached.done and play_test(config, folder, console, stopping, steps=reached.step)
+        if reached.done and (best := reached.best):
+            console.say(
+                f"The final model is that after update {best.step} of {reached.of}: the best on "
+                f"{config.evaluation.split} tasks, with {best.success:.1%}."
+            )
+        return reached, reached.done and play_test(config, folder, console, stopping, steps=reached.model_step)
 
 
 def _trained(config: BaseConfig, folder: RunFolder, *, progress: bool) -> Run:

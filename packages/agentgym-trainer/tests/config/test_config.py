@@ -153,6 +153,15 @@ def test_evaluation_during_training_rejects_the_test_split() -> None:
         Evaluation(test_tasks=-1)
 
 
+def test_best_checkpoint_needs_evaluations_to_be_chosen_by() -> None:
+    with pytest.raises(ValueError, match=r"selects among evaluations during training: set evaluation\.every"):
+        Evaluation(load_best_model_at_end=True)
+    evaluation = Evaluation(load_best_model_at_end=True, every=5)
+    with pytest.raises(ValueError, match="doesn't apply to AgentEvol, which explores with the last model"):
+        AgentEvolConfig(evaluation=evaluation)
+    assert SFTConfig(evaluation=evaluation).evaluation.load_best_model_at_end
+
+
 def test_invalid_scratch_model_sizes_are_rejected() -> None:
     with pytest.raises(ValueError, match="at least 259 entries, not 100"):
         Scratch(vocab=100)

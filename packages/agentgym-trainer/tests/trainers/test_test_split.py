@@ -8,11 +8,13 @@ import itertools
 import json
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from agentgym_envs import Task, Tasks, TaskSet, read_episodes
 from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.config import (
@@ -31,6 +33,7 @@ from agentgym_trainer.config import (
 )
 from agentgym_trainer.config.scratch import Scratch
 from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, FixedHorizon
+from agentgym_trainer.curriculum.state import TrainingState
 from agentgym_trainer.rollout.environments import open_environments
 from agentgym_trainer.rollout.runner import EnginePolicy
 from agentgym_trainer.run import trackers
@@ -43,7 +46,8 @@ from agentgym_trainer.trainers.test_split import play_test
 from coin_world import ENV, Coin
 from patience import PATIENCE
 from rich.console import Console
-from toy_learner import StopAfterCalls, train_cli
+from safetensors.torch import load_file
+from toy_learner import StopAfterCalls, coin_flags, sft_flags, train_cli
 
 COMMON: dict[str, Any] = {
     "model": "scratch",
@@ -147,6 +151,39 @@ def test_tasks_of_the_test_split_are_drawn_once_after_training(
     assert resume(folder) == 0
     assert drawn_test_tasks == []
     assert [replies(folder, step, "sampled") for step in (0, last)] == before
+
+
+@pytest.mark.parametrize(
+    "flags_of",
+    [
+        lambda out: coin_flags(out, "--steps", "3"),
+        pytest.param(lambda out: sft_flags(out, "--data.episodes", "24", "--epochs", "1"), marks=pytest.mark.long),
+    ],
+    ids=["rl", "sft"],
+)
+def test_final_model_is_that_of_the_best_checkpoint_if_asked(
+    flags_of: Callable[[Path], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def best_after_2(self: TrainingState, _: float | None) -> TrainingState:
+        return evaluated(self, 0.75 if self.step == 2 else 0.5)
+
+    evaluated = TrainingState.evaluated
+    monkeypatch.setattr(TrainingState, "evaluated", best_after_2)
+    folder, log = RunFolder(tmp_path / "run"), tmp_path / "log"
+    more = ("--evaluation.load-best-model-at-end", "--evaluation.every", "1", "--keep-checkpoints", "1")
+    for arguments in ([*flags_of(folder.path), *more], ["--resume", str(folder.path)]):
+        assert train_cli(arguments, log) == 0
+        said = "The final model is that after update 2 of 3: the best on dev tasks, with 75.0%.\n"
+        assert log.read_text().count(said) == 1
+        final, best, last = (
+            load_file(path / "model.safetensors")
+            for path in (folder.model, folder.checkpoints / "step-000002", folder.checkpoints / "step-000003")
+        )
+        assert all(torch.equal(weight, best[name]) for name, weight in final.items())
+        assert any(not torch.equal(weight, last[name]) for name, weight in final.items())
+        assert folder.evaluated_steps("sampled", test=True) == [0, 2]
+    episodes = folder.read_evaluation(2, "sampled", test=True) or []
+    assert {t.reply.sample.version for e in episodes for t in e.turns if t.reply.sample} == {2}
 
 
 @pytest.mark.long

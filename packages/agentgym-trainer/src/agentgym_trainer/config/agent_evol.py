@@ -81,3 +81,8 @@ class AgentEvolConfig(SFTConfig):
         at_least_one(self, "iterations")
         if not 0 <= self.base <= 1:
             raise ValueError(f"base must be a share from 0 to 1, not {self.base}.")
+        if self.evaluation.load_best_model_at_end:
+            raise ValueError(
+                "evaluation.load_best_model_at_end doesn't apply to AgentEvol, which explores with the last model of "
+                "an iteration. The models of all iterations are kept in the run folder."
+            )

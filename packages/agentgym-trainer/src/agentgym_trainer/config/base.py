@@ -214,6 +214,9 @@ class Evaluation:
     """Values of k to report pass@k for."""
     every: int = 0
     """Steps between evaluations; 0: evaluate only before and after training."""
+    load_best_model_at_end: bool = False
+    """Make the best checkpoint the final model: that with the highest success, sampled, in these evaluations. Off: the
+    last one."""
 
     def __post_init__(self) -> None:
         if self.split == "test":
@@ -223,6 +226,11 @@ class Evaluation:
             )
         if min(self.tasks, self.test_tasks, self.every) < 0 or self.samples < 1:
             raise ValueError("evaluation needs tasks >= 0, test_tasks >= 0, every >= 0 and samples >= 1.")
+        if self.load_best_model_at_end and not self.every:
+            raise ValueError(
+                "evaluation.load_best_model_at_end selects among evaluations during training: set evaluation.every to "
+                "the number of steps between them."
+            )
         for k in self.ks:
             if not 1 <= k <= self.samples:
                 raise ValueError(

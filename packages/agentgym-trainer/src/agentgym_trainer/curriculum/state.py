@@ -9,6 +9,15 @@ from agentgym_trainer.curriculum.horizon import Stage
 
 
 @dataclass(frozen=True, slots=True)
+class Best:
+    """The best checkpoint so far."""
+
+    step: int
+    success: float
+    """Mean success on the evaluation tasks, from 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reached:
     """The progress of a run when its process ended."""
 
@@ -16,20 +25,18 @@ class Reached:
     """Number of updates done."""
     of: int
     """Number of updates of the whole run."""
+    best: Best | None = None
+    """The best checkpoint, if the final model is to be that of the best one."""
 
     @property
     def done(self) -> bool:
         """Whether the run is complete."""
         return self.step == self.of
 
-
-@dataclass(frozen=True, slots=True)
-class Best:
-    """The best checkpoint so far."""
-
-    step: int
-    success: float
-    """Mean success on the evaluation tasks, from 0 to 1."""
+    @property
+    def model_step(self) -> int:
+        """Number of updates of the final model."""
+        return self.best.step if self.best else self.step
 
 
 @dataclass(frozen=True, slots=True)

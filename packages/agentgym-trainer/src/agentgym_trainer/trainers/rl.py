@@ -103,9 +103,11 @@ def train(config: RLConfig, folder: RunFolder, console: RunConsole, stopping: St
             loop = RLLoop(config, folder, worlds, learner, chat, console, rollouts, demonstrations)
             with loop.checkpoints.naming_last():
                 state = loop.run(stopping)
-        if state.step == config.steps and ranks.is_main:
-            export_model(loop.checkpoints.at(state.step), folder.model)
-    return Reached(state.step, of=config.steps)
+        best = state.best if config.evaluation.load_best_model_at_end else None
+        reached = Reached(state.step, of=config.steps, best=best)
+        if reached.done and ranks.is_main:
+            export_model(loop.checkpoints.at(reached.model_step), folder.model)
+    return reached
 
 
 def _needs_start(config: RLConfig) -> bool:

@@ -125,9 +125,10 @@ def train_on_data(
                 episodes = play(held_out)
             with refusing(config):
                 trainer = make_trainer(TrainingSetup(model, chat, episodes))
-            reached = TRLRunCallback(config, trainer, held_out, stopping).run()
+            run = TRLRunCallback(config, trainer, held_out, stopping)
+            reached = run.run()
         if reached.done and ranks.is_main:
-            export_model(folder.checkpoints / f"step-{reached.step:06d}", folder.model)
+            export_model(run.checkpoints.at(reached.model_step), folder.model)
     return reached
 
 
@@ -221,7 +222,8 @@ class TRLRunCallback(TrainerCallback):
         if self._cut_short:
             raise self._cut_short
         state = self.trainer.state
-        return Reached(state.global_step, of=state.max_steps)
+        best = self._best if self.config.evaluation.load_best_model_at_end else None
+        return Reached(state.global_step, of=state.max_steps, best=best)
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Repeat an evaluation that was interrupted in the previous session, after its step was saved."""
