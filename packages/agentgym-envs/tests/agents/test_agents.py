@@ -79,7 +79,7 @@ def test_canonical_names_are_the_shortest(name: str) -> None:
         ("raect+plan", r"no agent 'raect'. Did you mean react\? .*\(react, bare, tags, .*react\+plan\+window:6"),
         (
             "react+plam:3",
-            r"no habit 'plam:3'. Did you mean plan\? Habits: plan\[:N\], window:N, reflect:N, retry\[:K\]",
+            r"no habit 'plam:3'. Did you mean plan\? Habits: plan\[:N\], window:N, token_window:N, compact:N, ",
         ),
         (
             "no_such_module:Prompt+plan",
@@ -96,6 +96,7 @@ def test_canonical_names_are_the_shortest(name: str) -> None:
         ),
         ("react+", "no habit ''"),
         ("react+plan+plan:3", "plan occurs twice"),
+        ("react+window:3+compact:500", "window and compact both limit the context; choose one"),
         ("react+window", "'window' needs an integer of at least 1, as in window:5"),
         ("react+reflect:0", "needs an integer of at least 1"),
         ("react+retry:", "needs an integer of at least 1"),

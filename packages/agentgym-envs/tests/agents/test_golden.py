@@ -21,7 +21,7 @@ from recording_policy import RecordingPolicy
 GOLDEN = Path(__file__).parent / "golden"
 AGENTS = [
     *REPLY_FORMATS,
-    *(f"react{habit}" for habit in ("+plan", "+plan:2", "+window:2", "+reflect:2", "+retry")),
+    *(f"react{habit}" for habit in ("+plan", "+plan:2", "+window:2", "+compact:60", "+reflect:2", "+retry")),
     "react+plan:2+window:2+reflect:3+retry:2",
     "function-call+plan+retry",
 ]

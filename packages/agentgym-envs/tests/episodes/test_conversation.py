@@ -19,10 +19,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from recording_policy import RecordingPolicy, check_conversations, check_roles
 
+LIMITS = (
+    st.integers(0, 5).map(lambda window: {"window": window})
+    | st.integers(1, 300).map(lambda tokens: {"token_window": tokens})
+    | st.integers(1, 300).map(lambda tokens: {"compact": tokens})
+)
 HABITS = st.builds(
-    Scaffold,
+    lambda limit, **others: Scaffold(**limit, **others),
+    limit=LIMITS,
     plan=st.none() | st.integers(0, 4),
-    window=st.integers(0, 5),
     reflect=st.integers(0, 4),
     retry=st.integers(0, 3),
 )
@@ -74,7 +79,7 @@ def test_replay_reproduces_played_conversations(
     agent = Agent("bare", habits)
     episode = play(agent.wrap(door), policy, EpisodeSpec(f"door/train/{knocks}", seed=seed), horizon=horizon)
     check_conversations(episode, policy.seen)
-    check_window(episode, habits)
+    (check_tokens if habits.context_tokens else check_window)(episode, habits)
     check_rewards(episode, horizon)
     assert Agent.parse(episode.agent) == agent
 
@@ -89,6 +94,21 @@ def check_window(episode: Episode, habits: Scaffold) -> None:
             least, most = (habits.window // 2, habits.window) if habits.window else (number, number)
             assert min(least, number) <= visible <= most
             number += 1
+
+
+def check_tokens(episode: Episode, habits: Scaffold) -> None:
+    """Check that an action's context is within the limit unless it follows a summary, and that each summary was due."""
+    summarized = False
+    for conversation, turn in replay(episode):
+        tokens = sum(len(message.content) for message in conversation) // 4
+        assert turn.kind != "act" or summarized or tokens <= habits.context_tokens or not within_trial(conversation)
+        assert turn.kind != "summary" or tokens > habits.context_tokens
+        summarized = turn.kind == "summary"
+
+
+def within_trial(conversation: Conversation) -> bool:
+    """Whether a conversation has an action, after which it can be shortened."""
+    return any(m.role == "assistant" and m.content[-1:].isalpha() for m in conversation)
 
 
 def check_rewards(episode: Episode, horizon: int) -> None:
@@ -176,6 +196,48 @@ def test_window_bounds_the_context_despite_many_reflections(door: gymnasium.Env[
     assert max(sizes) <= 1.1 * max(sizes[:20])
     notes = re.findall(r"(?m)^(\d+)\. reflect", policy.seen[-1][0][1].content)
     assert len(notes) == 3 and int(notes[0]) > 30
+
+
+def test_context_beyond_its_tokens_is_replaced_by_a_summary(door: gymnasium.Env[str, str]) -> None:
+    policy = RecordingPolicy(lambda context: f"knock {context.acts}" + 200 * "!")
+    episode = play_door(door, "+plan+compact:200", policy, horizon=8)
+    assert kinds(episode) == "paaasaaasaa"
+    asked, restarted = policy.seen[4][0][-1].content, policy.seen[5][0]
+    assert asked.startswith("Say knock or open.") and "Sum up what has happened" in asked
+    assert [message.role for message in restarted] == ["system", "user"]
+    for kept in (
+        "This is how it began:\nKnock 3 times.",
+        "Your plan:\nplan 1",
+        "words:\nsummary 5",
+        "what you see now:",
+    ):
+        assert kept in restarted[-1].content
+    assert "knock 2" not in str(restarted)
+    assert restarted[-1].content.endswith(asked.partition("\n\nMost of what")[0])
+
+
+def test_token_window_keeps_the_last_half_of_the_actions(door: gymnasium.Env[str, str]) -> None:
+    policy = RecordingPolicy(lambda context: f"knock {context.acts}" + 200 * "!")
+    episode = play_door(door, "+token_window:300", policy, horizon=8)
+    assert kinds(episode) == "aaaaasaaa"
+    restarted = policy.seen[6][0]
+    assert [message.content[:7] for message in restarted if message.role == "assistant"] == ["knock 3", "knock 4"]
+
+
+def test_question_for_a_summary_replaces_the_request_to_go_on(door: gymnasium.Env[str, str]) -> None:
+    policy = RecordingPolicy(lambda context: "knock")
+    episode = play_door(door, "+plan:1+compact:1", policy, horizon=3)
+    assert kinds(episode) == "papsapsa"
+    question = policy.seen[3][0][-1].content
+    assert question.startswith("Most of what stands above") and "go on with your next action" not in question
+
+
+def test_policy_counts_the_tokens_of_its_context(door: gymnasium.Env[str, str]) -> None:
+    class Counting(RecordingPolicy):
+        def count_tokens(self, context: TurnContext) -> int:
+            return 10 if context.acts == 2 else 9
+
+    assert kinds(play_door(door, "+compact:9", Counting(lambda _: "knock"), horizon=4)) == "aasaa"
 
 
 @pytest.mark.parametrize("kind", ["plan", "reflect", "summary"])

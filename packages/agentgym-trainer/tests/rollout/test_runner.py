@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from agentgym_envs import Episode, EpisodeSpec, Message, play_many, text_env
+from agentgym_envs.episodes.conversation import replay
 from agentgym_eval.policies.policies import Oracle
 from agentgym_trainer.algorithms import Algorithm, Correction
 from agentgym_trainer.distributed import Ranks
@@ -171,6 +172,23 @@ def test_contexts_never_exceed_the_engines_limit(chat: Chat, coin: OpenEnvironme
     episodes = play_episodes(engine, _policy(engine, chat), coin, coin_specs(2))
     assert {episode.stop for episode in episodes} == {"length"}
     assert {len(trajectory(episode).segments[0].ids) for episode in episodes} == {60}
+
+
+@pytest.mark.parametrize("slack", [-1, 0])
+def test_summaries_are_due_by_the_tokens_of_the_chat(slack: int, chat: Chat, coin: OpenEnvironment) -> None:
+    engine = RecordingEngine(ScriptedEngine(constant_script(chat, "heads"), end_id=chat.end_id))
+    play_episodes(engine, _policy(engine, chat), coin, coin_specs(1))
+    third = len(engine.calls[2][0])
+    engine = RecordingEngine(ScriptedEngine(constant_script(chat, "heads"), end_id=chat.end_id))
+    with open_environment(agent=f"bare+compact:{third + slack}") as world:
+        (episode,) = play_episodes(engine, _policy(engine, chat), world, coin_specs(1))
+    assert [turn.kind for turn in episode.turns] == ["act", "act", *(["summary"] if slack else []), "act"]
+    encoded = trajectory(episode)
+    assert len(encoded.segments) == (2 if slack else 1)
+    assert _completion(encoded) == [i for _, reply in engine.calls for i in reply.ids]
+    *_, (context, _) = contexts(episode)
+    *_, (conversation, _) = replay(episode)
+    assert not slack or list(context) == chat.open(conversation)
 
 
 def test_a_retried_episode_begins_with_a_new_context(chat: Chat) -> None:

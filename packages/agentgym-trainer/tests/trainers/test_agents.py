@@ -13,9 +13,12 @@ import torch
 from agentgym_envs import Episode, read_episodes
 from agentgym_envs.episodes.conversation import replay
 from agentgym_eval.cli.main import collect, evaluate
+from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.algorithms import GRPO, KL
+from agentgym_trainer.config import Generation, RLConfig, WorldConfig
 from agentgym_trainer.engines.scripted import ScriptedEngine
 from agentgym_trainer.learner.learner import Learner
+from agentgym_trainer.rollout.environments import open_environments
 from agentgym_trainer.rollout.groups import EpisodeOutcome
 from agentgym_trainer.rollout.runner import EnginePolicy, TokenBudget
 from agentgym_trainer.run.folder import RunFolder
@@ -156,11 +159,21 @@ def test_trials_count_once_begun_and_validity_once_there_was_an_action(
     assert episode_metrics(cut[:1])["valid"] is None
 
 
+def test_context_must_have_room_for_the_summary_of_what_the_agent_may_remember() -> None:
+    world = WorldConfig(ENV, agent="bare+compact:300", backend="inline")
+    with (
+        pytest.raises(UsageError, match=r"more than 300 tokens, .* up to 24, .* contexts of 320 tokens"),
+        open_environments(RLConfig(world=world, generation=Generation(max_tokens=24, max_context=320))),
+    ):
+        pass
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("agent", "kinds"),
     [
         ("bare+plan:2+window:1+reflect:1+retry", set(KINDS)),
+        ("bare+compact:30", {"act", "summary"}),
         ("function-call", {"act"}),
     ],
 )

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 SYNTAX = {
     "plan": "plan[:N]",
     "window": "window:N",
+    "token_window": "token_window:N",
+    "compact": "compact:N",
     "reflect": "reflect:N",
     "retry": "retry[:K]",
     "turns_left": "turns_left",
@@ -33,6 +35,12 @@ class Scaffold:
     window: int = 0
     """The most actions in the context of the next one. Before there would be more, the agent writes a summary, and the
     conversation restarts with the summary and the last half of the window. 0: no limit."""
+    token_window: int = 0
+    """Like `window`, but the summary is due before the context of an action would have more than this many tokens, and
+    the last half of the actions in it is kept. 0: no limit."""
+    compact: int = 0
+    """Write a summary before the context of an action would have more than this many tokens, and restart the
+    conversation with the summary alone (CompactionRL, arXiv 2607.05378). 0: no limit."""
     reflect: int = 0
     """Reflect after every N actions; 0: never."""
     retry: int = 0
@@ -47,6 +55,14 @@ class Scaffold:
             number = getattr(self, name)
             if number is not None and number < 0:
                 raise ValueError(f"The number of {name} must be at least 0, not {number}.")
+        limits = [name for name in ("window", "token_window", "compact") if getattr(self, name)]
+        if len(limits) > 1:
+            raise ValueError(f"{' and '.join(limits)} both limit the context; choose one of them.")
+
+    @property
+    def context_tokens(self) -> int:
+        """Number of tokens of an action's context beyond which a summary is due; 0: no limit."""
+        return self.token_window or self.compact
 
     def __str__(self) -> str:
         """Return the suffix that follows the reply format in the name of an agent: `+plan:8+window:6`."""

@@ -54,7 +54,8 @@ class ConversationBuilder:
     """Builds the conversation of one episode.
 
     `add_observation` and `add_reply` extend it, and `end_trial` ends a trial. Replies that are due at the same time
-    come in this order: reflection, plan, summary, action.
+    come in this order: reflection, plan, summary, action. The builder can't count tokens: where the scaffold limits
+    those of a context, its user does, and calls `shorten`.
     """
 
     def __init__(self, scaffold: Scaffold, instructions: str) -> None:
@@ -71,6 +72,7 @@ class ConversationBuilder:
         self._pending = ""  # content of the next user message
         self._acts: list[tuple[str, str]] = []  # (observation, reply) of each action
         self._acts_in_context = 0
+        self._acts_since_summary = 0
         self._plan: str | None = None
         self._due: list[Kind] = []
 
@@ -114,6 +116,7 @@ class ConversationBuilder:
             case "act":
                 self._acts.append((self._observation, text))
                 self._acts_in_context += 1
+                self._acts_since_summary += 1
             case "plan":
                 self._plan = spoken(text)
                 self._pending = self._question() or _GO_ON
@@ -125,6 +128,18 @@ class ConversationBuilder:
                     self._pending = self._question() or _GO_ON
             case _:
                 self._restart_with_summary(spoken(text))
+
+    @property
+    def token_limit(self) -> int:
+        """Number of tokens of the conversation beyond which `shorten` is to be called before the next reply; 0: none,
+        since it isn't an action, or none was taken since the last summary.
+        """
+        return self._habits.context_tokens if self._due == ["act"] and self._acts_since_summary else 0
+
+    def shorten(self) -> None:
+        """Have the agent write a summary before its next action, from which the conversation restarts."""
+        self._due = ["summary", *self._due]
+        self._pending = self._question() if self._pending == _GO_ON else _joined(self._pending, self._question())
 
     def add_talk(self, text: str) -> None:
         """Add a reply of kind "talk", which gets no response from the environment; see `Kind`."""
@@ -161,7 +176,8 @@ class ConversationBuilder:
 
     def _restart_with_summary(self, summary: str) -> None:
         """Start the conversation again with the summary and the last actions."""
-        self._acts_in_context = self._habits.window // 2
+        self._acts_in_context = 0 if self._habits.compact else (self._habits.window or self._acts_in_context) // 2
+        self._acts_since_summary = 0
         kept = self._acts[len(self._acts) - self._acts_in_context :]
         plan = f"Your plan:\n{self._plan}" if self._plan else ""
         begun = f"This is how it began:\n{self._acts[0][0]}"
@@ -216,6 +232,8 @@ def _replay(episode: Episode, builder: ConversationBuilder) -> Iterator[tuple[Co
     for number, turn in enumerate(episode.turns):
         if builder.needs_observation and not (turn.trial > builder.trial and builder.end_trial(turn.observation)):
             builder.add_observation(turn.observation)
+        if turn.kind == "summary" and builder.token_limit:
+            builder.shorten()
         if turn.trial != builder.trial or turn.kind not in (builder.kind, "talk"):
             raise ValueError(
                 f"Turn {number} of {episode.task_id} has kind {turn.kind!r} in trial {turn.trial}, but the agent "

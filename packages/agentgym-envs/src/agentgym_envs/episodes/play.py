@@ -159,6 +159,7 @@ async def play_episode(
         try:
             await episode.begin()
             while stop is None:
+                recorder.limit_context(policy.count_tokens)
                 reply = await episode.expert_reply()
                 if reply is None:
                     with recorder.clock("policy"):

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from agentgym_envs.episodes.episode import Kind, Reply
 
 
+_CHARACTERS_PER_TOKEN = 4
+
+
 @dataclass(frozen=True, slots=True)
 class TurnContext:
     """What a policy sees when it is the agent's turn."""
@@ -42,6 +45,11 @@ class TurnContext:
     of a pool. None in a context that was created without an environment."""
 
 
+def estimate_tokens(context: TurnContext) -> int:
+    """Return about how many tokens a context has: one for four characters, as in English text."""
+    return sum(len(message.content) for message in context.conversation) // _CHARACTERS_PER_TOKEN
+
+
 class Policy(ABC):
     """A policy. All of its coroutines run in one event loop, many episodes concurrently."""
 
@@ -59,6 +67,12 @@ class Policy(ABC):
             EnvFault: to retry the episode from its beginning, as after a fault of the environment.
             Exception: any other exception ends everything that is being played.
         """
+
+    def count_tokens(self, context: TurnContext) -> int:
+        """Return the number of tokens of a context, by which agents with a limit on them know when to summarize. The
+        default is an estimate: one token for four characters.
+        """
+        return estimate_tokens(context)
 
     def forget(self, key: int) -> None:  # noqa: B027 - optional
         """Free what is kept for the attempt `key`, which has ended, possibly before its first turn."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -118,6 +118,12 @@ class EpisodeRecorder:
         builder = self._conversation
         seen = builder.conversation, self._info, self._rng, builder.kind, builder.acts
         return TurnContext(self.key, *seen, self._tools, self._spec.sample)
+
+    def limit_context(self, count_tokens: Callable[[TurnContext], int]) -> None:
+        """Ask for a summary before the next action, if its context has more tokens than the agent's scaffold allows."""
+        limit = self._conversation.token_limit
+        if limit and count_tokens(self.context) > limit:
+            self._conversation.shorten()
 
     def record_cut_reply(self, reply: Reply) -> StopReason:
         """Record a reply that was cut off by the token budget; its action isn't taken."""

@@ -28,7 +28,7 @@ from agentgym_eval.runs.environments import open_world, world_spec
 from agentgym_eval.runs.settings import PlaySettings
 from agentgym_eval.util.errors import UsageError
 
-from agentgym_trainer.config import BaseConfig, Evaluation, WorldConfig
+from agentgym_trainer.config import BaseConfig, Evaluation, Generation, WorldConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +133,23 @@ def _open(world: WorldConfig, config: BaseConfig, stack: ExitStack) -> OpenEnvir
             hint = "--world.options KEY=VALUE ... replaces all options of the recipe; without values it removes them."
             raise UsageError(f"{error} {hint}") from error
         raise
+    _check_context(wrapped, config.generation)
     name = _name(world, wrapped, config.evaluation)
     try:
         pool = EnvPool(world_spec(settings), config.slots, resolved(world.backend) or None, deadline=world.deadline)
     except (ValueError, ImportError, OSError, gymnasium.error.Error) as error:
         raise UsageError(f"{world.env} can't be put in a pool: {error}") from error
     return OpenEnvironment(name, world.weight, wrapped, stack.enter_context(pool))
+
+
+def _check_context(env: ReplyWrapper, generation: Generation) -> None:
+    limit, longest = env.scaffold.context_tokens, generation.max_context
+    if limit and limit + generation.max_tokens >= longest:
+        raise UsageError(
+            f"The agent {env.agent} summarizes a context of more than {limit} tokens, and a reply has up to "
+            f"{generation.max_tokens}, so contexts of {longest} tokens would end episodes before: set "
+            "--generation.max-context higher, by an observation's tokens at least, or the agent's number lower."
+        )
 
 
 def _name(world: WorldConfig, env: ReplyWrapper, evaluation: Evaluation) -> str:

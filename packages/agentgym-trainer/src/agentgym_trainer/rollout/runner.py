@@ -80,9 +80,7 @@ class EnginePolicy(Policy):
             EngineGone: if the engine can't be brought back.
             EnvFault: if the sampled tokens have log-probabilities that aren't finite, so that they can't be trained on.
         """
-        if context.key not in self._contexts:
-            self._contexts[context.key] = Context(self.chat.with_tools(context.tools))
-        tokens = self._contexts[context.key]
+        tokens = self._tokens(context)
         prompt, fresh = tokens.prompt(context.conversation)
         seed = int(context.rng.integers(2**63))
         left = self._left(tokens)
@@ -99,6 +97,15 @@ class EnginePolicy(Policy):
             tuple(prompt), completion.ids, completion.logprobs, completion.version, fresh, completion.versions
         )
         return Reply(self.chat.reply_text(completion.ids), completion.finish, sample)
+
+    def count_tokens(self, context: TurnContext) -> int:
+        """Return the number of tokens of a context, with the chat template's."""
+        return self._tokens(context).length(context.conversation)
+
+    def _tokens(self, context: TurnContext) -> Context:
+        if context.key not in self._contexts:
+            self._contexts[context.key] = Context(self.chat.with_tools(context.tools))
+        return self._contexts[context.key]
 
     def forget(self, key: int) -> None:
         """Free the tokens of this attempt."""

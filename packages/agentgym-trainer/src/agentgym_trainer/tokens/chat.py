@@ -164,6 +164,11 @@ class Context:
         self.ids = ids if fresh else self.ids + ids
         return ids, fresh
 
+    def length(self, conversation: Conversation) -> int:
+        """Return how many tokens the context would have before a reply to this conversation."""
+        ids, fresh = self._next(conversation)
+        return len(ids) if fresh else len(self.ids) + len(ids)
+
     def resume(self, conversation: Conversation, ids: Sequence[int]) -> None:
         """Set the state after a reply to `conversation`; the current segment, including the reply, has these `ids`."""
         self._conversation, self.ids = conversation, list(ids)

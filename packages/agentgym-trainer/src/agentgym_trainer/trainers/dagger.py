@@ -52,6 +52,10 @@ class Mixture(Policy):
             return await context.expert()
         return await self._policy.reply(context)
 
+    def count_tokens(self, context: TurnContext) -> int:
+        """Return the number of tokens of a context for the policy."""
+        return self._policy.count_tokens(context)
+
     def forget(self, key: int) -> None:
         """Free what the policy keeps for this attempt."""
         self._policy.forget(key)

@@ -22,10 +22,12 @@ from agentgym_envs import (
     ReplyWrapper,
     StopReason,
     Task,
+    TurnContext,
     text_env,
 )
 from agentgym_envs.episodes.episode import Kind
 from agentgym_envs.episodes.play import run_without_loop
+from agentgym_envs.episodes.policy import estimate_tokens
 
 from agentgym_eval.runs.environments import choose_tasks, open_world
 from agentgym_eval.runs.settings import PlaySettings
@@ -74,7 +76,7 @@ class Game:
             spec = EpisodeSpec(self._task.id, 0, settings.seed, self._task.split)
             self._open = OpenEpisode(LocalSlot(self._env), spec, with_env=True)
             run_without_loop(self._open.begin())
-            self._request = self._open.context
+            self._request = self._next_request()
         except BaseException as error:
             self._env.close()
             if isinstance(error, ValueError | OSError | gymnasium.error.Error):
@@ -143,9 +145,13 @@ class Game:
             return
         self._scene = text_env(self._env).scene()
         if stop is None:
-            self._request = self._open.context
+            self._request = self._next_request()
         else:
             self._finish(stop)
+
+    def _next_request(self) -> TurnContext:
+        self._open.recorder.limit_context(estimate_tokens)
+        return self._open.context
 
     def _finish(self, stop: StopReason, error: str | None = None) -> None:
         self._end = (stop, error)
