@@ -63,6 +63,9 @@ def test_every_combination_with_every_seed_is_a_run(tmp_path: Path) -> None:
     words = sweep_runs([], ("horizon.stages=2 3,4 5",), (), tmp_path)[1]
     assert words.arguments == ("--horizon.stages", "4", "5")
     assert words.folder.name == "horizon.stages=4_5"
+    on, off = sweep_runs([], ("evaluation.test=True,False",), (), tmp_path)
+    assert (on.arguments, off.arguments) == (("--evaluation.test",), ("--evaluation.no-test",))
+    assert not parse(off.arguments).evaluation.test
 
 
 @pytest.mark.parametrize(
@@ -73,6 +76,8 @@ def test_every_combination_with_every_seed_is_a_run(tmp_path: Path) -> None:
         (["--sweep", "optimizer.lr=1", "optimizer.lr=2"], "names a setting twice"),
         (["--sweep", "optimizer.lr=1e-3,1e-3"], "has the same value twice"),
         (["--seeds", "1", "2", "--seed", "1"], "leave out --seed"),
+        (["--seeds", "1", "--sweep", "seed=2,3"], "leave out --seed and --sweep seed="),
+        (["--sweep", "model=a/b,a:b"], "two that differ only in special characters"),
         (["--seeds", "1", "--sweep-processes", "0"], "--sweep-processes must be at least 1, not 0"),
         (["--sweep", "algorithm=grpo,pppo"], "There is no algorithm 'pppo'. Did you mean 'ppo'"),
     ],
@@ -155,30 +160,44 @@ def test_signals_end_active_runs_and_start_no_others(
     assert started == ["seed=0", "seed=1"]
 
 
-def complete(run: SweepRun, successes: int) -> None:
+def complete(run: SweepRun, successes: int, tasks: str = "t") -> None:
     """Write what a complete run leaves for the table: `successes` of 8 tasks in its test."""
     (run.folder / "evaluations").mkdir(parents=True)
-    (run.folder / "summary.json").touch()
+    (run.folder / "summary.json").write_text('{"model_step": 3}')
     blank = episode_with_samples([None])
-    episodes = [replace(blank, task_id=f"t/{i}", success=i < successes) for i in range(8)]
-    for name in ("step-000000-sampled", "test-000003-greedy"):
+    episodes = [replace(blank, task_id=f"{tasks}/{i}", success=i < successes) for i in range(8)]
+    for name in ("step-000000-sampled", "test-000003-greedy", "step-000004-sampled"):
         (run.folder / f"evaluations/{name}.jsonl").write_text(episodes[0].to_json() + "\n")
     text = "".join(f"{episode.to_json()}\n" for episode in episodes)
     (run.folder / "evaluations/test-000003-sampled.jsonl").write_text(text)
 
 
 def test_settings_are_compared_with_the_first_over_seeds_or_tasks(tmp_path: Path) -> None:
-    runs = sweep_runs([], ("lr=1,2,3",), (0, 1), tmp_path)
-    for run, successes in zip(runs[:4], (2, 4, 6, 8), strict=True):
+    runs = sweep_runs([], ("lr=0,1,2,3",), (0, 1), tmp_path)
+    for run, successes in zip(runs[2:6], (2, 4, 5, 8), strict=True):
         complete(run, successes)
     first, second = sweep_table(runs)
     assert first == "lr=1: success 0.375 over 2 runs"
-    assert second.startswith("lr=2: success 0.875 over 2 runs, +0.500 from the first setting (")
-    assert second.endswith("over seeds, p 0.000)")
-    first, second = sweep_table([runs[0], runs[2]])
+    assert second.startswith("lr=2: success 0.812 over 2 runs, +0.438 from lr=1 (")
+    assert second.endswith("over seeds, p 0.090)")
+    first, second = sweep_table([runs[2], runs[4]])
     assert first == "lr=1: success 0.250 over 1 run"
-    assert "success 0.750 over 1 run, +0.500 from the first setting (" in second
-    assert second.endswith("over tasks, p 0.125)")
+    assert "success 0.625 over 1 run, +0.375 from lr=1 (" in second
+    assert second.endswith("over tasks, p 0.250)")
+
+
+def test_p_values_are_adjusted_for_the_number_of_settings(tmp_path: Path) -> None:
+    runs = sweep_runs([], ("lr=1,2,3",), (), tmp_path)
+    for run, successes in zip(runs, (2, 6, 8), strict=True):
+        complete(run, successes)
+    assert [line.rpartition(" p ")[2] for line in sweep_table(runs)][1:] == ["0.125)", "0.062)"]
+
+
+def test_runs_without_common_tasks_are_listed_without_a_difference(tmp_path: Path) -> None:
+    runs = sweep_runs([], ("world.env=a,b",), (), tmp_path)
+    for run in runs:
+        complete(run, 4, tasks=run.setting)
+    assert [*sweep_table(runs)] == [f"world.env={env}: success 0.500 over 1 run" for env in "ab"]
 
 
 @pytest.mark.long

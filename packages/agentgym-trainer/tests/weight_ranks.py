@@ -60,12 +60,17 @@ def _load_in_process(weights: Weights, *, failures: int = 0, in_thread: bool = T
     return _load(weights, Batching(make, in_thread=in_thread)), loaded
 
 
-def _load_into_server(weights: Weights, ranks: Ranks, backend: str) -> tuple[str, Any]:
-    """Load weights into a server of both processes, to which the first one pushes. Return what it got."""
+def _load_into_server(weights: Weights, ranks: Ranks, backend: str, *, starting: bool = False) -> tuple[str, Any]:
+    """Load weights into a server of both processes, to which the first one pushes. Return what it got.
+
+    A starting server isn't available to the first request.
+    """
 
     async def start(server: FakeServer) -> str:
         await server.start()
         server.worker.vllm_config.weight_transfer_config = SimpleNamespace(backend=backend)
+        if starting:
+            server.overrides["/health"] = [lambda: (503, None)]
         return server.url
 
     async def stop(server: FakeServer) -> None:
@@ -114,6 +119,7 @@ def main(out: Path) -> None:
         "server over tcp": _load_into_server(learner.weights(5), ranks, ""),
         "server over nccl": _load_into_server(learner.weights(6), ranks, "nccl"),
         "server over ipc": _load_into_server(learner.weights(7), ranks, "ipc"),
+        "starting server over ipc": _load_into_server(learner.weights(8), ranks, "ipc", starting=True),
     }
     torch.save(results, out / f"{rank}.pt")
     torch.distributed.barrier()

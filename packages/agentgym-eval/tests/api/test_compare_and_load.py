@@ -93,5 +93,8 @@ def test_training_runs_are_read_without_the_trainer(tmp_path: Path) -> None:
     assert found == [(0, "sampled", False), (2, "sampled", False), (2, "greedy", True)]
     assert len(list(run.evaluations[1].episodes())) == 1
     assert run.evaluations[1].report().success.mean == 1.0
+    assert run.model_step is None
+    (tmp_path / "summary.json").write_text('{"steps": 10, "model_step": 2}')
+    assert (run.done, run.model_step) == (True, 2)
     compared = compare([run.evaluations[0].path, run.evaluations[1].path])
     assert compared.comparisons[0].tasks == 1

@@ -180,13 +180,14 @@ def _trained(config: BaseConfig, folder: RunFolder, *, progress: bool) -> Run:
     console = Console(stderr=True, quiet=not (progress and ranks.is_main))
     shown = RunConsole(console) if progress else _LoggedRun(console)
     try:
-        train_in(folder, config, shown, Stopping())  # without handlers: signals are the program's
+        reached, _ = train_in(folder, config, shown, Stopping())  # without handlers: signals are the program's
     except (EngineError, TooManyFailed, NotFinite) as error:
         raise RunStopped(
             f"{error} Progress is saved in {folder.path}; agentgym_trainer.resume continues it."
         ) from error
     if ranks.is_main:
-        show_results(config, folder, Console(stderr=True, quiet=not progress), seconds=time.monotonic() - started)
+        console = Console(stderr=True, quiet=not progress)
+        show_results(config, folder, console, model_step=reached.model_step, seconds=time.monotonic() - started)
     return Run(folder.path)
 
 

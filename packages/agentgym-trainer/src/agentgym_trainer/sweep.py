@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentgym_envs.util.installation import command
 from agentgym_eval.util.errors import UsageError, listed
@@ -26,6 +26,9 @@ from rich.console import Console
 
 from agentgym_trainer.config import BaseConfig
 from agentgym_trainer.config_files import SETTINGS, read_run
+
+if TYPE_CHECKING:
+    from agentgym_eval.metrics.comparison import Difference
 
 _POLL_S = 0.2
 _OF_SWEEP = ("--sweep", "--seeds", "--sweep-processes", "--out")
@@ -91,7 +94,9 @@ def run_sweep(
     if missing:
         which = f" ({listed(failed)})" if failed else ""
         say(f"{missing} of {len(runs)} runs are not complete{which}; the same command continues: {again}")
-        return early.exit_code if early.received else max(map(abs, codes.values()), default=1) or 1
+        if early.received:
+            return early.exit_code
+        return max((code if code > 0 else 1 for code in codes.values() if code), default=1)  # below 0: by a signal
     say(f"View the runs in a browser: {command('view')} {shlex.quote(str(out))}")
     return 0
 
@@ -111,20 +116,30 @@ def sweep_runs(arguments: Sequence[str], sweep: Sequence[str], seeds: Sequence[i
     settings = dict(map(_values, sweep))
     if len(settings) < len(sweep):
         raise UsageError("--sweep names a setting twice; write all its values after one =, separated by commas.")
-    if seeds and "--seed" in {word.partition("=")[0] for word in arguments}:
-        raise UsageError("--seeds gives the seeds of a sweep; leave out --seed.")
+    if seeds and ("seed" in settings or "--seed" in {word.partition("=")[0] for word in arguments}):
+        raise UsageError("--seeds gives the seeds of a sweep; leave out --seed and --sweep seed=.")
     common, runs = _without(arguments, _OF_SWEEP), list[SweepRun]()
     for values in product(*settings.values()):
         setting = " ".join(f"{flag}={value}" for flag, value in zip(settings, values, strict=True))
-        flags = [word for flag, value in zip(settings, values, strict=True) for word in (f"--{flag}", *value.split())]
+        flags = [word for flag, value in zip(settings, values, strict=True) for word in _words(flag, value)]
         for seed in seeds or (None,):
             seeded = [] if seed is None else ["--seed", str(seed)]
             name = " ".join([setting, *([] if seed is None else [f"seed={seed}"])]).strip()
             folder = out / re.sub(r"[^\w.=+-]+", "-", name.replace(" ", "_"))
             runs.append(SweepRun(setting, seed, folder, (*common, *flags, *seeded)))
     if len({run.folder for run in runs}) < len(runs):
-        raise UsageError("--sweep or --seeds has the same value twice; give each value once.")
+        raise UsageError(
+            "--sweep or --seeds has the same value twice, or two that differ only in special characters, for which two "
+            "runs would have the same folder; give each value once."
+        )
     return runs
+
+
+def _words(flag: str, value: str) -> tuple[str, ...]:
+    """Return the command line of a value. A flag that is on or off takes True and False here."""
+    group, dot, name = flag.rpartition(".")
+    on_or_off = {"True": f"--{flag}", "False": f"--{group}{dot}no-{name}"}
+    return (on_or_off[value],) if value in on_or_off else (f"--{flag}", *value.split())
 
 
 def _values(setting: str) -> tuple[str, list[str]]:
@@ -212,35 +227,49 @@ def _pass_on(active: dict[Path, subprocess.Popen[bytes]], number: signal.Signals
 
 
 def sweep_table(runs: Sequence[SweepRun]) -> Iterator[str]:
-    """Yield a line for each setting whose runs are all complete: mean success over seeds in the last evaluation (on
-    test tasks if they were played), and the difference from the first setting, by `agentgym_eval.compare`.
+    """Yield a line for each setting whose runs are all complete: mean success over seeds of the final models (on test
+    tasks if they were played), and the difference from the first of these settings, by `agentgym_eval.compare`, with
+    p-values adjusted for the number of settings (Holm 1979). Runs without common tasks have no difference.
     """
-    from agentgym_eval import compare
+    from agentgym_eval.metrics.comparison import holm
 
     by_setting: dict[str, list[SweepRun]] = {}
     for run in runs:
         by_setting.setdefault(run.setting, []).append(run)
-    complete = {name: [_last(run) for run in group] for name, group in by_setting.items() if all(r.done for r in group)}
-    baseline: list[Path] = []
+    complete = {
+        name: [_final(run) for run in group] for name, group in by_setting.items() if all(r.done for r in group)
+    }
+    first, *others = complete or [""]
+    found = {name: _difference(complete[first], complete[name]) for name in others}
+    adjusted = holm({name: difference.p for name, difference in found.items() if difference})
     for name, files in complete.items():
         means = [_mean(file) for file in files]
         line = f"{name or 'all'}: success {sum(means) / len(means):.3f} over {len(means)} run{'s' * (len(means) > 1)}"
-        if baseline:
-            found = compare(baseline, against=files) if len(files) > 1 else compare([*baseline, *files])
-            difference = (found.across_seeds or found.comparisons[0]).success
+        if difference := found.get(name):
             at, over = difference.difference, "seeds" if len(files) > 1 else "tasks"
             line += (
-                f", {at.mean:+.3f} from the first setting ({at.low:+.3f} to {at.high:+.3f} over {over}, "
-                f"p {difference.p:.3f})"
+                f", {at.mean:+.3f} from {first} ({at.low:+.3f} to {at.high:+.3f} over {over}, p {adjusted[name]:.3f})"
             )
-        baseline = baseline or files
         yield line
 
 
-def _last(run: SweepRun) -> Path:
+def _difference(first: Sequence[Path], second: Sequence[Path]) -> Difference | None:
+    """Return the difference in success over seeds, or over tasks of single runs; None if they have no common tasks."""
+    from agentgym_eval import compare
+
+    try:
+        found = compare(first, against=second) if len(second) > 1 else compare([*first, *second])
+    except UsageError:
+        return None
+    return (found.across_seeds or found.comparisons[0]).success
+
+
+def _final(run: SweepRun) -> Path:
+    """Return the file of the evaluation of a complete run's final model, on test tasks if they were played."""
     from agentgym_eval import TrainingRun
 
-    sampled = [at for at in TrainingRun(run.folder).evaluations if at.decoding == "sampled"]
+    read = TrainingRun(run.folder)
+    sampled = [at for at in read.evaluations if at.decoding == "sampled" and at.step == read.model_step]
     return sampled[-1].path
 
 

@@ -50,7 +50,10 @@ def test_engine_that_is_gone_ends_all_processes(by_rank: list[dict[str, Any]]) -
     ] * 2
 
 
-@pytest.mark.parametrize(("case", "copies"), [("server over tcp", 1), ("server over nccl", 2), ("server over ipc", 2)])
+@pytest.mark.parametrize(
+    ("case", "copies"),
+    [("server over tcp", 1), ("server over nccl", 2), ("server over ipc", 2), ("starting server over ipc", 2)],
+)
 def test_a_server_gets_whole_tensors_from_two_processes(by_rank: list[dict[str, Any]], case: str, copies: int) -> None:
     (first, received), (second, nothing) = by_rank[0][case], by_rank[1][case]
     assert not first

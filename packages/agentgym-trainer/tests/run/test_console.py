@@ -173,7 +173,7 @@ def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[RLConfig, Ru
 
 def test_every_environment_has_a_curve_with_the_schedule(mixed: tuple[RLConfig, RunFolder, list[Any]]) -> None:
     config, folder, figures = mixed
-    summary.show_results(config, folder, Console(file=io.StringIO()), seconds=1.0)
+    summary.show_results(config, folder, Console(file=io.StringIO()), model_step=300, seconds=1.0)
     (figure,) = figures
     assert [axes.get_title() for axes in figure.axes] == list(WORLDS)
     for axes, points in zip(figure.axes, (300, 0), strict=True):
@@ -195,7 +195,7 @@ TABLES = (("test", "once, after training; 95% intervals"), ("dev", "during train
 def test_every_environment_has_its_rows_and_command(mixed: tuple[RLConfig, RunFolder, list[Any]]) -> None:
     config, folder, _ = mixed
     out = io.StringIO()
-    summary.show_results(config, folder, Console(file=out, width=120), seconds=1.0)
+    summary.show_results(config, folder, Console(file=out, width=120), model_step=300, seconds=1.0)
     for row in ("TextCraft-v0, sampled", "TextCraft-v0, greedy", "BabyAI-v0, sampled", "BabyAI-v0, greedy"):
         assert out.getvalue().count(row) == 2
     test, during = (out.getvalue().index(f"2 {split} tasks, played {when}") for split, when in TABLES)
@@ -210,7 +210,7 @@ def test_every_environment_has_its_rows_and_command(mixed: tuple[RLConfig, RunFo
 def test_the_next_recipe_is_suggested_last(mixed: tuple[RLConfig, RunFolder, list[Any]], suggested: str) -> None:
     config, folder, _ = mixed
     out = io.StringIO()
-    summary.show_results(config, folder, Console(file=out, width=120), seconds=1.0, suggested=suggested)
+    summary.show_results(config, folder, Console(file=out, width=120), model_step=300, seconds=1.0, suggested=suggested)
     assert out.getvalue().endswith(f"  uv run train {suggested}\n") == bool(suggested)
 
 
@@ -219,6 +219,6 @@ def test_options_are_quoted_for_a_shell(mixed: tuple[RLConfig, RunFolder, list[A
     options = ("title=\"a 'b' $HOME\"", "depth=(1, 2)")
     out = io.StringIO()
     config = replace(config, world=replace(config.world, options=options))
-    summary.show_results(config, folder, Console(file=out, width=120), seconds=1.0)
+    summary.show_results(config, folder, Console(file=out, width=120), model_step=300, seconds=1.0)
     (command, _) = (text for text in out.getvalue().splitlines() if text.startswith("  uv run evaluate"))
     assert tuple(shlex.split(command)[-2:]) == options

@@ -17,6 +17,7 @@ import pytest
 import torch
 from agentgym_envs import Task, Tasks, TaskSet, read_episodes
 from agentgym_eval.util.errors import UsageError
+from agentgym_trainer import load_run
 from agentgym_trainer.config import (
     AgentEvolConfig,
     BaseConfig,
@@ -162,7 +163,10 @@ def test_tasks_of_the_test_split_are_drawn_once_after_training(
     ids=["rl", "sft"],
 )
 def test_final_model_is_that_of_the_best_checkpoint_if_asked(
-    flags_of: Callable[[Path], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    flags_of: Callable[[Path], list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     def best_after_2(self: TrainingState, _: float | None) -> TrainingState:
         return evaluated(self, 0.75 if self.step == 2 else 0.5)
@@ -173,6 +177,12 @@ def test_final_model_is_that_of_the_best_checkpoint_if_asked(
     more = ("--evaluation.load-best-model-at-end", "--evaluation.every", "1", "--keep-checkpoints", "1")
     for arguments in ([*flags_of(folder.path), *more], ["--resume", str(folder.path)]):
         assert train_cli(arguments, log) == 0
+        test, during = capfd.readouterr().out.split("tasks, played")[1:]
+        assert "before" in test and "after" in test
+        results = json.loads(folder.summary.read_text())["evaluations"]
+        for shown, split in ((test, "test"), (during, "dev")):
+            assert f"{results[split]['sampled']['2']['turns']['mean']:.3f}" in shown.partition("turns, sampled")[2]
+        assert load_run(folder.path).model_step == 2
         said = "The final model is that after update 2 of 3: the best on dev tasks, with 75.0%.\n"
         assert log.read_text().count(said) == 1
         final, best, last = (

@@ -20,6 +20,7 @@ from agentgym_eval.storage.store import RUN
 from agentgym_eval.util.errors import UsageError
 
 SCHEMA_PREFIX = "agentgym.train/"
+SUMMARY = "summary.json"
 _EVALUATION = re.compile(r"(step|test)-(\d+)-(sampled|greedy)\.jsonl")
 
 
@@ -73,7 +74,7 @@ class TrainingRun:
     @property
     def done(self) -> bool:
         """Whether the run is complete."""
-        return (self.folder / "summary.json").is_file()
+        return (self.folder / SUMMARY).is_file()
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """Yield the metrics of each step so far, as in `metrics.jsonl`.
@@ -100,6 +101,14 @@ class TrainingRun:
         """The folder of the final model, which `hf:FOLDER` and `from_pretrained` load; None before the end."""
         model = self.folder / "model"
         return model if model.is_dir() else None
+
+    @property
+    def model_step(self) -> int | None:
+        """The number of updates of the final model: those of the best checkpoint, if the run exports it; None before
+        the end.
+        """
+        step = read_json(self.folder / SUMMARY).get("model_step")
+        return None if step is None else int(step)
 
     @property
     def evaluations(self) -> Sequence[TrainingEvaluation]:

@@ -15,6 +15,9 @@ import numpy as np
 from agentgym_eval.metrics.comparison import Comparison, Difference
 from agentgym_eval.metrics.intervals import LEVEL, POWER, Interval
 
+_SAME = 1e-9
+"""Standard error of differences that are equal but for rounding, relative to their mean."""
+
 
 @dataclass(frozen=True, slots=True)
 class AcrossSeeds:
@@ -56,17 +59,18 @@ def over_seeds(first: Sequence[float], second: Sequence[float], *, tasks: int = 
         tasks: Number of tasks behind each value.
 
     Returns:
-        The difference with its 95% t-interval. Interval, p-value and detectable difference are NaN for one seed.
+        The difference with its 95% t-interval. Interval, p-value and detectable difference are NaN for one seed, and
+        if all seeds have the same difference other than 0: their variation can't be estimated then.
     """
     from scipy import stats
 
     gains = np.asarray(second, dtype=np.float64) - np.asarray(first, dtype=np.float64)
     mean, freedom = float(gains.mean()), len(gains) - 1
     low = high = p = least = math.nan
-    if freedom:
-        error = float(gains.std(ddof=1)) / math.sqrt(len(gains))
+    error = float(gains.std(ddof=1)) / math.sqrt(len(gains)) if freedom else 0.0
+    if error > _SAME * abs(mean) or (freedom and not mean):
         reach = float(stats.t.ppf((1 + LEVEL) / 2, freedom))
         low, high, least = mean - reach * error, mean + reach * error, (reach + stats.t.ppf(POWER, freedom)) * error
-        p = float(2 * stats.t.sf(abs(mean) / error, freedom)) if error else float(not mean)
+        p = float(2 * stats.t.sf(abs(mean) / error, freedom)) if error else 1.0
     interval = Interval(mean, low, high, tasks)
     return Difference(float(np.mean(first)), float(np.mean(second)), interval, p, p, float(least))

@@ -289,6 +289,15 @@ def test_success_of_a_training_run_is_that_of_its_last_evaluation(varied: Index)
     assert varied.run_metrics()["rl"].success == 0.75
 
 
+def test_success_of_a_complete_training_run_is_that_of_its_test(index: Index) -> None:
+    run = write_training_run(index.root / "rl", split="dev")
+    file = run / "evaluations/test-000001-sampled.jsonl"
+    file.write_text(episode("t/7").to_json() + "\n")
+    index.refresh()
+    metrics = index.run_metrics()["rl"]
+    assert (metrics.split, metrics.success) == ("test", 1.0)
+
+
 def test_siblings_are_the_attempts_at_one_task_in_one_file(varied: Index) -> None:
     file = varied.run("rl").files[-1].slug
     rows = varied.siblings(Address("rl", file, 2))

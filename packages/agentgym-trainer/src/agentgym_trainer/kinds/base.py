@@ -39,7 +39,7 @@ class RunKind:
     plots_loss: bool = True
     """Whether the curve has a plot of the loss."""
     columns: Callable[[int], dict[int, str]] = before_and_after
-    """Columns of the final table, by the step of their evaluation, from the last step."""
+    """Columns of the final table, by the step of their evaluation, from that of the final model."""
 
 
 def shrunk(config: BaseConfig) -> BaseConfig:

@@ -25,7 +25,7 @@ from agentgym_trainer.run.plots import ByStep, draw_curve
 
 
 def show_results(
-    config: BaseConfig, folder: RunFolder, console: Console, *, seconds: float, suggested: str = ""
+    config: BaseConfig, folder: RunFolder, console: Console, *, model_step: int, seconds: float, suggested: str = ""
 ) -> None:
     """Write `curve.png` and `summary.json` and print the results of the run.
 
@@ -33,17 +33,18 @@ def show_results(
         config: The configuration of the run.
         folder: The folder of the run.
         console: Where to print.
+        model_step: Number of updates of the final model.
         seconds: Duration of the session.
         suggested: Name of a recipe to run next; empty: none.
     """
     found = {split: _metrics(config, folder, test=split == "test") for split in played_splits(config)}
     during = config.evaluation.split
     steps = max(found[during].overall[DECODINGS[0]])
-    _write_summary(steps, folder, found, seconds)
+    _write_summary(folder, found, steps=steps, model_step=model_step, seconds=seconds)
     with writing(folder.curve):
         draw_curve(config, folder, {split: metrics.by_world for split, metrics in found.items()})
     kind = kind_of(config)
-    shown = kind.columns(steps)
+    shown = kind.columns(model_step)
     for split, metrics in reversed(found.items()):
         console.print(_table(config, split, {step: shown[step] for step in shown if step in metrics.steps}, metrics))
     for line in (
@@ -120,13 +121,16 @@ def _metrics(config: BaseConfig, folder: RunFolder, *, test: bool) -> _Evaluatio
     return _Evaluations(metrics(None), {world: metrics(world) for world in worlds})
 
 
-def _write_summary(steps: int, folder: RunFolder, found: Mapping[str, _Evaluations], seconds: float) -> None:
+def _write_summary(
+    folder: RunFolder, found: Mapping[str, _Evaluations], *, steps: int, model_step: int, seconds: float
+) -> None:
     def record(metrics: ByStep) -> dict[str, Any]:
         return {m: {str(step): f.to_dict() for step, f in by.items()} for m, by in metrics.items()}
 
     worlds = dict.fromkeys(world for each in found.values() for world in each.by_world)
     summary = {
         "steps": steps,
+        "model_step": model_step,
         "seconds": round(seconds, 1),
         "evaluations": {split: record(each.overall) for split, each in found.items()},
         "worlds": {

@@ -119,6 +119,16 @@ def test_a_sleeping_server_that_dies_is_left_alone_until_it_is_needed() -> None:
     run_scene(scene, watch_every=0.01, **ipc())
 
 
+def test_server_that_refuses_to_sleep_ends_the_run() -> None:
+    async def scene(server: FakeServer, sampler: VllmServer) -> None:
+        await sampler.load(fake_weights(1))
+        server.overrides["/sleep"] = [lambda: (500, {"error": {"message": "out of memory"}})] * 99
+        with pytest.raises(EngineGone, match="can't sleep: out of memory"):
+            await sampler.sleep()
+
+    run_scene(scene, **ipc())
+
+
 def test_other_servers_keep_their_memory() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         await sampler.load(fake_weights(1))

@@ -195,9 +195,11 @@ def run_metrics(
     return {run.slug: _run(run, by_run[run.slug], names.get(run.slug, none)) for run in nonempty}
 
 
-def _finality(file: EpisodeFile) -> tuple[int, bool, bool]:
-    """A sort key of evaluations: by step, then test after other splits, then sampled after greedy."""
-    return file.step or 0, file.split == "test", file.decoding == "sampled"
+def _finality(file: EpisodeFile) -> tuple[bool, int, bool]:
+    """A sort key of evaluations: test, which only the initial and the final model play, after other splits, then by
+    step, then sampled after greedy.
+    """
+    return file.split == "test", file.step or 0, file.decoding == "sampled"
 
 
 def _run(run: Run, files: dict[str, FileMetrics], names: tuple[tuple[str, ...], tuple[str, ...]]) -> RunMetrics:

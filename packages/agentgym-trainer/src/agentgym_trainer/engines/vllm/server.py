@@ -138,6 +138,9 @@ class VllmServer:
         """Free the memory of a server on the learners' GPUs, whichever process has sampled; others keep their memory.
 
         Whole weights are dropped, and the base model of an adapter is moved to the host.
+
+        Raises:
+            EngineGone: when the server refuses to.
         """
         if not self._sleeps or not self.pushes:
             return
@@ -149,6 +152,8 @@ class VllmServer:
                     await self._http.set_label(self._no_label)
             except Away as error:  # the server that the next request starts is awake
                 self._patience.tried(error)
+            except Refused as error:
+                raise EngineGone(f"The vLLM server at {self.url} can't sleep: {error} {self._hint}") from error
             self._ready = False
 
     async def _pass(self) -> None:
@@ -278,7 +283,8 @@ class VllmServer:
                 return
             except Away as error:
                 self._patience.tried(error)
-                await self._pass()  # so that the other processes don't wait for this server
+                if push is not None:  # over CUDA IPC, the processes wait for this server before their pass
+                    await self._pass()  # so that the other processes don't wait for it
             except Refused as error:
                 raise EngineGone(f"The vLLM server at {self.url} can't be used: {error} {self._hint}") from error
 
