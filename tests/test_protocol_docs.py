@@ -1,12 +1,16 @@
-"""Tests that the page on evaluation has the protocols' settings, and the intervals of published results."""
+"""Tests that documents and recipes agree with the protocols: settings, limits, and intervals of published results."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from agentgym_eval.metrics.intervals import share
 from agentgym_eval.runs.protocols import PROTOCOLS
+from agentgym_trainer.config import RLConfig
+from agentgym_trainer.curriculum.horizon import FixedHorizon, StepHorizon
+from agentgym_trainer.recipes import RECIPES
 from documents import ROOT
 
 pytestmark = pytest.mark.quick
@@ -29,6 +33,19 @@ def test_the_page_has_the_settings_of_each_environment() -> None:
     assert {name: list(map(int, numbers)) for name, *numbers in rows} == {
         name: [settings.tasks, settings.horizon, settings.max_tokens] for name, settings in PROTOCOL.envs.items()
     }
+
+
+@pytest.mark.parametrize("name", PROTOCOL.envs)
+def test_recipes_of_the_paper_train_up_to_the_limits_of_its_evaluations(name: str) -> None:
+    limits = PROTOCOL.envs[name]
+    fixed, scaling = (RECIPES[f"{name}-{kind}"].config for kind in ("grpo", "scaling"))
+    assert isinstance(fixed, RLConfig)
+    assert isinstance(scaling, RLConfig)
+    assert fixed.horizon == FixedHorizon(limits.horizon)
+    assert isinstance(scaling.horizon, StepHorizon)
+    assert scaling.horizon.stages[-1] == limits.horizon
+    assert fixed == replace(scaling, horizon=fixed.horizon)
+    assert (fixed.generation.max_tokens, fixed.generation.temperature) == (limits.max_tokens, PROTOCOL.temperature)
 
 
 def test_published_results_have_the_intervals_of_their_numbers_of_tasks() -> None:

@@ -133,6 +133,16 @@ def test_a_model_is_played_with_the_settings_of_each_environment(
         assert not fake.requests
 
 
+@pytest.mark.usefixtures("small", "api_key")
+def test_a_budget_holds_for_all_environments_and_limits_together(tmp_path: Path) -> None:
+    with serve_endpoint(lambda _: completion_answer("Action: look around")) as fake:
+        flags = ["--env", "textcraft", "babyai", *fake.flags, "--protocol", "small", "--out", str(tmp_path)]
+        assert evaluate([*flags, "--slots", "1", "--budget", "requests=10"]) == 3
+        assert [request["max_tokens"] for request in fake.requests] == [40] * 6 + [20] * 4
+        assert evaluate([*flags, "--slots", "1", "--budget", "requests=18"]) == 0
+        assert len(fake.requests) == 18  # 6 in TextCraft and 12 in BabyAI, none twice
+
+
 @pytest.mark.usefixtures("small")
 def test_a_run_is_resumed_under_its_own_protocol_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--env", "textcraft", "--policy", "random", "--out", str(tmp_path)]
