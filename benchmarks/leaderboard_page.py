@@ -162,6 +162,13 @@ The horizon is that of the paper's last training stage: {turns}.
 The oracle fails if that isn't enough, and in SearchQA if the passages aren't found; the environments' own limits are
 [higher](../worlds.md).
 
+A row of another model, with the paper's numbers of tasks, limits, samples and temperature, is one command
+([protocols](../evaluation.md#protocols-of-papers)):
+
+```sh
+uv run evaluate --env all --policy openai:gpt-4o --protocol agentgym-rl --out runs/paper
+```
+
 ## Success by turns and attempts
 
 ![Success against the number of allowed turns](leaderboard/turns.png)

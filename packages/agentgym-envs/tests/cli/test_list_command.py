@@ -44,7 +44,7 @@ def test_the_overview_has_a_line_for_each_entry_and_names_what_is_not_installed(
     out = capsys.readouterr().out
     assert "  oven:N  It bakes. (hot)\n  pan     It fries.\n" in out
     assert out.index("environments (") < out.index("agents (")
-    assert "Not installed: policies. To install: uv " in out
+    assert "Not installed: policies, protocols. To install: uv " in out
     assert "Not installed: recipes, algorithms, advantages, " in out
 
 

@@ -35,6 +35,7 @@ SECTIONS = {
     "environments": ("agentgym-envs", "evaluate --env, train --world.env"),
     "agents": ("agentgym-envs", "--agent, --world.agent; a reply format, followed by habits"),
     "policies": ("agentgym-eval", "evaluate --policy, collect --policy"),
+    "protocols": ("agentgym-eval", "evaluate --protocol"),
     "recipes": ("agentgym-trainer", "train RECIPE"),
     "algorithms": ("agentgym-trainer", "train --algorithm"),
     "advantages": ("agentgym-trainer", "train --algorithm.advantages"),

@@ -32,6 +32,7 @@ def evaluate(
     *,
     out: str | PathLike[str],
     k: Sequence[int] = (),
+    protocol: str | None = None,
     forensics: bool = False,
     progress: bool = False,
     environment: Mapping[str, str] | None = None,
@@ -49,6 +50,8 @@ def evaluate(
         env: A Gymnasium id, a short name such as `textcraft`, MODULE:ID, or a class or function that makes a `TextEnv`.
         out: The run folder, which is created.
         k: Values of k for pass@k and pass^k. Default: the powers of two from 1 up to `samples`.
+        protocol: Evaluation settings of a paper, by name, such as `agentgym-rl`. They determine `split`, `tasks`,
+            `samples`, `horizon`, `temperature` and `max_tokens` in the environment; other values of these are refused.
         forensics: Whether to replay unsuccessful episodes for the expert's distances, which tell more of their causes.
         progress: Whether to show the progress on stderr. Otherwise nothing is printed; the logger `agentgym_eval` gets
             warnings.
@@ -69,7 +72,7 @@ def evaluate(
     def run(check: Callable[[], object]) -> Evaluation:
         with named_env(env) as world:
             own = {"policy": (name,), "env": (world,), "k": tuple(k), "out": path_of(out), "forensics": forensics}
-            asked = EvaluateSettings(**own, **settings)
+            asked = EvaluateSettings(**own, protocol=protocol, **settings)
             return evaluate_runs(asked, {name: factory}, log_reporter(shows_progress=progress, check=check))
 
     evaluation = outside_loop(run)
@@ -124,7 +127,7 @@ def evaluate_runs(
             any_skipped |= bool(skipped)
     if not played:
         raise UsageError("None of the policies can play any of the environments.")
-    title = f"{asked.label} in {', '.join(asked.env)}, {asked.split} split"
+    title = f"{asked.label} in {', '.join(asked.env)}, {asked.played_tasks}"
     comparisons = against_first(played, asked.seed)
     if asked.several:
         write_reports(asked.folder, [run.evaluated for run in played], comparisons, title=title)
@@ -146,12 +149,13 @@ def _check_folder(asked: EvaluateSettings) -> None:
 def _reported(asked: EvaluateSettings, run: Run, reporter: Reporter) -> EvaluatedRun:
     """Compute and write the report of a finished run."""
     folder, usage, playing = run.store.folder, run.usage, run.settings
-    used = {"usage": usage.to_dict(asked.endpoint.price)} if usage.requests else {}
-    about = {"task_set": run.task_set, "settings": asked.resolved(playing, folder), "versions": versions()} | used
+    about = {"task_set": run.task_set, "settings": asked.resolved(playing, folder), "versions": versions()}
+    about |= {"usage": usage.to_dict(asked.endpoint.price)} if usage.requests else {}
+    about |= {"protocol": run.protocol_note} if playing.protocol else {}
     distances = _distances(run, reporter) if asked.forensics else {}
     found = report(run.episodes, ks=asked.ks, seed=asked.seed, distances=distances)
     evaluated = Evaluated(playing.label, playing.env, found, about=about)
-    write_reports(folder, [evaluated], title=f"{playing.label} in {playing.env}, {asked.split} split")
+    write_reports(folder, [evaluated], title=f"{playing.label} in {playing.env}, {asked.played_tasks}")
     return EvaluatedRun(replace(evaluated, folder=folder), run.episodes, distances)
 
 

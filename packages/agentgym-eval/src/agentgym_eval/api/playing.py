@@ -70,6 +70,8 @@ def play(runs: Sequence[Run], reporter: Reporter, *, several: bool = False) -> S
         skipped.append(run)
         reporter.warn(f"Skipping {run.settings.policy} in {run.settings.env}: {why}")
 
+    for sentence in (run.protocol_note for run in runs if run.protocol_note and run.missing):
+        reporter.say(sentence)
     for sentence in (sentence for run in runs for sentence in run.left_out):
         reporter.warn(sentence)
     reporter.opened(runs)

@@ -7,6 +7,7 @@ EXAMPLES = {
         "evaluate --env textcraft --policy oracle random --tasks 50 --out runs/baselines",
         "evaluate --env babyai --policy openai:gpt-4o-mini --samples 4 --k 1 4 --horizon 20",
         "evaluate --env all --policy hf:runs/mine/model --agent react+plan --split test",
+        "evaluate --env all --policy openai:gpt-4o --protocol agentgym-rl --out runs/paper",
         "evaluate --env my_worlds:mine/World-v0 --policy random --options size=3",
     ),
     "collect": (

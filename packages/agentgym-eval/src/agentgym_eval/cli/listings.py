@@ -1,4 +1,4 @@
-"""The section of `agentgym list` for policies."""
+"""The sections of `agentgym list` for policies and protocols."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from importlib.metadata import entry_points
 from agentgym_envs.util.listing import Listed
 
 from agentgym_eval.policies.policies import GROUP, POLICIES
+from agentgym_eval.runs.protocols import PROTOCOLS, EnvSettings
 
 _OF_TRAINER = {
     "hf": Listed("hf:PATH", "A local model, by folder, GGUF file or name, with transformers."),
@@ -22,3 +23,16 @@ def policies() -> Iterator[Listed]:
     for entry in entry_points(group=GROUP):
         package = entry.dist.name if entry.dist else "another package"
         yield _OF_TRAINER.get(entry.name) or Listed(f"{entry.name}:ARGUMENT", f"Of {package}: {entry.value}.")
+
+
+def protocols() -> Iterator[Listed]:
+    """Yield the protocols of `evaluate`, with their settings in each environment."""
+    for name, protocol in PROTOCOLS.items():
+        common = {"source": protocol.source, "split": protocol.split, "samples": protocol.samples}
+        envs = {env: _shown(settings) for env, settings in protocol.envs.items()}
+        note = ", ".join(protocol.envs)
+        yield Listed(name, protocol.about, note, common | {"temperature": protocol.temperature} | envs)
+
+
+def _shown(settings: EnvSettings) -> dict[str, int]:
+    return {"tasks": settings.tasks, "turns": settings.horizon, "tokens per reply": settings.max_tokens}

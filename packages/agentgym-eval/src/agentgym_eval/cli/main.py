@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentgym_eval.cli.command import FAILED, USAGE, Session, print_stderr, run_command
+from agentgym_eval.runs.protocols import find_protocol
 from agentgym_eval.runs.settings import (
     ALL,
     CollectSettings,
@@ -54,7 +55,8 @@ def _evaluate(settings: EvaluateSettings, session: Session) -> int:
 
     from agentgym_eval.api.evaluating import evaluate_runs
 
-    asked = replace(settings, env=_worlds(settings.env), out=settings.out and _resolved(settings.out))
+    env = _worlds(settings.env, settings.protocol)
+    asked = replace(settings, env=env, out=settings.out and _resolved(settings.out))
     if asked.detect is not None:
         return _plan(asked, asked.detect)
     policies = {policy: _policy_factory(policy, asked.endpoint) for policy in asked.policy}
@@ -136,19 +138,20 @@ def _collect(settings: CollectSettings, session: Session) -> int:
     return 0
 
 
-def _worlds(named: Sequence[str]) -> tuple[str, ...]:
-    """Return the named environments, with `all` replaced by the installed ones; print which ones are missing and
-    why.
+def _worlds(named: Sequence[str], protocol: str | None = None) -> tuple[str, ...]:
+    """Return the named environments, with `all` replaced by the installed ones, of a protocol if one is given; print
+    which ones are missing and why.
     """
     if ALL not in named:
         return tuple(named)
     from agentgym_eval.runs.environments import installed_worlds
 
     installed, missing = installed_worlds()
-    for world, why in missing.items():
-        print_stderr(f"Skipping {world}: {why}")
+    wanted = find_protocol(protocol).envs if protocol else {*installed, *missing}
+    for world in [world for world in missing if world in wanted]:
+        print_stderr(f"Skipping {world}: {missing[world]}")
     short = [short_name(name) for name in named]
-    others = [name for name in installed if name not in short]
+    others = [name for name in installed if name in wanted and name not in short]
     return tuple(name for asked in named for name in (others if asked == ALL else [asked]))
 
 

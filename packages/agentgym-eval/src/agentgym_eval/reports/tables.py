@@ -20,7 +20,8 @@ def summary(
 ) -> Iterator[Table]:
     """Yield the summary tables of a report: the runs, and their comparisons task by task and over seeds."""
     overall = {name: run.report.overall for name, run in zip(labels(runs), runs, strict=True)}
-    yield _metrics_table("Results", "run", overall, notes=(_MEANS, *_clusters(overall), _PASSES))
+    protocols = dict.fromkeys(run.about["protocol"] for run in runs if run.about.get("protocol"))
+    yield _metrics_table("Results", "run", overall, notes=(_MEANS, *_clusters(overall), _PASSES, *protocols))
     if comparisons:
         yield _compared(comparisons)
     if across:

@@ -15,6 +15,7 @@ from agentgym_envs.core.registry import REMOTE, find_spec, full_id, read_resolve
 from agentgym_envs.core.tasks import SPLITS
 
 from agentgym_eval.runs.item_ids import task_ids
+from agentgym_eval.runs.protocols import find_protocol
 from agentgym_eval.runs.settings import PlaySettings, short_name
 from agentgym_eval.util.errors import UsageError, WorldMissing, listed
 
@@ -80,9 +81,11 @@ def open_world(settings: PlaySettings) -> ReplyWrapper:
 
     Raises:
         WorldMissing: If a package that it needs is missing.
-        UsageError: If there is no such environment, or it rejects the options.
+        UsageError: If there is no such environment, it rejects the options, or the protocol isn't for these tasks.
     """
     spec, name = world_spec(settings), world_id(settings.env)
+    if settings.protocol and not settings.items:
+        find_protocol(settings.protocol).check_task_set(settings.env, spec.options)
     try:
         env = spec.build()
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
@@ -138,7 +141,7 @@ def select_tasks(
     the environment that has them.
 
     Args:
-        worlds: Environments, with settings that differ only in `env` and `options`.
+        worlds: Environments, with settings that differ only in `env`, `options` and what a protocol determines.
         before: By `env`, the numbers of tasks that an extended run had before, in order; these tasks stay selected.
 
     Raises:
@@ -171,7 +174,7 @@ def _of_split(tasks: TaskSet, settings: PlaySettings, before: Sequence[int]) -> 
             f"{settings.env} has no {settings.split} tasks under these options. Splits with tasks: {available}."
         )
     wanted = len(split) if settings.tasks is None else settings.tasks
-    if not 1 <= wanted <= len(split):
+    if wanted > len(split) and settings.protocol is None:
         raise UsageError(
             f"{settings.env} has {len(split)} {settings.split} tasks under these options, not {wanted}: "
             "change --tasks, or choose another --split or --options."
@@ -214,7 +217,7 @@ def spread(tasks: Tasks, count: int, chosen: Sequence[Task] = ()) -> list[Task]:
 
     Args:
         tasks: Tasks of a split.
-        count: Number of tasks to return.
+        count: Number of tasks to return, at most as many as there are.
         chosen: Fewer tasks that were returned before. They are included in the result.
     """
     ids = {task.id for task in chosen}
@@ -235,10 +238,12 @@ def spread(tasks: Tasks, count: int, chosen: Sequence[Task] = ()) -> list[Task]:
 
 
 def widened(tasks: Tasks, counts: Sequence[int]) -> list[Task]:
-    """Return the tasks of a run that was extended to each of these numbers in order; see `spread`."""
+    """Return the tasks of a run that was extended to each of these numbers in order; see `spread`. A protocol's number
+    may be larger than that of the tasks; then all are returned.
+    """
     chosen: list[Task] = []
     for count in counts:
-        chosen = spread(tasks, count, chosen)
+        chosen = spread(tasks, min(count, len(tasks)), chosen)
     return chosen
 
 

@@ -20,6 +20,7 @@ from agentgym_eval.policies.metered import Metered
 from agentgym_eval.policies.policies import PolicyFactory, find_policy
 from agentgym_eval.runs.environments import check_dependencies, open_world, select_tasks, world_id, world_spec
 from agentgym_eval.runs.extending import BEFORE, GROWING, counts_before, digest, extends, settings_in
+from agentgym_eval.runs.protocols import find_protocol
 from agentgym_eval.runs.settings import PlaySettings
 from agentgym_eval.storage.store import EPISODES, USAGE, Store, write_json
 from agentgym_eval.util.errors import RunStopped, Unplayable, WorldMissing
@@ -47,6 +48,17 @@ class Run:
     def task_set(self) -> str:
         """Name of the task set, for environments with several; otherwise empty."""
         return text_env(self.env).tasks.name
+
+    @property
+    def protocol_note(self) -> str:
+        """A sentence on the protocol that the run follows, and how its tasks relate to the paper's; empty if there is
+        none.
+        """
+        asked, tasks = self.settings, len({spec.task_id for spec in self.episode_specs})
+        if not asked.protocol:
+            return ""
+        protocol = find_protocol(asked.protocol)
+        return protocol.sentence(asked.env, tasks=tasks, task_set=self.task_set, items=bool(asked.items))
 
     @property
     def episodes(self) -> list[Episode]:
@@ -148,10 +160,11 @@ def play_runs(
     runs: Sequence[Run], *, unplayable: Callable[[Run, Unplayable], None] | None = None
 ) -> Generator[Episode]:
     """Play the missing episodes of runs that `open_runs` opened together, one environment after the other, and yield
-    each episode once it is on disk. The policy is built once, and closed at the end; a given one stays open.
+    each episode once it is on disk. The policy is built once, and closed at the end; a given one stays open. If a
+    protocol limits replies to other numbers of tokens in some environments, it is built once for each number.
 
     Args:
-        runs: In the order in which they are played.
+        runs: In the order in which they are played, those with the same limit together.
         unplayable: Called with a run whose environment the policy can't play, so that the others continue.
 
     Raises:
@@ -159,9 +172,18 @@ def play_runs(
         UsageError: if the policy can't be built.
         RunStopped: if the policy can't continue.
     """
-    waiting = [run for run in runs if run.missing]
-    if not waiting:
-        return
+    alike: dict[int, list[Run]] = {}
+    for run in runs:
+        if run.missing:
+            alike.setdefault(run.settings.max_tokens, []).append(run)
+    for waiting in alike.values():
+        yield from _play_alike(waiting, runs, unplayable)
+
+
+def _play_alike(
+    waiting: Sequence[Run], runs: Sequence[Run], unplayable: Callable[[Run, Unplayable], None] | None
+) -> Generator[Episode]:
+    """Play those of the runs that are `waiting`, with one policy; see `play_runs`."""
     asked = waiting[0].settings
     waiting[0].store.start()  # an error from here on leaves a folder that can be resumed
     # Another seed in each process: a model would otherwise draw the same numbers again.
@@ -261,7 +283,8 @@ def open_runs(
     found.
 
     Args:
-        asked: Settings by run folder. Settings of several environments differ in `env` and `options` alone.
+        asked: Settings by run folder. Settings of several environments differ only in `env`, `options` and what a
+            protocol determines.
         maker: The policy, or what builds it; if given, the settings' `policy` is only its name.
         missing: Called for an environment whose packages or programs aren't installed, so that the others are opened.
 

@@ -17,6 +17,7 @@ import tyro
 
 from agentgym_eval.policies.endpoint.settings import EndpointSettings
 from agentgym_eval.policies.harness import HarnessSettings
+from agentgym_eval.runs.protocols import find_protocol
 from agentgym_eval.util.errors import UsageError
 
 
@@ -80,8 +81,8 @@ class _Play:
     """Random seed of the environment, the policy and the confidence intervals."""
     temperature: float = 1.0
     """Sampling temperature of language models."""
-    max_tokens: int = 512
-    """Maximum number of tokens per reply of language models."""
+    max_tokens: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
+    """Maximum number of tokens per reply of language models. Default: 512."""
     slots: int = 16
     """Number of environments that run in parallel. Results don't depend on it."""
     options: tuple[str, ...] = ()
@@ -117,8 +118,18 @@ class _InHarness:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlaySettings(_InHarness, _Play, _OnePolicy, _OneWorld):
+class _ByProtocol:
+    protocol: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """Evaluation settings of a paper, by name: agentgym-rl. They determine --split, --tasks, --samples, --horizon,
+    --temperature and --max-tokens in each environment; other values of these flags are refused."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlaySettings(_ByProtocol, _InHarness, _Play, _OnePolicy, _OneWorld):
     """The settings of one run: one policy in one environment."""
+
+    max_tokens: int = 512
+    """Maximum number of tokens per reply of language models."""
 
     @property
     def label(self) -> str:
@@ -153,17 +164,18 @@ class PlaySettings(_InHarness, _Play, _OnePolicy, _OneWorld):
         values["items"] = [str(path) for path in self.items]
         values |= {"body": list(map(redacted_option, self.endpoint.body))} if self.endpoint.body else {}
         values |= self.harness.identity()
+        values |= {"protocol": self.protocol} if self.protocol else {}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 _ADDRESS = ("url", "token", "timeout")  # options that locate an environment on a server; one of them is a secret
-_NOT_IDENTITY = ("skip", "slots", "overwrite", "max_failed", "endpoint", "harness")
+_NOT_IDENTITY = ("skip", "slots", "overwrite", "max_failed", "endpoint", "harness", "protocol")
 ALL = "all"
 """Value of --env that stands for every installed environment."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateSettings(_InHarness, _Play, _Policies, _Worlds):
+class EvaluateSettings(_ByProtocol, _InHarness, _Play, _Policies, _Worlds):
     """Evaluate policies in environments: success, score, turns, tokens, pass@k and pass^k with 95% intervals.
 
     Each policy in each environment is one run: a folder with its episodes and a report. Several runs are compared task
@@ -186,6 +198,8 @@ class EvaluateSettings(_InHarness, _Play, _Policies, _Worlds):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.protocol:  # `all` is checked once it is replaced by environments
+            find_protocol(self.protocol).check([env for env in self.env if env != ALL], vars(self))
         if self.detect is not None and not 0 < self.detect < 1:
             raise UsageError(f"--detect must be between 0 and 1, such as 0.05 for five points, not {self.detect:g}.")
         for k in self.k:
@@ -209,6 +223,11 @@ class EvaluateSettings(_InHarness, _Play, _Policies, _Worlds):
     def label(self) -> str:
         """What plays: the policies, in a harness if there is one."""
         return _in_harness(", ".join(self.policy), self.harness)
+
+    @property
+    def played_tasks(self) -> str:
+        """The split, and the protocol if there is one, for titles of reports."""
+        return f"{self.split} split" + (f", protocol {self.protocol}" if self.protocol else "")
 
     @property
     def several(self) -> bool:
@@ -319,9 +338,15 @@ class CompareSettings:
 
 def _in_each_world(asked: _Play, policy: str, envs: Sequence[str]) -> list[PlaySettings]:
     common: dict[str, Any] = {f.name: getattr(asked, f.name) for f in fields(_Play)}
-    common |= {"harness": asked.harness} if isinstance(asked, EvaluateSettings) else {}
+    common = {name: value for name, value in common.items() if value is not None}
     options = _options(envs, common.pop("options"))
-    return [PlaySettings(env=env, policy=policy, options=options[env], **common) for env in envs]
+    own: dict[str, dict[str, Any]] = {env: {"options": options[env]} for env in envs}
+    if isinstance(asked, EvaluateSettings):
+        common |= {"harness": asked.harness, "protocol": asked.protocol}
+        if asked.protocol:
+            protocol = find_protocol(asked.protocol)
+            own = {env: own[env] | protocol.settings(env, items=bool(asked.items)) for env in envs}
+    return [PlaySettings(env=env, policy=policy, **(common | own[env])) for env in envs]
 
 
 def _options(envs: Sequence[str], options: Sequence[str]) -> dict[str, tuple[str, ...]]:

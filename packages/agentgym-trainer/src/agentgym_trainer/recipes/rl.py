@@ -106,8 +106,11 @@ RL_RECIPES = {
     "textcraft-scaling": _scaling(_TEXTCRAFT, 10, 20, 30),
     "babyai-grpo": _fixed(_BABYAI, 20),
     "babyai-scaling": _scaling(_BABYAI, 6, 13, 20),
+    "sciworld-grpo": _fixed(_SCIWORLD, 30),
     "sciworld-scaling": _scaling(_SCIWORLD, 10, 20, 30),
+    "searchqa-grpo": _fixed(_SEARCHQA, 10),
     "searchqa-scaling": _scaling(_SEARCHQA, 5, 8, 10),
+    "webarena-grpo": _fixed(_WEBARENA, 15),
     "webarena-scaling": _scaling(_WEBARENA, 8, 12, 15, every=80),
     "mixture": Recipe(
         "TextCraft and BabyAI in one run, preferring tasks of intermediate success",
