@@ -130,6 +130,18 @@ def test_quantized_layers_take_a_quarter_and_the_rest_stays_in_half_precision() 
     assert "test" not in {phase.name for phase in make_plan(untested, described("H100")).phases}
 
 
+def test_cache_is_split_over_at_most_as_many_gpus_as_there_are_key_heads() -> None:
+    needed = {
+        split: engine_bytes(
+            Workload(run(engine=EngineSettings(kind="vllm-server", tensor_parallel=split)), described("8xH100"))
+        )
+        for split in (4, 8)
+    }
+    weights, cache = 2 * 7_615_616_512, Workload(run(), described("8xH100")).cache_bytes(1)
+    assert needed[4] - needed[8] == pytest.approx(weights / 8)
+    assert needed[8] == pytest.approx(weights / 8 + cache / 4 + ENGINE_WORK)
+
+
 def test_quantized_weights_are_not_sharded() -> None:
     config = run(lora=QLORA)
     with pytest.raises(UsageError, match=r"FSDP2 shards it. Start the processes without FSDP2"):
@@ -265,7 +277,7 @@ def test_a_server_on_the_gpus_that_train_is_counted_there() -> None:
     there = {name: gigabytes(run(engine=apart), "4xH100", name) for name in here}
     assert here["rollout"] - there["rollout"] == pytest.approx(1.2 + 0.3 * 85)
     assert here["update"] - there["update"] == pytest.approx(1.2 + 1.0)
-    shared = 2 * 152_064 * 3_584 / 1e9  # as large as the largest tensor
+    shared = 2 * (2 * 152_064 * 3_584 / 1e9)  # as large as the largest tensor, and the server's copy of it
     assert here["weight load"] - there["weight load"] == pytest.approx(1.2 + 1.0 + shared + 2 * 7.615616512 / 4)
     over_tcp = run(engine=replace(engine, transfer="tcp"))
     assert here["weight load"] - gigabytes(over_tcp, "4xH100", "weight load") == pytest.approx(shared)

@@ -143,7 +143,8 @@ def _engine_problems(work: Workload) -> Iterator[str]:
 def engine_bytes(work: Workload) -> float:
     """Return the least memory of a GPU with which vLLM starts, in bytes."""
     split = work.config.engine.tensor_parallel
-    return (work.shape.weights * work.dtype.itemsize + work.cache_bytes(1)) / split + ENGINE_WORK
+    cache = work.cache_bytes(1) / min(split, work.shape.key_heads)  # more GPUs than heads have copies of them
+    return work.shape.weights * work.dtype.itemsize / split + cache + ENGINE_WORK
 
 
 @dataclass(frozen=True)
@@ -272,7 +273,9 @@ class _Phases:
             if shared and engine.kind == "vllm-server"
             else 0.0
         )
-        parts = [Part("shared buffer", buffer if engine.transfer != "tcp" else 0.0)]
+        buffer = buffer if engine.transfer != "tcp" else 0.0
+        # vLLM copies each buffer's tensors before it loads them.
+        parts = [Part("shared buffer", buffer), Part("received tensors", buffer)]
         if not shared or not self._sleeps():
             return [*parts, *(part for part in self._engine(awake=True) if part.certain)]
         return [*parts, Part("engine's weights", size * work.shape.weights / engine.tensor_parallel), *asleep]

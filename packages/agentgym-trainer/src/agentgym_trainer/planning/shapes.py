@@ -44,6 +44,8 @@ class Shape:
     """Weights of the largest of these layers."""
     cache: int
     """Keys and values of a token in all layers."""
+    key_heads: int
+    """Key heads of a layer."""
     context: int
     """Maximum number of positions."""
 
@@ -111,6 +113,7 @@ def count_weights(config: Any) -> Shape:
         linear=sum(counts[0]) + (config.num_hidden_layers - 1) * (sum(counts[1]) - sum(counts[0])),
         widest=max(counts[0], default=0),
         cache=2 * config.num_hidden_layers * key_heads * width,
+        key_heads=key_heads,
         context=getattr(config, "max_position_embeddings", None) or 0,
     )
 

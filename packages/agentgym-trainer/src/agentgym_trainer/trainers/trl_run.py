@@ -18,7 +18,7 @@ import torch
 from agentgym_envs import Episode
 from agentgym_eval.policies.policies import Oracle
 from agentgym_eval.util.errors import UsageError
-from datasets import disable_progress_bars
+from datasets import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState
 
 from agentgym_trainer.config import OfflineConfig
@@ -98,12 +98,10 @@ def train_on_data(
         EngineError: when the engine can't be recovered.
         Stopped: when the run must end immediately. The progress is saved.
     """
-    # These bars would garble the run's own.
-    disable_progress_bars()
     torch.set_num_threads(config.threads)
     accelerator, ranks = open_accelerator(config), Ranks()
     check_memory(config, accelerator, tracker.say)
-    with open_environments(config) as worlds, tracker.showing():
+    with open_environments(config) as worlds, tracker.showing(), _no_progress_bars():
         if config.model != "scratch" and not folder.start.exists():
             check_model(config.model)
         episodes = [] if play else gather_episodes(config, config.data, worlds, folder, tracker, stopping)
@@ -130,6 +128,18 @@ def train_on_data(
         if reached.done and ranks.is_main:
             export_model(run.checkpoints.at(reached.model_step), folder.model)
     return reached
+
+
+@contextmanager
+def _no_progress_bars() -> Generator[None]:
+    """Hide the progress bars of datasets, which would break those of the run."""
+    hidden = are_progress_bars_disabled()
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        if not hidden:
+            enable_progress_bars()
 
 
 def trainer_arguments(config: OfflineConfig, folder: RunFolder, *, longest: int) -> dict[str, Any]:
