@@ -189,8 +189,8 @@ def _train(arguments: Sequence[str], locks: ExitStack, early: Termination) -> in
         )
         return stopping.exit_code
     if ranks.is_main:
-        said = {"seconds": time.monotonic() - started, "suggested": known.next if known else ""}
-        show_results(config, folder, Console(), model_step=reached.model_step, **said)
+        took, suggested = time.monotonic() - started, known.next if known else ""
+        show_results(config, folder, Console(), model_step=reached.model_step, seconds=took, suggested=suggested)
     return 0
 
 
