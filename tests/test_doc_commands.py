@@ -187,7 +187,7 @@ class Session:
         words = shlex.split(line, comments=True)
         words = words[2:] if words[:2] == ["uv", "run"] else words
         command, arguments = words[0], words[1:]
-        if "--help" in arguments:
+        if {"--help", "--help-all"} & {*arguments}:
             subprocess.run([BIN / command, *arguments], check=True, capture_output=True)
         elif command == "train":
             run_train(arguments) if "--resume" not in arguments else run_resume(arguments)

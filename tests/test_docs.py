@@ -115,7 +115,7 @@ def test_command_and_flags_are_valid(
         monkeypatch.setattr(module, {"searchqa_index": "_index"}.get(function, f"_{function}"), lambda *_: 0)
         assert getattr(module, function)(arguments) == 0
     except SystemExit as end:
-        assert "--help" in arguments
+        assert {"--help", "--help-all"} & {*arguments}
         assert not end.code
 
 
@@ -136,12 +136,12 @@ def one_of_each_kind() -> list[str]:
 @pytest.fixture
 def flags(capsys: pytest.CaptureFixture[str]) -> set[str]:
     for show in (
-        lambda: train_cli._parse(["textcraft-grpo", "--reward", "per-turn", "--help"]),
-        lambda: train_cli._parse(["textcraft-scaling", "--algorithm", "ppo", "--help"]),
-        lambda: train_cli._parse(["mixture", "--algorithm", "gigpo", "--horizon", "adaptive", "--help"]),
-        lambda: train_cli._parse(["textcraft-scaling", "--algorithm", "hgpo", "--horizon", "backward", "--help"]),
-        lambda: train_cli._parse(["textcraft-scaling", "--algorithm", "graphgpo", "--help"]),
-        *(lambda recipe=recipe: train_cli._parse([recipe, "--help"]) for recipe in one_of_each_kind()),
+        lambda: train_cli._parse(["textcraft-grpo", "--reward", "per-turn", "--help-all"]),
+        lambda: train_cli._parse(["textcraft-scaling", "--algorithm", "ppo", "--help-all"]),
+        lambda: train_cli._parse(["mixture", "--algorithm", "gigpo", "--horizon", "adaptive", "--help-all"]),
+        lambda: train_cli._parse(["textcraft-scaling", "--algorithm", "hgpo", "--horizon", "backward", "--help-all"]),
+        lambda: train_cli._parse(["textcraft-scaling", "--algorithm", "graphgpo", "--help-all"]),
+        *(lambda recipe=recipe: train_cli._parse([recipe, "--help-all"]) for recipe in one_of_each_kind()),
         lambda: eval_cli.evaluate(["--help"]),
         lambda: eval_cli.collect(["--help"]),
         lambda: eval_cli.compare(["--help"]),

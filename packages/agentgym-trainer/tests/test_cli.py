@@ -13,6 +13,7 @@ from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.algorithms import GAE, PPO, PRESETS, Clip
 from agentgym_trainer.cli import _parse
 from agentgym_trainer.cli_flags import EXAMPLES, SYNONYMS
+from agentgym_trainer.cli_help import COMMON
 from agentgym_trainer.config import RLConfig
 from agentgym_trainer.curriculum.horizon import KINDS, AdaptiveHorizon, FixedHorizon
 from agentgym_trainer.curriculum.task_sampler import MidSuccess, Uniform
@@ -38,8 +39,35 @@ def test_help_lists_recipes_without_heavy_imports() -> None:
         assert f"{name}:" in done.stdout
         assert recipe.about.split(",")[0] in " ".join(done.stdout.replace("│", " ").split())
     assert "--optimizer.lr" in done.stdout
+    for name in [*PRESETS, *KINDS]:
+        assert f" {name}," in done.stdout
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as end:
+        _parse(arguments)
+    assert not end.value.code
+    return capsys.readouterr().out
+
+
+def test_help_has_common_flags_with_the_values_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    everything = set[str]()
+    for recipe in ("textcraft-scaling", "sft-textcraft", "dpo-textcraft", "evol-textcraft"):
+        short, whole = (shown(capsys, recipe, flag) for flag in ("--help", "--help-all"))
+        flags, whole_flags = (set(re.findall(r"(?m)^[ │]+--([a-z][\w.-]*)", text)) for text in (short, whole))
+        assert flags <= whole_flags
+        assert len(whole_flags) > 3 * len(flags)
+        everything |= flags
+    assert everything == COMMON.keys()
+    assert "learning rate [1e-06]" in shown(capsys, "textcraft-scaling", "-h")
+    assert "--critic.* (2)" in shown(capsys, "textcraft-scaling", "--algorithm", "ppo", "--help")
+    assert "horizon" not in shown(capsys, "sft-textcraft", "--help").rpartition("--help-all")[2]
+
+
+def test_help_all_lists_the_names_of_selections(capsys: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(shown(capsys, "quickstart", "--help-all").replace("│", " ").split())
     for name in [*PRESETS, *KINDS, "uniform", "mid-success"]:
-        assert f" {name}," in done.stdout or f" {name}." in done.stdout
+        assert f" {name}," in text or f" {name}." in text
 
 
 def test_loading_message_precedes_heavy_imports(

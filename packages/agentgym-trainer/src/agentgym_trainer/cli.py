@@ -24,6 +24,7 @@ from rich.markup import escape
 from agentgym_trainer.algorithms import ADVANTAGES, PRESETS
 from agentgym_trainer.cli_choices import choices, chosen, given, registry
 from agentgym_trainer.cli_flags import EXAMPLES, meant
+from agentgym_trainer.cli_help import short_help
 from agentgym_trainer.config import BaseConfig, RLConfig, WorldConfig
 from agentgym_trainer.config_files import read_run, read_settings, with_settings
 from agentgym_trainer.curriculum.horizon import KINDS
@@ -39,8 +40,9 @@ if TYPE_CHECKING:
 _S = TypeVar("_S", bound=BaseConfig)
 
 _INTERRUPTED = 130
+_HELP, _HELP_ALL = {"--help", "-h"}, "--help-all"
 _FLAGS = "Flags of {}:"
-_CHOOSING = "Flags of {} (for the flags of another algorithm, horizon, sampler or reward, give it before --help):"
+_CHOOSING = "Flags of {} (for the flags of another algorithm, horizon, sampler or reward, give it before --help-all):"
 
 
 def _one_of(names: Iterable[str], about: str) -> Any:
@@ -198,7 +200,7 @@ def _parse(arguments: Sequence[str]) -> tuple[str, Command[Any]]:
     """Parse the command line into the recipe's name (the first argument; default: quickstart) and the command."""
     recipe, config, flags = _base(arguments)
     lines = [f"  {name}: {known.about}{f' ({known.cost})' * bool(known.cost)}" for name, known in RECIPES.items()]
-    if not {"--help", "-h", "--list"}.isdisjoint(flags):  # searching all installed packages is slow
+    if not {*_HELP, _HELP_ALL, "--list"}.isdisjoint(flags):  # searching all installed packages is slow
         lines += _registered()
     listing = "\n".join(lines)
     if "--list" in flags:
@@ -207,6 +209,10 @@ def _parse(arguments: Sequence[str]) -> tuple[str, Command[Any]]:
     about = "\n".join(["Recipes:", listing, "", "Examples:", *(f"  {example}" for example in EXAMPLES)])
     try:
         default, heading = _command(config, flags)
+        if not _HELP.isdisjoint(flags):
+            sys.stdout.write(short_help(recipe, default, listing))
+            sys.exit(0)
+        flags = ["--help" if flag == _HELP_ALL else flag for flag in flags]
         try:
             command = tyro.cli(
                 type(default) if isinstance(default, Choosing) else Command[type(default.config)],
