@@ -88,6 +88,15 @@ def test_rows_of_parquet_and_of_a_file_of_test_tasks(tmp_path: Path) -> None:
     env.close()
 
 
+def test_lines_end_at_line_feeds_alone(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    row = {**sums(1)[0], "prompt": "one\u2028two\x85three"}
+    file.write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
+    env = make("skyrl:gsm8k", rows=str(file))
+    assert env.reset(options={"split": "test"})[0] == row["prompt"]
+    env.close()
+
+
 def test_wrong_names_and_rows_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no environment 'gsm9k', but .*gsm8k, "):
         make("skyrl:gsm9k", rows="any")

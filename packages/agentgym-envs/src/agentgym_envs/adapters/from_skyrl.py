@@ -152,7 +152,7 @@ def _read(file: Path) -> list[Row]:
 
 def _lines(file: Path) -> list[Row]:
     found = list[Row]()
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), 1):
         if line.strip():
             row = parse(line)
             if not isinstance(row, dict):
