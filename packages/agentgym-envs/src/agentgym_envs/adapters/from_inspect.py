@@ -110,9 +110,6 @@ class InspectEnv(ExternalEnv):
 
         return Tasks(list(found), build)
 
-    def _described(self) -> str:
-        return "Your action is your reply in a conversation, whose messages are your observations."
-
     def _begin(self, task: Task) -> str:
         self.close()
         roles = {name: _model(role) for name, role in self._roles.items()}

@@ -106,9 +106,6 @@ class SkyRLEnv(ExternalEnv):
 
         return Tasks([f"{self._slug}/{split}/{i}" for i in positions[: self._sizes[split]]], build)
 
-    def _described(self) -> str:
-        return "Your action is your reply in a conversation, whose messages are your observations."
-
     def _begin(self, task: Task) -> str:
         self.close()
         row = cast("Row", json.loads(json.dumps(task.payload)))  # the environment may keep and change it

@@ -107,9 +107,6 @@ class VerifiersEnv(ExternalEnv):
         """Read rows until there are `number`, or no more."""
         self._rows.extend(itertools.islice(self._source, max(0, number - len(self._rows))))
 
-    def _described(self) -> str:
-        return "Your action is your reply in a conversation, whose messages are your observations."
-
     def _begin(self, task: Task) -> str:
         row = task.payload["row"]
         self._read(row + 1)
