@@ -41,3 +41,9 @@ def says() -> Any:
 def capitals(reverse: bool = False) -> Task:
     samples = [Sample(input=f"The capital of {country}?", target=city) for country, city in CAPITALS.items()]
     return Task(samples[::-1] if reverse else samples, solver=[use_tools(capital()), generate()], scorer=says())
+
+
+@task
+def named() -> Task:
+    samples = [Sample(id=name, input=f"What is {name}?", target=name) for name in ("a/b", "a-b", "a b", "c")]
+    return Task(samples, solver=generate(), scorer=says())

@@ -37,12 +37,15 @@ class GuessingTaskset(vf.Taskset[GuessingTask, GuessingConfig]):
 
 class GuessingEnvConfig(vf.EnvConfig):
     player: vf.AgentConfig = vf.AgentConfig()
+    silent: int = 0
 
 
 class GuessingEnv(vf.Env[GuessingEnvConfig]):
     async def run(self, task: GuessingTask, agents: vf.Agents) -> None:
         number = task.data.number
         async with agents.player.interaction(task) as interaction:
+            if number == self.config.silent:
+                return
             segment = await interaction.turn()
             while not segment.terminated and segment.last_reply.isdigit() and int(segment.last_reply) != number:
                 segment = await interaction.turn("higher" if int(segment.last_reply) < number else "lower")

@@ -54,6 +54,18 @@ def test_an_evaluation_is_played_with_its_tools_and_scored() -> None:
     env.close()
 
 
+def test_samples_whose_ids_differ_in_signs_are_tasks_of_their_own() -> None:
+    env = make("inspect:inspect_tasks:named", timeout=PATIENCE)
+    tasks = text_env(env).tasks
+    prefix = "inspect_tasks-named/train/a-b"
+    samples = {task.id: task.payload["sample"] for task in tasks if task.split != "test"}
+    assert samples.keys() == {prefix, f"{prefix}-2", f"{prefix}-3"}
+    assert set(samples.values()) == {"a/b", "a-b", "a b"}
+    for task, sample in samples.items():
+        assert env.reset(options={"task": task})[0].startswith(f"What is {sample}?")
+    env.close()
+
+
 def test_wrong_names_settings_and_roles_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="must name a task of Inspect as inspect:MODULE:TASK"):
         make("inspect:inspect_tasks:capital_letters")

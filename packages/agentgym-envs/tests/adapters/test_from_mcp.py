@@ -76,6 +76,15 @@ def test_questions_are_answered_with_the_tools_of_a_server(questions: str) -> No
     env.close()
 
 
+def test_lines_of_questions_end_at_line_feeds_alone(tmp_path: Path) -> None:
+    file = tmp_path / "questions.jsonl"
+    record = {"question": "one\u2028two\x85three", "answer": "x"}
+    file.write_text(json.dumps(record, ensure_ascii=False) + "\n\n" + json.dumps(QUESTIONS[0]), encoding="utf-8")
+    tasks = text_env(make(f"mcp:{SERVER}", questions=str(file))).tasks
+    assert [task.id for task in tasks] == ["questions/1", "capital/norway"]
+    assert tasks["questions/1"].payload["question"] == record["question"]
+
+
 def test_a_server_over_http_and_a_reward_of_ones_own(questions: str) -> None:
     with served(almanac().streamable_http_app()) as url:
         env = make(f"mcp:{url}/mcp", questions=questions, reward=f"{__name__}:shorter", timeout=PATIENCE)

@@ -45,7 +45,7 @@ def test_an_environment_of_several_turns_is_played_to_its_end(tmp_path: Path) ->
     assert (reward, done, info["score"], info["success"]) == (pytest.approx(0.95), True, 1.0, True)
     env.reset(options={"task": task.id})
     steps = [env.step("no idea") for _ in range(4)]
-    assert [step[2] for step in steps] == [False, False, False, True]
+    assert [step[2:4] for step in steps] == [(False, False)] * 3 + [(False, True)]
     assert steps[-1][4]["success"] is False
     env.close()
     env.close()
@@ -85,6 +85,33 @@ def test_rows_of_parquet_and_of_a_file_of_test_tasks(tmp_path: Path) -> None:
     assert tasks.test[2].payload["reward_spec"] == {"ground_truth": "2"}
     env.reset(options={"task": "gsm8k/test/2"})
     assert env.step("#### 2")[4]["success"] is True
+    env.close()
+
+
+def test_lines_end_at_line_feeds_alone(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    row = {**sums(1)[0], "prompt": "one\u2028two\x85three"}
+    file.write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
+    env = make("skyrl:gsm8k", rows=str(file))
+    assert env.reset(options={"split": "test"})[0] == row["prompt"]
+    env.close()
+
+
+def test_the_limit_of_turns_truncates(tmp_path: Path) -> None:
+    rows = written(tmp_path / "sums.jsonl", *sums(1))
+    env = make("skyrl:gsm8k_multi_turn", rows=rows, max_turns=2)
+    for replies, end in (
+        (["no idea", "no idea"], (False, True)),
+        (["#### 1", "#### 1"], (False, True)),
+        (["no idea", "#### 0"], (True, False)),
+        (["#### 0"], (True, False)),
+    ):
+        env.reset(options={"split": "test"})
+        assert [env.step(reply)[2:4] for reply in replies] == [(False, False)] * (len(replies) - 1) + [end]
+    env.close()
+    env = make("skyrl:gsm8k", rows=rows)
+    env.reset(options={"split": "test"})
+    assert env.step("#### 1")[2:4] == (True, False)  # its only turn is no limit
     env.close()
 
 

@@ -56,6 +56,16 @@ def test_failures_in_verifiers_are_faults() -> None:
     env.close()
 
 
+def test_an_episode_without_a_request_is_a_fault_at_once() -> None:
+    env = make(GUESSING, settings={**SETTINGS, "silent": 1}, timeout=PATIENCE)
+    silent, other = text_env(env).tasks.train.ids[:2]
+    with pytest.raises(EnvFault, match="was over before it called the agent's model"):
+        env.reset(options={"task": silent})
+    env.reset(options={"task": other})
+    assert env.step("2")[4]["success"] is True
+    env.close()
+
+
 def test_the_tools_of_a_task_are_called_by_json() -> None:
     env = make("verifiers:verifiers-stock", high=2.0, timeout=PATIENCE)
     (task,) = text_env(env).tasks.test

@@ -250,6 +250,11 @@ def nothing(argument, **settings):
     return argument
 def broken(argument, **settings):
     raise OSError("no such file")
+def looks_up(argument, **settings):
+    return {}[argument]
+class Nameless(Policy):
+    async def reply(self, context):
+        return Reply("stop")
 """
 
 
@@ -266,6 +271,8 @@ def test_policies_are_named_by_module(tmp_path: Path, monkeypatch: pytest.Monkey
         "my_policies:nothing:x": "my_policies:nothing:x is no policy: its factory returned an object of type str",
         "my_policies:box.redy": "my_policies has no 'box.redy'.",
         "my_policies:broken": "my_policies:broken can't be built: no such file",
+        "my_policies:looks_up:x": "my_policies:looks_up:x can't be built: it raised KeyError('x').",
+        "my_policies:Nameless": "my_policies:Nameless has no name for reports: give the class Nameless a `name`",
         "my_policies:Plain:x": "my_policies:Plain:x can't be built: Plain() takes no arguments",
         "my_broken:Mine": "ZeroDivisionError: division by zero (my_broken.py, line 1)",
         "my_polices:Mine": "There is no policy 'my_polices:Mine'.",

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from agentgym_eval.cli.main import compare, evaluate
+from agentgym_eval.runs.comparisons import read_runs
+from agentgym_eval.storage.distances import read_distances
 from counting_world import ENV, Count
 
 
@@ -37,6 +39,33 @@ def test_forensics_measures_the_distances_of_a_run(tmp_path: Path, capsys: pytes
     assert found["runs"][0]["causes"] == found["runs"][1]["causes"]
     assert "over_interaction" in found["comparisons"][0]["causes"]
     assert not (tmp_path / "plain" / "episodes.distances.jsonl").exists()  # comparing writes nothing into runs
+
+
+def test_overwrite_discards_the_distances_of_the_old_run(tmp_path: Path) -> None:
+    actions, folders = tmp_path / "actions.txt", [tmp_path / name for name in ("replaced", "fresh")]
+    command = ["--env", ENV, "--policy", f"scripted:{actions}", "--tasks", "4", "--horizon", "4", "--forensics"]
+    for text, folder, flags in (("add\n", 0, []), ("add\nwait\n", 0, ["--overwrite"]), ("add\nwait\n", 1, [])):
+        actions.write_text(text)
+        assert evaluate([*command, "--out", str(folders[folder]), *flags]) == 0
+    replaced, fresh = (read_distances(folder / "episodes.jsonl") for folder in folders)
+    assert replaced == fresh
+    assert causes(folders[0]) == causes(folders[1])
+
+
+@pytest.mark.parametrize(("shown", "env"), [("Target", "counting"), ("Goal", "nowhere")])
+def test_causes_are_compared_without_distances_if_a_run_cannot_be_replayed(
+    tmp_path: Path, shown: str, env: str
+) -> None:
+    actions, runs = tmp_path / "actions.txt", [tmp_path / name for name in ("measured", "changed")]
+    actions.write_text("add\n")
+    command = ["--env", ENV, "--policy", f"scripted:{actions}", "--tasks", "4", "--horizon", "4"]
+    assert evaluate([*command, "--out", str(runs[0]), "--forensics"]) == 0
+    assert evaluate([*command, "--out", str(runs[1])]) == 0
+    file = runs[1] / "episodes.jsonl"
+    file.write_text(file.read_text().replace("Goal: ", f"{shown}: ").replace("counting/Count-v0", f"{env}/Count-v0"))
+    played = read_runs(runs, (), 0, forensics=True)
+    assert [run.distances for run in played] == [{}, {}]
+    assert [list(run.evaluated.report.causes) for run in played] == [["turn_budget"]] * 2
 
 
 def test_forensics_says_where_distances_cannot_be_measured(

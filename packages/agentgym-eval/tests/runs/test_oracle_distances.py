@@ -10,7 +10,7 @@ from pathlib import Path
 
 import gymnasium
 import pytest
-from agentgym_envs import EnvFault, Episode, EpisodeSpec, Policy, Reply, TurnContext, make, play, text_env
+from agentgym_envs import EnvFault, Episode, EpisodeSpec, Feedback, Policy, Reply, TurnContext, make, play, text_env
 from agentgym_envs.agents.agent import Agent
 from agentgym_envs.episodes.replay import ReplayDeviation, replay
 from agentgym_eval.metrics.failure_causes import KINDS, FailureCause, failure_cause
@@ -207,6 +207,32 @@ def test_common_beginnings_are_measured_once(monkeypatch: pytest.MonkeyPatch) ->
             ("counting/Count-v0", "count/train/3", sample): (4, 3, 2, 1, None) for sample in range(5)
         }
     assert asked["oracle"] == 5  # four from the start, and one where the goal has been passed
+
+
+def test_an_expert_that_raises_has_no_distance(monkeypatch: pytest.MonkeyPatch) -> None:
+    episode, original = counting("add", "add"), Count.oracle
+
+    def oracle(env: Count) -> str:
+        if env._count == 1:
+            raise RuntimeError("it is lost")
+        return original(env)
+
+    monkeypatch.setattr(Count, "oracle", oracle)
+    with closing(Count()) as env:
+        assert dict(measure(env, 0, [episode])) == {("counting/Count-v0", "count/train/3", 0): (None, None, 2)}
+
+
+def test_an_environment_that_raises_in_a_replay_has_distances_until_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    episode, original = counting("add", "wait", "add"), Count._act
+
+    def act(env: Count, action: str) -> Feedback:
+        if action == "wait":
+            raise RuntimeError("it can't wait")
+        return original(env, action)
+
+    monkeypatch.setattr(Count, "_act", act)
+    with closing(Count()) as env:
+        assert dict(measure(env, 0, [episode])) == {("counting/Count-v0", "count/train/3", 0): (4, 3)}
 
 
 def test_environments_without_such_an_expert_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

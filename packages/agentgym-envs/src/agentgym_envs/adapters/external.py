@@ -88,9 +88,11 @@ class ExternalEnv(TextEnv):
     def _take(self, action: str) -> Feedback:
         """Take an action, after which `_earn` has been called with its reward."""
 
-    @abstractmethod
     def _described(self) -> str:
-        """Return the instructions on the actions, and what else the library says about the environment."""
+        """Return the instructions on the actions, and what else the library says about the environment. The default is
+        for replies in a conversation.
+        """
+        return "Your action is your reply in a conversation, whose messages are your observations."
 
     def _earn(self, reward: float, *, solved: bool | None = None) -> None:
         """Add a reward to the return; `solved` tells whether the goal is reached, if the library says so."""

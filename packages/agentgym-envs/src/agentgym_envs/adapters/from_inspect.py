@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -101,15 +101,14 @@ class InspectEnv(ExternalEnv):
 
     def _split(self, split: Split) -> Tasks:
         chosen = itertools.islice(rows_of(split, len(self.samples)), self._sizes[split])
-        found = {f"{self._slug}/{split}/{_named(self.samples[i].id)}": self.samples[i].id for i in chosen}
+        found: dict[str, str | int] = {}
+        for i in chosen:
+            found[_named(f"{self._slug}/{split}/", self.samples[i].id, found)] = self.samples[i].id
 
         def build(task_id: str) -> Task:
             return Task(task_id, self.name, split, self._slug, 1, {"sample": found[task_id]})
 
         return Tasks(list(found), build)
-
-    def _described(self) -> str:
-        return "Your action is your reply in a conversation, whose messages are your observations."
 
     def _begin(self, task: Task) -> str:
         self.close()
@@ -273,6 +272,8 @@ def _order(sample: str | int) -> Any:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", sample)]
 
 
-def _named(sample: str | int) -> str:
-    """Return a sample's id as a part of a task's id."""
-    return re.sub(r"[^\w.-]+", "-", str(sample)).strip("-")
+def _named(prefix: str, sample: str | int, taken: Container[str]) -> str:
+    """Return the id of a sample's task, with a number if another sample, such as `a/b` beside `a-b`, has taken it."""
+    name = prefix + re.sub(r"[^\w.-]+", "-", str(sample)).strip("-")
+    numbered = (f"{name}-{number}" for number in itertools.count(2))
+    return next(each for each in itertools.chain([name], numbered) if each not in taken)

@@ -338,7 +338,7 @@ def _function(name: str) -> Reward:
 
 def _read_questions(file: Path, env: str) -> dict[str, Task]:
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"The questions in {file} can't be read: {error}.") from error
     found: dict[str, Task] = {}

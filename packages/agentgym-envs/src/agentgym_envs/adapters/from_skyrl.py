@@ -31,7 +31,11 @@ Row = dict[str, Any]
 
 
 class SkyRLEnv(ExternalEnv):
-    """An environment of SkyRL-gym. Each episode has one of its own, made of a row."""
+    """An environment of SkyRL-gym. Each episode has one of its own, made of a row.
+
+    SkyRL-gym doesn't say why an episode is over: one that reaches the environment's `max_turns` without success is
+    truncated, even if a wrong answer in that turn has ended it.
+    """
 
     scheme: ClassVar[str] = "skyrl"
 
@@ -102,9 +106,6 @@ class SkyRLEnv(ExternalEnv):
 
         return Tasks([f"{self._slug}/{split}/{i}" for i in positions[: self._sizes[split]]], build)
 
-    def _described(self) -> str:
-        return "Your action is your reply in a conversation, whose messages are your observations."
-
     def _begin(self, task: Task) -> str:
         self.close()
         row = cast("Row", json.loads(json.dumps(task.payload)))  # the environment may keep and change it
@@ -122,7 +123,12 @@ class SkyRLEnv(ExternalEnv):
         metadata = output.get("metadata") or {}
         solved, valid = metadata.get("success"), metadata.get("valid")
         self._earn(float(output["reward"]), solved=solved if isinstance(solved, bool) else None)
-        return Feedback(_text(output["observations"]), valid=valid is not False, terminated=bool(output["done"]))
+        self._over = bool(output["done"])
+        limit = getattr(self._env, "max_turns", 1)  # 1, the default, is no limit: the reply is the answer
+        cut = self._over and 1 < limit == getattr(self._env, "turns", 0) and not self._standing()[1]
+        return Feedback(
+            _text(output["observations"]), valid=valid is not False, terminated=self._over and not cut, truncated=cut
+        )
 
     def close(self) -> None:
         """Close the episode's environment. May be called twice."""
@@ -152,7 +158,7 @@ def _read(file: Path) -> list[Row]:
 
 def _lines(file: Path) -> list[Row]:
     found = list[Row]()
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), 1):
         if line.strip():
             row = parse(line)
             if not isinstance(row, dict):

@@ -107,15 +107,15 @@ class VerifiersEnv(ExternalEnv):
         """Read rows until there are `number`, or no more."""
         self._rows.extend(itertools.islice(self._source, max(0, number - len(self._rows))))
 
-    def _described(self) -> str:
-        return "Your action is your reply in a conversation, whose messages are your observations."
-
     def _begin(self, task: Task) -> str:
         row = task.payload["row"]
         self._read(row + 1)
         if self._serving is None or not self._serving.alive:
             self._serving = _Serving(self._env, self._seat, self._timeout)
-        return self._serving.begin(self._rows[row])
+        observation = self._serving.begin(self._rows[row])
+        if observation is None:
+            raise EnvFault(f"{task.id} was over before it called the agent's model.")
+        return observation
 
     def _take(self, action: str) -> Feedback:
         if self._serving is None:
@@ -153,12 +153,12 @@ class _Serving:
     def alive(self) -> bool:
         return self._thread.alive and not self._serving.done()
 
-    def begin(self, row: Any) -> str:
-        """Begin an episode, and return what its first request says."""
+    def begin(self, row: Any) -> str | None:
+        """Begin an episode, and return what its first request says; None if it is over without one."""
         self._seen, self._tools = 0, []
         self._thread.run(self._cancel(), self._timeout)
         self._thread.run(self._start(row), self._timeout)
-        return self._next() or ""
+        return self._next()
 
     def reply(self, action: str) -> str | None:
         """Answer the request, and return what the next one adds; None if the episode is over."""

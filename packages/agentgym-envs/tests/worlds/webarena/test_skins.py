@@ -7,10 +7,12 @@ from contextlib import closing
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
 from agentgym_envs.core.registry import make
 from agentgym_envs.core.tasks import Task
 from agentgym_envs.worlds.webarena.env import WebArena
+from agentgym_envs.worlds.webarena.options import SKINS, draw_skin
 from agentgym_envs.worlds.webarena.page.observation import tree
 from cheaters import CHEATERS, exploits
 from ci_subset import subset_in_ci
@@ -93,6 +95,22 @@ def test_wrong_skins_are_rejected(options: dict[str, Any], message: str) -> None
 
 def test_skins_have_the_same_tasks() -> None:
     assert WebArena(skin="rough").tasks is WebArena().tasks
+
+
+def test_tasks_of_one_seed_have_mixed_skins() -> None:
+    ids = WebArena().tasks.test.ids[:200]
+    drawn = [[draw_skin(SKINS, task, np.random.default_rng(seed)) for task in ids] for seed in (7, 7, 8)]
+    assert drawn[0] == drawn[1]
+    assert drawn[0] != drawn[2]
+    assert all(len(ids) * 0.35 < skins.count("rough") < len(ids) * 0.65 for skins in drawn)
+
+
+def test_mixed_skin_is_drawn_from_the_task(requires_browser: None) -> None:
+    with closing(WebArena(skin="mixed", templates="map/phone")) as env:
+        ids = env.tasks.train.ids
+        drawn = [env.reset(seed=3, options={"task": task})[1]["raw"]["skin"] for task in [*ids, *ids]]
+    assert drawn[: len(ids)] == drawn[len(ids) :]
+    assert set(drawn) == set(SKINS)
 
 
 def test_mixed_skin_is_drawn_from_the_seed(requires_browser: None) -> None:

@@ -62,6 +62,7 @@ it doesn't reach the goal. Turns whose distance isn't known, since the replay de
 _ANSWER = re.compile(r"<answer>(.*)</answer>|(?:stop|answer|finish|submit)\s*[\[(:](.*)", re.DOTALL)
 _NO_ANSWER = re.compile(
     r"n/?a|none|null|unknown|no answer|(?:i )?give up|not (?:found|possible|available)|impossible|unanswerable"
+    r"|report_infeasible\(.*"
     r"|(?:i )?(?:can ?not|can't|could ?n[o']t) (?:find|answer|determine|be (?:found|determined))\b.{0,80}"
     r"|(?:i )?(?:do not|don't) know\b.{0,80}"
 )
@@ -170,8 +171,9 @@ def _ended_by_agent(episode: Episode, acts: Sequence[int]) -> FailureCause:
     at = acts[-1] if acts else len(episode.turns) - 1
     action = (episode.turns[at].action or "").strip()
     answer = _ANSWER.fullmatch(action)
-    given = " ".join((answer[1] or answer[2] or "").split()) if answer else action
-    if _NO_ANSWER.fullmatch(given.lower().strip(" .!])\"'")):
+    given = " ".join(((answer[1] or answer[2] or "") if answer else action).split())
+    empty = answer is not None and answer[1] is not None and not given  # unlike `stop []`, which says: done
+    if empty or _NO_ANSWER.fullmatch(given.lower().replace("\u2019", "'").strip(" .!])\"'")):
         return FailureCause("gave_up", at, "The agent ended the episode without an answer.")
     return FailureCause("wrong_answer", at, "This action ended the episode without success.")
 

@@ -55,10 +55,16 @@ def build_policy(found: Any, spec: str, argument: str, settings: dict[str, Any])
         raise
     except (ImportError, OSError, TypeError, ValueError) as error:
         raise UsageError(f"The policy {spec} can't be built: {error}") from error
+    except Exception as error:
+        raise UsageError(f"The policy {spec} can't be built: it raised {error!r}.") from error
     if not isinstance(policy, Policy):
         raise UsageError(
             f"{spec} is no policy: its factory returned an object of type {type(policy).__name__}, and not of a "
             "subclass of agentgym_envs.Policy."
+        )
+    if not getattr(policy, "name", ""):
+        raise UsageError(
+            f"The policy {spec} has no name for reports: give the class {type(policy).__name__} a `name`, a text."
         )
     return policy
 

@@ -13,7 +13,7 @@ from typing import Any
 from agentgym_envs import Episode, read_episodes
 
 from agentgym_eval.metrics.comparison import Comparison, adjusted, compare
-from agentgym_eval.metrics.failure_causes import Distances, EpisodeKey
+from agentgym_eval.metrics.failure_causes import Distances, EpisodeKey, episode_key
 from agentgym_eval.metrics.summary import TaskKey, by_task, report, task_of
 from agentgym_eval.reports.evaluated import Evaluated
 from agentgym_eval.runs.oracle_distances import recorded_distances
@@ -101,7 +101,7 @@ def read_runs(paths: Sequence[Path], ks: Sequence[int], seed: int, *, forensics:
 
     If several runs of a policy share a task, the path is added to the policy's name, or the run's folder if the path
     contains several runs. The expert's distances are those that `evaluate --forensics` wrote, if all runs have them;
-    with `forensics`, missing ones are measured.
+    with `forensics`, missing ones are measured, if all runs can be replayed.
 
     Raises:
         UsageError: If there are fewer than two runs, if one has no episodes or can't be read, or if a k exceeds
@@ -120,11 +120,18 @@ def read_runs(paths: Sequence[Path], ks: Sequence[int], seed: int, *, forensics:
 
 def _distances(runs: Mapping[Path, Sequence[Episode]], *, measured: bool) -> dict[Path, dict[EpisodeKey, Distances]]:
     """Return the expert's distances of each file: of all, or of none, so that the causes of failure are comparable."""
-    if measured:
-        return {file: recorded_distances(file, episodes) for file, episodes in runs.items()}
-    if all(distances_file(file).exists() for file in runs):
-        return {file: read_distances(file) for file in runs}
-    return {file: {} for file in runs}
+    found: dict[Path, dict[EpisodeKey, Distances]] = {}
+    for file, episodes in runs.items():
+        found[file] = recorded_distances(file, episodes) if measured else read_distances(file)
+        if not (_replayed(episodes, found[file]) if measured else distances_file(file).exists()):
+            return {file: {} for file in runs}
+    return found
+
+
+def _replayed(episodes: Sequence[Episode], distances: Mapping[EpisodeKey, Distances]) -> bool:
+    """Return whether a run could be replayed: its unsuccessful episodes have distances, and some are known."""
+    known = [distances.get(episode_key(each)) for each in episodes if not (each.success or each.failed)]
+    return not known or (None not in known and any(known))
 
 
 def read_run(path: Path, ks: Sequence[int], seed: int) -> EvaluatedRun:

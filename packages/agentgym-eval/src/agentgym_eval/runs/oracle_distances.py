@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from agentgym_envs import EnvFault, Episode, Malformed, TextEnv
-from agentgym_envs.episodes.replay import ReplayDeviation, replay
+from agentgym_envs.core.feedback import faulting
+from agentgym_envs.episodes.replay import replay
 from gymnasium.error import DependencyNotInstalled
 
 from agentgym_eval.metrics.failure_causes import Distances, EpisodeKey, episode_key
@@ -51,7 +52,7 @@ class DistanceMeter:
     def distances(self, episode: Episode) -> Distances:
         """Return the distances at each turn of an episode and at its end, up to where the replay deviates."""
         states: list[tuple[str, ...]] = []
-        with suppress(ReplayDeviation, KeyError, EnvFault):
+        with suppress(EnvFault), faulting(type(self._env).__name__):  # where the replay deviates, too
             for taken in replay(self._env, episode, seed=self._seed):
                 states.append(taken)
         if episode.task_id != self._task:
@@ -68,7 +69,7 @@ class DistanceMeter:
     def _measure(self, taken: tuple[str, ...]) -> None:
         """Let the expert play on, and note the distances of all states on its way."""
         path, reached = list[str](), False
-        try:
+        with suppress(EnvFault), faulting(type(self._env).__name__):
             _, info = self._env.reset(seed=self._seed, options={"task": self._task})
             over = False
             for action in taken:
@@ -79,8 +80,6 @@ class DistanceMeter:
                 path.append(self._env.oracle())
                 _, _, terminated, truncated, info = self._env.step(path[-1])
                 reached, over = info["success"], terminated or truncated
-        except EnvFault:
-            reached = False
         if not reached:
             self._known[_executed(taken)] = None
             return

@@ -10,11 +10,11 @@ from typing import Any
 from agentgym_eval.util.errors import UsageError
 
 
-def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
+def read_metrics(path: Path, *, skip_damaged: bool = False) -> Iterator[dict[str, Any]]:
     """Yield the lines of metrics; an incomplete last line, left by a killed process, is ignored.
 
     Raises:
-        UsageError: if any other line is damaged; the message has its number.
+        UsageError: if any other line is damaged, unless `skip_damaged`; the message has its number.
     """
     if not path.exists():
         return
@@ -24,8 +24,8 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
             if not isinstance(record, dict) or type(record.get("step")) is not int:
                 raise ValueError("it is not the record of a step")
         except ValueError as error:
-            if not line.endswith(b"\n"):
-                return
+            if skip_damaged or not line.endswith(b"\n"):
+                continue
             message = f"{path}, line {number} is damaged: {error}. Restore the file from a backup."
             raise UsageError(message) from error
         if line.endswith(b"\n"):

@@ -20,6 +20,7 @@ from agentgym_envs import Episode, read_episodes
 from agentgym_envs.util.files import write_whole
 from agentgym_envs.util.redaction import redacted
 
+from agentgym_eval.storage.distances import distances_file
 from agentgym_eval.storage.journal import Journal
 from agentgym_eval.storage.lock import FolderLock
 from agentgym_eval.storage.provenance import provenance
@@ -33,7 +34,7 @@ STOPPED = "stopped.json"
 """The reason why the last session stopped early; removed when the run is resumed."""
 RUN = "run.json"
 _PLOTS = ("turns.png", "turns.svg", "k.png", "k.svg", "turns_k.png", "turns_k.svg")
-_OUTCOMES = (REPLIES, USAGE, "report.json", "report.md", "report.html", *_PLOTS)
+_OUTCOMES = (REPLIES, USAGE, distances_file(Path(EPISODES)).name, "report.json", "report.md", "report.html", *_PLOTS)
 """Files derived from the episodes, removed together with them."""
 
 

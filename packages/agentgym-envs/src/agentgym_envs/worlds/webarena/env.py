@@ -36,7 +36,7 @@ with brought_by("webarena"):
     from agentgym_envs.worlds.webarena.miniwob.page_task import GIVEN_UP, INSTRUCTIONS, PageTask, reward_sentence
     from agentgym_envs.worlds.webarena.miniwob.pages import choose_pages
     from agentgym_envs.worlds.webarena.miniwob.tasks import is_miniwob, miniwob_tasks
-    from agentgym_envs.worlds.webarena.options import choose_skins, judge_of, real_sites
+    from agentgym_envs.worlds.webarena.options import choose_skins, draw_skin, judge_of, real_sites
     from agentgym_envs.worlds.webarena.page.observation import frame, literal, one_line, shortened, tree
     from agentgym_envs.worlds.webarena.page.snapshot import take_snapshot
     from agentgym_envs.worlds.webarena.tasks.reset_hook import ResetHook
@@ -69,7 +69,7 @@ class WebArena(TextEnv):
             cluster is the name of its template.
         skin: How the embedded sites look and behave, with the same data and tasks: `plain`; `rough`, with the widgets
             and the length of large web applications; or `mixed`, one of the two per episode, drawn from the seed of
-            `reset` and reported in `info["raw"]["skin"]`. See docs/webarena.md.
+            `reset` and the task, and reported in `info["raw"]["skin"]`. See docs/webarena.md.
         sites: URLs of the real sites, for all sets but `embedded` and `miniwob`: a mapping from WebArena's names
             (`shopping`, `shopping_admin`, `reddit`, `gitlab`, `map`, `wikipedia`, `homepage`) or
             `shopping=URL,reddit=URL`. Missing sites are read from environment variables: `WA_SHOPPING`, then
@@ -230,7 +230,7 @@ class WebArena(TextEnv):
         self._verdict: Verdict | None = None
         self._previous_action = "None"
         self._objective = str(task.payload["intent"])
-        self._skin = self._skins[int(self.np_random.integers(len(self._skins)))]
+        self._skin = draw_skin(self._skins, task.id, self.np_random)
         self._expert = Expert(task.payload.get("plan", ()), episode.backend.sites.fill(task.payload["start_url"]))
         self._page_task = PageTask(task.payload) if is_miniwob(task.payload) else None
         self._scripted: ScriptedExpert | None = None

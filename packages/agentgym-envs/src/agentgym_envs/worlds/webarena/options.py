@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
+from zlib import crc32
+
+import numpy as np
 
 from agentgym_envs.worlds.webarena.browser.login import Accounts
 from agentgym_envs.worlds.webarena.browser.site_urls import Sites
@@ -32,6 +35,14 @@ def choose_skins(skin: str, task_set: str) -> tuple[Skin, ...]:
     if skin != "plain" and task_set != EMBEDDED:
         raise ValueError(f"Only the embedded sites have a skin; leave skin out for {task_set}.")
     return chosen
+
+
+def draw_skin(skins: Sequence[Skin], task_id: str, random: np.random.Generator) -> Skin:
+    """Return the skin of an episode, drawn from the environment's generator and the task: the episodes of an evaluation
+    all have the same seed, and their skins differ by task.
+    """
+    draw = np.random.default_rng([int(random.integers(2**32)), crc32(task_id.encode())])
+    return skins[int(draw.integers(len(skins)))]
 
 
 def real_sites(

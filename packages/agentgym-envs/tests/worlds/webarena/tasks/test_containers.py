@@ -31,6 +31,15 @@ def test_sites_that_tasks_change_are_started_anew(tmp_path: Path, monkeypatch: p
     assert sorted(record.read_text().splitlines()) == started
 
 
+def test_start_that_is_killed_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "webarena_verified.py").write_text(
+        "import os, signal, sys; sys.argv[-1] == 'gitlab' and os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(EnvFault, match="ended with exit status"):
+        asyncio.run(ResetHook(HOOK).run(["gitlab", "reddit"]))
+
+
 def test_container_that_fails_to_start_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if importlib.util.find_spec("webarena_verified") is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("webarena-verified is not installed")

@@ -87,6 +87,13 @@ def test_json_lines_file_has_a_task_per_line(tmp_path: Path) -> None:
         read_tasks(path, "set")
 
 
+def test_lines_end_at_line_feeds_alone(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    path.write_text(json.dumps(task(intent="one\u2028two\x85three"), ensure_ascii=False) + "\n", encoding="utf-8")
+    (only,) = read_tasks(path, "set")
+    assert only.payload["intent"] == "one\u2028two\x85three"
+
+
 def test_missing_fields_are_completed() -> None:
     minimal = {
         "task_id": "a",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from agentgym_eval.storage import metrics_file
 from agentgym_eval.viewer.index.runs import Run
 from agentgym_eval.viewer.pages.chart import Band
 
@@ -59,17 +59,7 @@ def read_metrics(run: Run) -> list[dict[str, Any]]:
 @lru_cache(maxsize=16)
 def _read(path: Path, mtime: int, size: int) -> list[dict[str, Any]]:
     """Read the records, cached by the file's modification time and size."""
-    return list(_records(path))
-
-
-def _records(path: Path) -> Iterator[dict[str, Any]]:
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue  # an incomplete line of a run in progress
-        if isinstance(record, dict) and isinstance(record.get("step"), int):
-            yield record
+    return list(metrics_file.read_metrics(path, skip_damaged=True))
 
 
 def number(record: Mapping[str, Any], *keys: str) -> float | None:

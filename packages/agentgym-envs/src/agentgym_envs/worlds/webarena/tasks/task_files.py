@@ -103,7 +103,7 @@ def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def _parsed(path: Path) -> Iterator[tuple[str, object]]:
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".jsonl":
-        for number, line in enumerate(text.splitlines(), start=1):
+        for number, line in enumerate(text.split("\n"), start=1):
             if line.strip():
                 yield f"{path}, line {number}", _json(line, f"{path}, line {number}")
         return
