@@ -97,18 +97,22 @@ def check_window(episode: Episode, habits: Scaffold) -> None:
 
 
 def check_tokens(episode: Episode, habits: Scaffold) -> None:
-    """Check that an action's context is within the limit unless it follows a summary, and that each summary was due."""
+    """Check that an action's context is within the limit unless a summary would take out too little of it or has just
+    been written, and that each summary was due.
+    """
     summarized = False
     for conversation, turn in replay(episode):
         tokens = sum(len(message.content) for message in conversation) // 4
-        assert turn.kind != "act" or summarized or tokens <= habits.context_tokens or not within_trial(conversation)
-        assert turn.kind != "summary" or tokens > habits.context_tokens
+        assert turn.kind != "act" or summarized or tokens <= habits.context_tokens or not shortens(conversation)
+        assert turn.kind != "summary" or (tokens > habits.context_tokens and shortens(conversation, least=0.1))
         summarized = turn.kind == "summary"
 
 
-def within_trial(conversation: Conversation) -> bool:
-    """Whether a conversation has an action, after which it can be shortened."""
-    return any(m.role == "assistant" and m.content[-1:].isalpha() for m in conversation)
+def shortens(conversation: Conversation, *, least: float = 0.25) -> bool:
+    """Whether a summary would replace an action, and at least this share of a conversation."""
+    within = conversation[2:-1]  # after the instructions and the first message
+    share = sum(len(m.content) for m in within) / sum(len(m.content) for m in conversation)
+    return any(m.role == "assistant" and m.content[-1:].isalpha() for m in within) and share >= least
 
 
 def check_rewards(episode: Episode, horizon: int) -> None:
@@ -237,7 +241,7 @@ def test_policy_counts_the_tokens_of_its_context(door: gymnasium.Env[str, str]) 
         def count_tokens(self, context: TurnContext) -> int:
             return 10 if context.acts == 2 else 9
 
-    assert kinds(play_door(door, "+compact:9", Counting(lambda _: "knock"), horizon=4)) == "aasaa"
+    assert kinds(play_door(door, "+compact:9", Counting(lambda _: "knock" + 99 * "!"), horizon=4)) == "aasaa"
 
 
 @pytest.mark.parametrize("kind", ["plan", "reflect", "summary"])
