@@ -45,7 +45,8 @@ def test_debounced_suggestions_in_a_frame_are_waited_for(agent: PageAgent) -> No
     assert agent.find_one("StaticText", "suggestion").visible
 
 
-@patient
+# On a busy machine, it takes a while until the fetch is seen.
+@pytest.mark.parametrize("timeouts", [IdleTimeouts(timers=30, grace=0.3)], ids=["patient"])
 def test_debounced_suggestions_are_waited_for_on_a_page_that_keeps_changing(agent: PageAgent) -> None:
     clock = "<p>0</p><script>setInterval(() => document.querySelector('p').textContent++, 5)</script>"
     agent.server.pages["/suggest"] = Page("suggestion", delay=0.2)
