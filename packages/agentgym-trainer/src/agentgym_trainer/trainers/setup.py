@@ -32,7 +32,7 @@ from agentgym_trainer.models.load import (
     load_model,
     with_lora,
 )
-from agentgym_trainer.models.memory import trim_heap
+from agentgym_trainer.models.memory import limit_kernel_caches, trim_heap
 from agentgym_trainer.models.resolve import resolve_model
 from agentgym_trainer.models.weights import weights_of
 from agentgym_trainer.plugins import PluginError, PluginPoint, find_named
@@ -233,6 +233,8 @@ def open_accelerator(config: BaseConfig) -> Accelerator:
             "--config_file accelerate_configs/fsdp2.yaml, in the folder of the package agentgym_trainer."
         )
     on_cpu = runs_on_cpu(config)
+    if on_cpu:
+        limit_kernel_caches()
     # On CPUs, tensors and messages share a process group. A GPU's group has only updates to wait for.
     patience = InitProcessGroupKwargs(timeout=PATIENCE if on_cpu else timedelta(minutes=30))
     accelerator = Accelerator(cpu=on_cpu, mixed_precision=resolve_precision(config), kwargs_handlers=[patience])
