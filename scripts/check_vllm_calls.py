@@ -306,9 +306,9 @@ def _serves(decorator: ast.AST, method: str, path: str) -> bool:
 def server_commands() -> dict[str, str]:
     """Return the command lines of vLLM servers that we start, suggest in messages, or document, by their place."""
     from agentgym_trainer.engines.vllm import process
-    from agentgym_trainer.engines.vllm.server import FLAGS
+    from agentgym_trainer.engines.vllm.requirements import COMMAND
 
-    commands = {"server.py, FLAGS": FLAGS}
+    commands = {"requirements.py": COMMAND}
     for cpu in (False, True):
         with patch.object(process, "is_cpu_build", lambda cpu=cpu: cpu), patch.object(process, "find_spec"):
             settings = {"lora_rank": 8, "transfer": "ipc", "sleeps": True}

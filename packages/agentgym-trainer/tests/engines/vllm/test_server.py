@@ -209,7 +209,7 @@ def test_running_replies_continue_with_new_weights(served: Served, monkeypatch: 
         monkeypatch.setattr(http, "generate", generate_late)
         monkeypatch.setattr(http, "replace_weights", replace_while_suspended)
         early = ask(250)
-        await eventually_async(lambda: served.engine._under_way == len(early))
+        await eventually_async(lambda: served.engine._meter.requests == len(early))
         loading = asyncio.create_task(served.engine.load(make_learner(served.model).weights(version)))
         await asyncio.sleep(0)
         late = ask(20)
@@ -283,7 +283,7 @@ def test_killed_server_is_restarted_with_its_weights_and_replays(served: Served)
             asyncio.create_task(served.engine.generate(ids, SamplingParams(max_tokens=60, seed=seed)))
             for seed, ids in enumerate(contexts)
         ]
-        await eventually_async(lambda: served.engine._under_way == len(requests))
+        await eventually_async(lambda: served.engine._meter.requests == len(requests))
         server.kill()
         return await asyncio.gather(*requests)
 

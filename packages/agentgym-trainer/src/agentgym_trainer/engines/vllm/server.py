@@ -8,30 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import torch
 
-from agentgym_trainer.engines.base import Completion, EngineGone, EngineUsage, SamplingParams
+from agentgym_trainer.engines.base import Completion, EngineGone, SamplingParams
 from agentgym_trainer.engines.vllm.backoff import Backoff
 from agentgym_trainer.engines.vllm.client import Away, Refused, VllmHttp
 from agentgym_trainer.engines.vllm.ipc_transfer import IpcTransfer, NoIpc
+from agentgym_trainer.engines.vllm.labels import FRESH, WeightLabels
 from agentgym_trainer.engines.vllm.nccl_transfer import NcclTransfer, NoGroup
-from agentgym_trainer.engines.vllm.process import EXTENSION, NCCL, VllmProcess, supported_rank
+from agentgym_trainer.engines.vllm.process import NCCL, VllmProcess
+from agentgym_trainer.engines.vllm.requirements import COMMAND, find_problem
+from agentgym_trainer.engines.vllm.usage import UsageMeter
 from agentgym_trainer.models.weights import HostCopy, Weights, exhaust
 
 _logger = logging.getLogger(__name__)
 _LOWEST_TEMPERATURE = 0.01
 """vLLM would raise lower temperatures to this one."""
-_FRESH = "default"  # vLLM's label of the weights that a server starts with
-FLAGS = (
-    f"VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --worker-extension-cls {EXTENSION} --enable-scale-out "
-    "--logprobs-mode processed_logprobs --generation-config vllm --enable-prompt-tokens-details"
-)
 
 
 class VllmServer:
@@ -70,11 +67,12 @@ class VllmServer:
         sleeps: bool = False,
     ) -> None:
         self.version = 0
-        self.usage = EngineUsage()
+        self._meter = UsageMeter()
+        self.usage = self._meter.usage
         self.max_context = max_context
         self._process = None if isinstance(where, str) else where
         self._http = VllmHttp(where if isinstance(where, str) else where.url)
-        self._run, self._end_id, self.pushes = run, end_id, pushes
+        self._run, self._labels, self._end_id, self.pushes = run, WeightLabels(run), end_id, pushes
         self._watch_every, self._nccl, self._ipc = watch_every, nccl, ipc
         self._forced, self._sleeps = forced, sleeps
         self._copy = HostCopy()
@@ -87,8 +85,6 @@ class VllmServer:
         self._ready = self._closed = False
         self._watching: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
-        self._under_way = 0
-        self._since = 0.0
 
     @property
     def url(self) -> str:
@@ -109,14 +105,12 @@ class VllmServer:
             )
         while True:
             await self._be_ready()
-            self._busy(+1)
             try:
-                response = await self._http.generate(ids, sampling, end_id=self._end_id, model=self._model)
+                with self._meter.request():
+                    response = await self._http.generate(ids, sampling, end_id=self._end_id, model=self._model)
                 return self._completion(response, sampling)
             except (Away, Refused) as error:
                 self._on_fault(error)
-            finally:
-                self._busy(-1)
 
     async def load(self, weights: Weights) -> None:
         """See `Engine.load`. The server pauses the requests of all its clients during the transfer."""
@@ -149,7 +143,7 @@ class VllmServer:
             try:
                 await self._http.sleep(2 if drops else 1)
                 if drops:
-                    await self._http.set_label(self._no_label)
+                    await self._http.set_label(self._labels.replacing)
             except Away as error:  # the server that the next request starts is awake
                 self._patience.tried(error)
             except Refused as error:
@@ -187,7 +181,7 @@ class VllmServer:
             return False
         server = self._http if self.pushes else None
         ready = self._recover(push=None) if self.pushes else None
-        names = {"label": self._label, "meanwhile": self._no_label}
+        names = {"label": self._label, "meanwhile": self._labels.replacing}
         try:
             await self._ipc.send(server, self._weights, ready=ready, **names)
         except (Away, NoIpc) as error:
@@ -215,13 +209,8 @@ class VllmServer:
 
     @property
     def _label(self) -> str:
-        """The label of the last weights. The count distinguishes different weights of the same version."""
-        return _FRESH if self._weights is None else f"{self._run}@{self._weights.version}.{self._loads}"
-
-    @property
-    def _no_label(self) -> str:
-        """The label of weights that are being replaced."""
-        return f"{self._run}@none"
+        """The label of the last weights."""
+        return FRESH if self._weights is None else self._labels.of(self._weights.version, self._loads)
 
     @property
     def _model(self) -> str | None:
@@ -315,7 +304,7 @@ class VllmServer:
         self._offers_nccl = hello["weight_transfer"] == NCCL
         adapter = self._weights.adapter if self._weights is not None else None
         rank = adapter["r"] if adapter is not None else 0
-        if problem := _problem(hello, max_context=self.max_context, rank=rank, hint=self._hint):
+        if problem := find_problem(hello, max_context=self.max_context, rank=rank, hint=self._hint):
             raise EngineGone(f"The vLLM server at {self.url} {problem}")
 
     async def _bring_weights(self, *, push: bool) -> None:
@@ -324,17 +313,18 @@ class VllmServer:
             return
         label = await self._http.label()
         if not self.pushes:
-            if not self._is_current(label):
+            found = self._labels.read(label)
+            if found is None or found[1] < self._loads:  # later ones will be loaded here, too
                 raise Away(f"it has the weights {label} and not yet {self._label}")
         elif label == self._label and not push:
             if self._sleeps:
                 await self._http.wake_up("weights", "kv_cache")
             await self._http.resume()  # a push may have been interrupted just before it resumed the requests
-        elif push or label == _FRESH or label.startswith(f"{self._run}@"):
-            send = await self._nccl_send(self._weights, restarted=label == _FRESH)
+        elif push or label == FRESH or self._labels.owns(label):
+            send = await self._nccl_send(self._weights, restarted=label == FRESH)
             if send is None:
                 await self._pass()
-            names = {"label": self._label, "meanwhile": self._no_label, "adapter": self._run}
+            names = {"label": self._label, "meanwhile": self._labels.replacing, "adapter": self._run}
             await self._http.replace_weights(self._weights, dtype=self._dtype, send=send, wakes=self._sleeps, **names)
             self._passing = False
         else:
@@ -342,11 +332,6 @@ class VllmServer:
                 f"The vLLM server at {self.url} was given the weights {label} while this run used it. Use a separate "
                 "server for each run."
             )
-
-    def _is_current(self, label: str) -> bool:
-        """Whether a label is that of the last weights, or of later ones, which this process hasn't loaded yet."""
-        run, _, number = label.rpartition("@")
-        return run == self._run and label != self._no_label and int(number.split(".")[1]) >= self._loads
 
     async def _nccl_send(self, weights: Weights, *, restarted: bool) -> Callable[[], Awaitable[None]] | None:
         """Return what sends the weights over NCCL; None if this can't be done.
@@ -391,7 +376,7 @@ class VllmServer:
             labels = ", ".join(span["version"] for span in spans or ())
             raise Away(f"a reply ended by {choice['finish_reason']}, with the weights {labels or 'unknown'}")
         versions = [self._version_of(span["version"]) for span in spans for _ in range(span["start"], span["end"])]
-        self._count(response["usage"])
+        self._meter.add(response["usage"])
         self._patience.restored()
         self._starts = min(self._starts, 1)
         # At temperature 0, a token's log-probability counts as 0, see `SamplingParams`.
@@ -401,49 +386,14 @@ class VllmServer:
     def _version_of(self, label: str) -> int:
         if self._weights is None:
             return self.version
-        run, _, version = label.rpartition("@")
-        if run != self._run or label == self._no_label:
+        if (found := self._labels.read(label)) is None:
             raise Away(f"it has the weights {label}, not those of this run")
-        return int(version.split(".")[0])
-
-    def _count(self, usage: Any) -> None:
-        reused = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-        self.usage.reused += reused
-        self.usage.prefilled += usage["prompt_tokens"] - reused
-        self.usage.generated += usage["completion_tokens"]
-
-    def _busy(self, change: int) -> None:
-        """Count the seconds during which at least one request is running."""
-        now = time.monotonic()
-        if self._under_way:
-            self.usage.busy += now - self._since
-        self._since = now
-        self._under_way += change
+        return found[0]
 
     @property
     def _hint(self) -> str:
-        return f"This run started it{self._see_log}." if self._process else f"Start it as: {FLAGS}"
+        return f"This run started it{self._see_log}." if self._process else f"Start it as: {COMMAND}"
 
     @property
     def _see_log(self) -> str:
         return f" (see {self._process.log})" if self._process else ""
-
-
-def _problem(hello: Mapping[str, Any], *, max_context: int, rank: int, hint: str) -> str:
-    """Return why a server with these settings can't be used, with the server as the subject; empty if it can."""
-    if hello["logprobs_mode"] != "processed_logprobs":
-        return (
-            f"returns {hello['logprobs_mode']}, not the log-probabilities of the distribution it samples from "
-            f"(processed_logprobs). {hint}"
-        )
-    if hello["max_context"] < max_context:
-        return (
-            f"takes contexts of {hello['max_context']} tokens, but generation.max_context is {max_context}. Start the "
-            f"server with --max-model-len {max_context}, or lower generation.max_context."
-        )
-    if hello["lora_rank"] < rank:
-        return (
-            f"takes adapters up to rank {hello['lora_rank']}, not {rank}. Start it with "
-            f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, --enable-lora and --max-lora-rank {supported_rank(rank)}."
-        )
-    return ""
