@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import verifiers.v1 as vf
 from agentgym_envs import ReAct, make, text_env
-from agentgym_envs.core.registry import full_id
+from agentgym_envs.core.registration import full_id
 from pydantic import Field
 
 

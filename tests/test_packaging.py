@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agentgym_envs.cli.agentgym import GROUP
 from dev_packages import require_packages
 
 ROOT = Path(__file__).parent.parent
@@ -27,6 +28,17 @@ def test_packages_are_released_together(package: Path) -> None:
     ours = [requirement for requirement in project["dependencies"] if requirement.startswith("agentgym-")]
     assert ours == [f"{requirement.partition('==')[0]}=={version}" for requirement in ours]
     assert len(ours) == PACKAGES.index(package)  # eval needs envs; the trainer needs both
+
+
+def test_short_names_are_scripts_of_the_workspace_alone() -> None:
+    projects = [read(package / "pyproject.toml")["project"] for package in PACKAGES]
+    commands = {name: target for project in projects for name, target in project["entry-points"][GROUP].items()}
+    workspace = read(ROOT / "pyproject.toml")["project"]
+    assert workspace["scripts"].items() <= commands.items()
+    assert {"train", "evaluate", "collect", "compare", "view", "serve"} <= workspace["scripts"].keys()
+    assert "Private :: Do Not Upload" in workspace["classifiers"]
+    installed = [project.get("scripts", {}) for project in projects]
+    assert installed == [{"agentgym": "agentgym_envs.cli.agentgym:main"}, {}, {}]
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)

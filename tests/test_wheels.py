@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from configparser import ConfigParser
 from email import message_from_string
 from pathlib import Path
 from zipfile import ZipFile
@@ -50,6 +51,15 @@ def installed(package: str, wheels: Path, folder: Path) -> Path:
     return bin_
 
 
+def entry_points_of(wheel: Path) -> ConfigParser:
+    declared = ConfigParser()
+    with ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            if name.endswith(".dist-info/entry_points.txt"):
+                declared.read_string(archive.read(name).decode())
+    return declared
+
+
 def run_python(bin_: Path, code: str) -> list[str]:
     return run(bin_ / "python", "-c", code, cwd=bin_.parent.parent).splitlines()
 
@@ -87,6 +97,26 @@ def test_the_wheel_has_complete_metadata(package: str, wheels: Path) -> None:
     assert own_requirements == {f"{other}=={metadata['Version']}" for other in PACKAGES[: PACKAGES.index(package)]}
 
 
+def test_agentgym_is_the_only_program(wheels: Path) -> None:
+    """Other names would replace programs of the system: `view` is vim's, `convert` is ImageMagick's."""
+    declared = [
+        point
+        for package in PACKAGES
+        for wheel in wheels.glob(f"{package.replace('-', '_')}-*.whl")
+        if entry_points_of(wheel).has_section("console_scripts")
+        for point in entry_points_of(wheel).items("console_scripts")
+    ]
+    assert declared == [("agentgym", "agentgym_envs.cli.agentgym:main")]
+
+
+def test_the_workspace_contains_nothing_and_is_not_for_upload(wheels: Path) -> None:
+    (wheel,) = wheels.glob("agentgym_workspace-*.whl")
+    with ZipFile(wheel) as archive:
+        assert all(".dist-info/" in name for name in archive.namelist())
+        (metadata,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        assert "\nClassifier: Private :: Do Not Upload\n" in archive.read(metadata).decode()
+
+
 PLAY = """
 import importlib.util, agentgym_envs, gymnasium
 env = gymnasium.make("agentgym/TextCraft-v0")
@@ -120,22 +150,23 @@ def test_the_extra_all_has_the_dependencies_of_all_environments(wheels: Path, tm
     assert len(lines) == 6
     assert all(line.endswith("True") for line in lines[:5])
     assert lines[-1] == "None"
-    assert "--port" in run(bin_ / "serve", "--help", cwd=tmp_path)
+    assert "--port" in run(bin_ / "agentgym", "serve", "--help", cwd=tmp_path)
 
 
 def test_evaluation_runs_without_torch(wheels: Path, tmp_path: Path) -> None:
     bin_ = installed("agentgym-eval", wheels, tmp_path)
     flags = ["--env", "textcraft", "--policy", "oracle", "--tasks", "2", "--out", "run"]
-    run(bin_ / "evaluate", *flags, cwd=tmp_path)
+    assert "view them with: agentgym view run" in run(bin_ / "agentgym", "evaluate", *flags, cwd=tmp_path)
     assert len((tmp_path / "run" / "episodes.jsonl").read_text().splitlines()) == 2
     assert run_python(bin_, "import importlib.util; print(importlib.util.find_spec('torch'))") == ["None"]
     for command in ("view", "compare", "collect", "convert"):
-        assert "--help" in run(bin_ / command, "--help", cwd=tmp_path)
+        assert f"usage: agentgym {command} " in run(bin_ / "agentgym", command, "--help", cwd=tmp_path)
 
 
 def test_the_trainer_imports_and_builds_a_model(wheels: Path, tmp_path: Path) -> None:
     bin_ = installed("agentgym-trainer", wheels, tmp_path)
-    assert "textcraft-grpo" in run(bin_ / "train", "--help", cwd=tmp_path)
+    shown = run(bin_ / "agentgym", "train", "--help", cwd=tmp_path)
+    assert "usage: agentgym train " in shown and "textcraft-grpo" in shown
     code = "from agentgym_trainer.models.scratch import Scratch, build_model\n"
     code += "model = build_model(Scratch(hidden=32, layers=1, heads=2), vocab=300, end_id=2, pad_id=0, seed=0)\n"
     assert run_python(bin_, code + "import agentgym_trainer.trainers.rl; print(type(model).__name__)") == [

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 import gymnasium
 from agentgym_envs import WORLDS, EnvFault, Feedback, Task, Tasks, TaskSet, TextEnv
-from agentgym_envs.core.registry import REMOTE, world_class
+from agentgym_envs.core.registration import REMOTE
+from agentgym_envs.core.registry import world_class
 
 ENV = "vault_world:vault/Vault-v0"
 DECLARED = {

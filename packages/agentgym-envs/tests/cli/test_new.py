@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from agentgym_envs.cli.agentgym import main
-from agentgym_envs.core import registry
-from agentgym_envs.core.registry import full_id
+from agentgym_envs.core import registration
+from agentgym_envs.core.registration import full_id
 
 ENV = "secret_number:secret_number/SecretNumber-v0"
 
@@ -79,12 +79,12 @@ def test_environments_of_installed_packages_have_short_names(
     monkeypatch.chdir(tmp_path)
     assert main(["new", "world", "short_named"]) == 0
     monkeypatch.syspath_prepend(tmp_path / "short_named")
-    point = EntryPoint("short_named", "short_named:ENV_ID", registry.GROUP)
+    point = EntryPoint("short_named", "short_named:ENV_ID", registration.GROUP)
 
     def points(group: str, name: str) -> EntryPoints:
         return EntryPoints([point]).select(group=group, name=name)
 
-    monkeypatch.setattr(registry, "entry_points", points)
+    monkeypatch.setattr(registration, "entry_points", points)
     assert full_id("short_named") == "short_named:short_named/ShortNamed-v0"
     assert full_id("another") == "another"
     assert main(["list", "short_named"]) == 0

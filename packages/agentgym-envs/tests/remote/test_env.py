@@ -19,7 +19,7 @@ import numpy as np
 import psutil
 import pytest
 from agentgym_envs import EnvFault, Malformed, make, text_env
-from agentgym_envs.core.registry import REMOTE
+from agentgym_envs.core.registration import REMOTE
 from agentgym_envs.pool import Result
 from agentgym_envs.remote.answers import result
 from agentgym_envs.remote.servers import Servers

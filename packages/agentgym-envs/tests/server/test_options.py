@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import strange_worlds
-from agentgym_envs.core.registry import WORLDS
+from agentgym_envs.core.registration import WORLDS
 from agentgym_envs.server.app import build_app
 from agentgym_envs.server.settings import Settings
 from app_client import Client, expect_error, expect_ok

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import strange_worlds
 from agentgym_envs.core.action_schema import ACT, Function
-from agentgym_envs.core.registry import WORLDS
+from agentgym_envs.core.registration import WORLDS
 from agentgym_envs.server import models
 from app_client import TASK, Client, expect_ok
 from PIL import Image

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 from agentgym_envs import TextEnv
-from agentgym_envs.core.registry import WORLDS, world_class
+from agentgym_envs.core.registration import WORLDS
+from agentgym_envs.core.registry import world_class
 from agentgym_envs.util.redaction import is_secret, redacted, redacted_option, redacted_words, resolved
 from hypothesis import given
 from hypothesis import strategies as st

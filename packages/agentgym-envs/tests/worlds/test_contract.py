@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from agentgym_envs import WORLDS, RegisteredWorld, text_env
 from agentgym_envs.checks.contract import check_text_env
-from agentgym_envs.core.registry import REMOTE
+from agentgym_envs.core.registration import REMOTE
 from agentgym_envs.core.tasks import Split
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from serve_process import serve_process

@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from agentgym_envs import read_episodes
 from agentgym_envs.agents.formats import Tags
-from agentgym_envs.core.registry import REMOTE
+from agentgym_envs.core.registration import REMOTE
 from agentgym_envs.server.app import build_app
 from agentgym_envs.server.settings import Settings
 from agentgym_eval.cli.main import evaluate

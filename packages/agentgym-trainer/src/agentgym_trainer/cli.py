@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NoReturn, TypeVar
 
 import tyro
+from agentgym_envs.util.installation import command, package_version
 from agentgym_eval.runs.settings import short_name
 from agentgym_eval.util.errors import RunStopped, UsageError
 from agentgym_eval.util.stopping import Termination
@@ -102,8 +103,6 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if "--version" in arguments:
-        from agentgym_envs.util.installation import package_version
-
         sys.stdout.write(f"{package_version('agentgym-trainer')}\n")
         sys.exit()
     try:
@@ -133,8 +132,7 @@ def _train(arguments: Sequence[str], locks: ExitStack, early: Termination) -> in
     for sentence in _dropped_options(_base(arguments)[1], parsed.config, arguments):
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
     console.print("Loading torch and transformers …", highlight=False)
-    from agentgym_envs.core.registry import look_here
-    from agentgym_envs.util.installation import command
+    from agentgym_envs.core.registration import look_here
     from agentgym_envs.util.redaction import redact_logs
 
     look_here()
@@ -202,11 +200,11 @@ def _parse(arguments: Sequence[str]) -> tuple[str, Command[Any]]:
     lines = [f"  {name}: {known.about}{f' ({known.cost})' * bool(known.cost)}" for name, known in RECIPES.items()]
     if not {*_HELP, _HELP_ALL, "--list"}.isdisjoint(flags):  # searching all installed packages is slow
         lines += _registered()
-    listing = "\n".join(lines)
+    listing, program = "\n".join(lines), command("train")
     if "--list" in flags:
         sys.stdout.write(f"{listing}\n")
         sys.exit(0)
-    about = "\n".join(["Recipes:", listing, "", "Examples:", *(f"  {example}" for example in EXAMPLES)])
+    about = "\n".join(["Recipes:", listing, "", "Examples:", *(f"  {command(example)}" for example in EXAMPLES)])
     try:
         default, heading = _command(config, flags)
         if not _HELP.isdisjoint(flags):
@@ -214,10 +212,10 @@ def _parse(arguments: Sequence[str]) -> tuple[str, Command[Any]]:
             sys.exit(0)
         flags = ["--help" if flag == _HELP_ALL else flag for flag in flags]
         try:
-            command = tyro.cli(
+            parsed = tyro.cli(
                 type(default) if isinstance(default, Choosing) else Command[type(default.config)],
-                prog=f"train {recipe}",
-                description=f"train [RECIPE] [--flags]\n\n{about}\n\n{heading.format(recipe)}",
+                prog=f"{program} {recipe}",
+                description=f"{program} [RECIPE] [--flags]\n\n{about}\n\n{heading.format(recipe)}",
                 args=flags,
                 default=default,
                 config=(tyro.conf.AvoidSubcommands,),
@@ -231,7 +229,7 @@ def _parse(arguments: Sequence[str]) -> tuple[str, Command[Any]]:
             raise
     except ValueError as error:
         raise UsageError(str(error)) from error
-    return recipe, command
+    return recipe, parsed
 
 
 def _base(arguments: Sequence[str]) -> tuple[str, BaseConfig, list[str]]:
@@ -270,8 +268,6 @@ def _sweep(recipe: str, parsed: Command[Any], arguments: Sequence[str], early: T
     """Train all runs of a sweep; returns the exit code."""
     if parsed.resume:
         raise UsageError("--resume continues a single run; the same command as before continues a sweep.")
-    from agentgym_envs.util.installation import command
-
     from agentgym_trainer.sweep import run_sweep, sweep_runs
 
     def config_of(flags: Sequence[str]) -> BaseConfig:
@@ -322,17 +318,17 @@ def _dropped_options(recipe: BaseConfig, parsed: BaseConfig, flags: Sequence[str
 
 
 def _open(
-    recipe: str, command: Command[Any], arguments: Sequence[str], locks: ExitStack
+    recipe: str, parsed: Command[Any], arguments: Sequence[str], locks: ExitStack
 ) -> tuple[RunFolder, BaseConfig, str]:
     """Create or open the run folder; all processes get the same folder, configuration and recipe. The folder stays
     locked until `locks` is closed.
     """
     from agentgym_trainer.api import open_existing, open_new
 
-    if command.resume:
+    if parsed.resume:
         if not arguments[0].startswith("--resume") or len(arguments) != (1 if "=" in arguments[0] else 2):
             raise UsageError("--resume uses the settings of the resumed run, and takes no recipe or other flags.")
-        return open_existing(command.resume, locks)
-    config = tiny(command.config) if command.tiny else command.config
-    path = command.out or Path("runs", f"{recipe.replace(':', '-')}-{datetime.now():%Y%m%d-%H%M%S}")
+        return open_existing(parsed.resume, locks)
+    config = tiny(parsed.config) if parsed.tiny else parsed.config
+    path = parsed.out or Path("runs", f"{recipe.replace(':', '-')}-{datetime.now():%Y%m%d-%H%M%S}")
     return open_new(path, config, recipe, locks), config, recipe

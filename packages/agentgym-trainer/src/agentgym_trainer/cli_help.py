@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import reduce
 from typing import Any
 
+from agentgym_envs.util.installation import command
 from agentgym_eval.cli.flags import flag_names
 
 from agentgym_trainer.cli_choices import choices
@@ -46,25 +47,25 @@ COMMON = {
 """The flags that most runs need, of all kinds of runs. Those without a text are selected by name."""
 
 
-def short_help(recipe: str, command: Any, recipes: str) -> str:
+def short_help(recipe: str, parsed: Any, recipes: str) -> str:
     """Return the short help.
 
     Args:
         recipe: The recipe whose flags and values are shown.
-        command: The command line with the recipe's settings as defaults.
+        parsed: The command line with the recipe's settings as defaults.
         recipes: The list of all recipes.
     """
-    selected = choices(command.config)
-    names = {"config" if name == "config-file" else name for name in flag_names(command)} | selected.keys()
+    selected = choices(parsed.config)
+    names = {"config" if name == "config-file" else name for name in flag_names(parsed)} | selected.keys()
     groups = Counter(name.partition(".")[0] for name in names if "." in name)
-    examples = "".join(f"\n  {example}" for example in EXAMPLES)
-    common = "\n".join(_common(command.config, names))
+    examples = "".join(f"\n  {command(example)}" for example in EXAMPLES)
+    common = "\n".join(_common(parsed.config, names))
     others = ", ".join(f"--{group}.* ({count})" for group, count in sorted(groups.items()))
     before = "; for those of another algorithm, horizon, sampler or reward, give it before" if selected else ""
     return (
-        f"usage: train [RECIPE] [--FLAG VALUE ...]\n\nRecipes:\n{recipes}\n\nExamples:{examples}\n\n"
+        f"usage: {command('train')} [RECIPE] [--FLAG VALUE ...]\n\nRecipes:\n{recipes}\n\nExamples:{examples}\n\n"
         f"Flags of {recipe} that most runs need, with its values:\n{common}\n\nAll groups of flags: {others}.\n\n"
-        f"train {recipe} --help-all lists all flags with their values{before}.\n"
+        f"{command('train')} {recipe} --help-all lists all flags with their values{before}.\n"
     )
 
 

@@ -180,7 +180,7 @@ def find_named(name: str, what: str, known: Iterable[str], group: str) -> Any:
         UsageError: There is none of this name, or its module can't be imported.
     """
     if ":" in name:
-        from agentgym_envs.core.registry import look_here
+        from agentgym_envs.core.registration import look_here
 
         look_here()
         return _attribute(name, what)

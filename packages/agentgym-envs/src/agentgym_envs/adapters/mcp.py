@@ -18,7 +18,8 @@ from typing import Any
 from gymnasium.error import DependencyNotInstalled, Error
 
 from agentgym_envs.adapters.tools import ToolWorld
-from agentgym_envs.core.registry import REMOTE, full_id, read_resolved
+from agentgym_envs.core.registration import REMOTE, full_id
+from agentgym_envs.core.registry import read_resolved
 from agentgym_envs.core.tasks import SPLITS
 from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.util.installation import install

@@ -13,7 +13,8 @@ from fastapi import FastAPI
 from gymnasium.error import DependencyNotInstalled
 from pydantic import Field
 
-from agentgym_envs.core.registry import full_id, text_env
+from agentgym_envs.core.registration import full_id
+from agentgym_envs.core.registry import text_env
 from agentgym_envs.core.tasks import Split
 from agentgym_envs.pool.calls import Reset, Result, Step, WorldSpec, carry_out
 from agentgym_envs.util.installation import install

@@ -14,7 +14,7 @@ from gymnasium.error import DependencyNotInstalled
 
 from agentgym_envs.agents.agent import Agent
 from agentgym_envs.core.action_schema import described
-from agentgym_envs.core.registry import full_id
+from agentgym_envs.core.registration import full_id
 from agentgym_envs.pool.calls import WorldSpec
 from agentgym_envs.util.installation import install
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from agentgym_envs.core.action_schema import Call as FunctionCall
 from agentgym_envs.core.action_schema import CallError, Function, action_of
-from agentgym_envs.core.registry import find_spec, full_id, text_env
+from agentgym_envs.core.registration import full_id
+from agentgym_envs.core.registry import find_spec, text_env
 from agentgym_envs.core.tasks import Split
 from agentgym_envs.core.text_env import EnvFault, Malformed
 from agentgym_envs.pool.calls import Reset, Result, Step, WorldSpec, carry_out

@@ -1,7 +1,7 @@
 """The command `agentgym`, which runs the commands of the installed packages: `agentgym evaluate --env textcraft`.
 
-Each command is also installed under its own name, which may clash with other programs: `view` is vim's, `convert` is
-ImageMagick's. Only the package of the requested command is imported.
+It is the only program that the packages install: elsewhere, `view` is vim and `convert` is ImageMagick. Only the
+package of the requested command is imported.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution
 
-from agentgym_envs.util.installation import install, package_version
+from agentgym_envs.util.installation import command, install, package_version
 
 KNOWN = {
     "train": ("agentgym-trainer", "train an agent with reinforcement learning or from data"),
@@ -60,7 +60,7 @@ def _completion(arguments: Sequence[str], found: dict[str, EntryPoint]) -> int:
     """Print the script that completes command lines in a shell."""
     from agentgym_envs.cli.completion import Completed, flags_of, script
 
-    commands = {name: Completed(KNOWN[name][1], flags_of(command)) for name, command in found.items()}
+    commands = {name: Completed(KNOWN[name][1], flags_of(point)) for name, point in found.items()}
     if (recipes := contributions("agentgym.listings").get("recipes")) and "train" in commands:
         names = [recipe.name for recipe in recipes.load()()]
         commands["train"] = replace(commands["train"], names=names)
@@ -93,14 +93,15 @@ def _is_installed(package: str) -> bool:
 
 
 def _listing(found: dict[str, EntryPoint]) -> str:
-    lines = ["usage: agentgym COMMAND [--help] [--version] ...", "       agentgym --completion bash|zsh|fish", ""]
+    agentgym = command("agentgym", ours=False)
+    lines = [f"usage: {agentgym} COMMAND [--help] [--version] ...", f"       {agentgym} --completion bash|zsh|fish", ""]
     lines += ["Commands:"]
     lines += [f"  {name:<17}{KNOWN[name][1]}" for name in found]
     missing = dict.fromkeys(KNOWN[name][0] for name in KNOWN if name not in found)
     for package in missing:
         names = ", ".join(name for name, (provider, _) in KNOWN.items() if provider == package)
         lines += ["", f"Not installed: {names}. To install: {install(package)}"]
-    return "\n".join([*lines, "", "agentgym COMMAND --help lists the settings of a command."]) + "\n"
+    return "\n".join([*lines, "", f"{agentgym} COMMAND --help lists the settings of a command."]) + "\n"
 
 
 def _unknown(name: str, found: dict[str, EntryPoint]) -> str:

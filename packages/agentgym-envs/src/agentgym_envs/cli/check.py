@@ -10,16 +10,16 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import gymnasium
-from gymnasium.error import DependencyNotInstalled
-
-from agentgym_envs.checks.contract import Check, contract_checks
 from agentgym_envs.cli.output import write_lines
-from agentgym_envs.core.registry import full_id, look_here, make, read_resolved, text_env
+from agentgym_envs.core.registration import full_id, look_here
 from agentgym_envs.util.importing import described
-from agentgym_envs.util.installation import package_version
+from agentgym_envs.util.installation import command, package_version
 from agentgym_envs.util.redaction import redacted
+
+if TYPE_CHECKING:
+    from agentgym_envs.checks.contract import Check
 
 _FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
 
@@ -27,6 +27,13 @@ _FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return the exit code."""
     asked = parser().parse_args(argv)
+
+    import gymnasium
+    from gymnasium.error import DependencyNotInstalled
+
+    from agentgym_envs.checks.contract import contract_checks
+    from agentgym_envs.core.registry import make, read_resolved, text_env
+
     if asked.folder is not None:
         sys.path.insert(0, str(asked.folder.resolve()))
     look_here()
@@ -55,11 +62,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
+    check = command("agentgym check", ours=False)
     result = argparse.ArgumentParser(
-        prog="agentgym check",
+        prog=check,
         description="Check an environment against the contract that all environments follow: determinism, rewards, "
         "the expert, any text as an action, and equality in other processes.",
-        epilog="examples: agentgym check lamps:lamps/Lamps-v0; agentgym check textcraft --tasks 2",
+        epilog=f"examples: {check} lamps:lamps/Lamps-v0; {check} textcraft --tasks 2",
     )
     result.add_argument("env", metavar="MODULE:ID", help="the environment; MODULE is imported first")
     result.add_argument("--folder", type=Path, help="the folder with the module; default: the working folder")

@@ -22,7 +22,7 @@ from pkgutil import resolve_name
 from agentgym_envs.cli.agentgym import contributions
 from agentgym_envs.cli.output import write_lines
 from agentgym_envs.util.diagnosis import Finding, Probe
-from agentgym_envs.util.installation import package_version
+from agentgym_envs.util.installation import command, package_version
 from agentgym_envs.util.redaction import redacted
 
 GROUP = "agentgym.probes"
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     result = argparse.ArgumentParser(
-        prog="agentgym doctor",
+        prog=command("agentgym doctor", ours=False),
         description="Check what is installed and works. A line is ok, missing (optional) or broken, with the remedy.",
         epilog="examples: agentgym doctor; agentgym doctor --only java chromium; agentgym doctor --json",
     )

@@ -16,13 +16,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from gymnasium.error import DependencyNotInstalled
-
 from agentgym_envs.cli.agentgym import contributions
-from agentgym_envs.cli.listings import environment
 from agentgym_envs.cli.output import write_lines
-from agentgym_envs.core.registry import full_id, look_here
-from agentgym_envs.util.installation import install, package_version
+from agentgym_envs.core.registration import full_id, look_here
+from agentgym_envs.util.installation import command, install, package_version
 from agentgym_envs.util.listing import Listed, Setting
 from agentgym_envs.util.redaction import redacted
 
@@ -53,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     look_here()
     try:
         found = _found(asked.name)
-    except (ValueError, ImportError, DependencyNotInstalled) as error:
+    except _errors() as error:
         sys.stderr.write(redacted(f"agentgym list: {error}\n"))
         return _USAGE
     if asked.json:
@@ -66,13 +63,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _errors() -> tuple[type[Exception], ...]:
+    """Return what a section of another package, or an environment, may raise. Gymnasium is imported only for errors."""
+    from gymnasium.error import DependencyNotInstalled
+
+    return ValueError, ImportError, DependencyNotInstalled
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
+    list_ = command("agentgym list", ours=False)
     result = argparse.ArgumentParser(
-        prog="agentgym list",
+        prog=list_,
         description="List what commands take by name: environments, agents, policies, recipes, algorithms and so on.",
-        epilog="examples: agentgym list; agentgym list recipes; agentgym list textcraft; "
-        "agentgym list mine:mine/World-v0; agentgym list environments --json",
+        epilog=f"examples: {list_}; {list_} recipes; {list_} textcraft; {list_} mine:mine/World-v0; "
+        f"{list_} environments --json",
     )
     about = f"one section ({', '.join(SECTIONS)}), one name such as textcraft, or an environment MODULE:ID"
     result.add_argument("name", nargs="?", help=f"{about}; default: an overview of all sections")
@@ -92,6 +97,8 @@ def _found(name: str | None) -> dict[str, list[Listed]]:
         package = SECTIONS[name][0]
         raise ValueError(f"{name} are part of {package}, which isn't installed. Install it: {install(package)}")
     if name is not None and re.fullmatch(r"[^/]+:.*/.*", full_id(name)):
+        from agentgym_envs.cli.listings import environment
+
         return {"environments": [environment(full_id(name), name)]}
     chosen = [name] if name in providers else [section for section in SECTIONS if section in providers]
     entries: dict[str, list[Listed]] = {section: list(_entries(providers[section].load())) for section in chosen}
@@ -131,7 +138,8 @@ def _overview(found: Mapping[str, Sequence[Listed]], width: int) -> Iterator[str
     for package in dict.fromkeys(package for name, (package, _) in SECTIONS.items() if name not in found):
         names = ", ".join(name for name, (provider, _) in SECTIONS.items() if provider == package)
         yield f"Not installed: {names}. To install: {install(package)}"
-    yield "agentgym list SECTION and agentgym list NAME show all settings."
+    list_ = command("agentgym list", ours=False)
+    yield f"{list_} SECTION and {list_} NAME show all settings."
 
 
 def _in_full(found: Mapping[str, Sequence[Listed]], width: int) -> Iterator[str]:

@@ -13,15 +13,15 @@ from agentgym_envs.agents.agent import GROUP as AGENTS
 from agentgym_envs.agents.formats import REPLY_FORMATS
 from agentgym_envs.agents.scaffold import SYNTAX, Scaffold
 from agentgym_envs.core.descriptions import described_options, missing_dependency, task_counts
-from agentgym_envs.core.registry import GROUP, WORLDS, find_spec, full_id, world_class
+from agentgym_envs.core.registration import GROUP, WORLDS, full_id
+from agentgym_envs.core.registry import find_spec, world_class
 from agentgym_envs.util.listing import Listed, attribute_docs, first_sentence
 
 
 def environments() -> Iterator[Listed]:
     """Yield the registered environments, and the names of those of installed packages without importing them."""
     for world in WORLDS:
-        short = world.id.partition("/")[2].rpartition("-v")[0].lower()
-        yield environment(world.id, short, about=world.about, agent=world.agent)
+        yield environment(world.id, world.short_name, about=world.about, agent=world.agent)
     yield from _registered(GROUP)
 
 

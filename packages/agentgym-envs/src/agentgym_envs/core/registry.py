@@ -1,7 +1,4 @@
-"""The registry of environments.
-
-Each environment is one entry here and one folder under `worlds`. Importing this module imports no environment.
-"""
+"""Environments by name: their specifications, options, and making them. Importing this module imports none of them."""
 
 from __future__ import annotations
 
@@ -9,75 +6,16 @@ import ast
 import copy
 import difflib
 import inspect
-import sys
 from contextlib import suppress
-from dataclasses import dataclass
-from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Any, cast
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
+from agentgym_envs.core.registration import WORLDS
 from agentgym_envs.core.text_env import TextEnv
 from agentgym_envs.util.importing import import_named
 from agentgym_envs.util.redaction import redacted, resolved
-
-
-@dataclass(frozen=True, slots=True)
-class RegisteredWorld:
-    """A registered environment."""
-
-    id: str
-    """The Gymnasium id."""
-    entry_point: str
-    max_episode_steps: int
-    """Turns after which Gymnasium's `TimeLimit` truncates, unless `make` gets another limit."""
-    agent: str = "react"
-    """The default agent, as `Agent.parse` takes it."""
-    about: str = ""
-    """A sentence about the tasks."""
-
-
-WORLDS = (
-    RegisteredWorld(
-        "agentgym/TextCraft-v0",
-        "agentgym_envs.worlds.textcraft.env:TextCraft",
-        60,
-        about="Craft a Minecraft item from what can be gathered, by the game's recipes.",
-    ),
-    RegisteredWorld(
-        "agentgym/BabyAI-v0",
-        "agentgym_envs.worlds.babyai.env:BabyAI",
-        100,
-        about="Find, open, pick up and move things in the rooms of a grid.",
-    ),
-    RegisteredWorld(
-        "agentgym/SciWorld-v0",
-        "agentgym_envs.worlds.sciworld.env:SciWorld",
-        250,
-        about="Carry out a school science experiment in a simulated house.",
-    ),
-    RegisteredWorld(
-        "agentgym/SearchQA-v0",
-        "agentgym_envs.worlds.searchqa.env:SearchQA",
-        10,
-        agent="tags",
-        about="Answer a question by searching a collection of passages.",
-    ),
-    RegisteredWorld(
-        "agentgym/WebArena-v0",
-        "agentgym_envs.worlds.webarena.env:WebArena",
-        30,
-        about="Complete an errand on web sites through a browser.",
-    ),
-)
-
-GROUP = "agentgym.environments"
-"""Entry points `NAME = MODULE:CONSTANT` of other packages: importing the module registers the environment whose id the
-constant holds."""
-REMOTE = "agentgym/Remote-v0"
-"""An environment on a server, one of these or another, with the server's limits; see `remote.env.RemoteEnv`."""
 
 EXTERNAL = {
     "browsergym": "agentgym_envs.adapters.from_browsergym:BrowserGymEnv",
@@ -92,25 +30,6 @@ EXTERNAL = {
 """Environments of other libraries, by the scheme of their names: `gymnasium:Blackjack-v1`."""
 _EXTERNAL_ID = "external/External-v0"
 _EXTERNAL_STEPS = 100  # turns after which an environment of another library is truncated, if it has no limit of its own
-
-
-def register_worlds() -> None:
-    """Register the environments with Gymnasium. Importing `agentgym_envs` does this."""
-    for world in WORLDS:
-        # The contract tests check every environment; checking each step again would cost more than most steps.
-        gymnasium.register(
-            world.id,
-            world.entry_point,
-            max_episode_steps=world.max_episode_steps,
-            disable_env_checker=True,
-            vector_entry_point=f"agentgym_envs.vector.vector_env:{world.id}",
-        )
-    gymnasium.register(
-        REMOTE,
-        "agentgym_envs.remote.env:RemoteEnv",
-        disable_env_checker=True,
-        vector_entry_point=f"agentgym_envs.vector.vector_env:{REMOTE}",
-    )
 
 
 def find_spec(world_id: str) -> EnvSpec:
@@ -179,30 +98,6 @@ def world_class(world_id: str) -> type[TextEnv] | None:
     entry = find_spec(world_id).entry_point
     creator = load_env_creator(entry) if isinstance(entry, str) else entry
     return creator if isinstance(creator, type) and issubclass(creator, TextEnv) else None
-
-
-def look_here() -> None:
-    """Add the working folder to `sys.path`, as `python -m` does, so that `MODULE:ID` finds modules in it."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)  # last, so that no file there shadows an installed package
-
-
-def full_id(name: str) -> str:
-    """Return the Gymnasium id for a short name such as `textcraft`, MODULE:ID for a name that an installed package has
-    registered in the group `agentgym.environments`, and any other name unchanged.
-
-    Raises:
-        ValueError: if the module of an installed package's environment can't be imported.
-    """
-    short = {world.id.partition("/")[2].rpartition("-v")[0].lower(): world.id for world in WORLDS}
-    if name.lower() in short:
-        return short[name.lower()]
-    if "/" not in name and ":" not in name:
-        for entry in entry_points(group=GROUP, name=name):
-            module = import_named(entry.module, f"the environment {name}")
-            return f"{entry.module}:{getattr(module, entry.attr)}"
-    return name
 
 
 def read_resolved(pair: str) -> tuple[str, Any]:

@@ -13,7 +13,8 @@ from typing import Any
 
 from gymnasium.error import DependencyNotInstalled
 
-from agentgym_envs.core.registry import WORLDS, find_spec, full_id, read_resolved, world_class
+from agentgym_envs.core.registration import WORLDS, full_id
+from agentgym_envs.core.registry import find_spec, read_resolved, world_class
 from agentgym_envs.pool import WorldSpec
 from agentgym_envs.server.errors import Refusal
 from agentgym_envs.server.models import EnvironmentInfo

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from gymnasium.error import DependencyNotInstalled
-
 from agentgym_envs.util.installation import install
 
 
@@ -20,6 +18,8 @@ def brought_by(extra: str) -> Generator[None]:
     try:
         yield
     except ModuleNotFoundError as error:  # a superclass of importlib.metadata's PackageNotFoundError
+        from gymnasium.error import DependencyNotInstalled
+
         raise DependencyNotInstalled(
             f"The package {error.name} is missing. Install it: {install(f'agentgym-envs[{extra}]')}"
         ) from error

@@ -57,7 +57,7 @@ def run_command(
     except UsageError as error:  # raised by nested settings; tyro doesn't catch it
         print_stderr(f"{name}: {error}")
         return USAGE
-    from agentgym_envs.core.registry import look_here
+    from agentgym_envs.core.registration import look_here
     from agentgym_envs.util.redaction import redact_logs
 
     look_here()

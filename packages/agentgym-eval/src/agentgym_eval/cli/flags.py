@@ -15,6 +15,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, TypeVar
 
 import tyro
+from agentgym_envs.util.installation import command
 
 _Settings = TypeVar("_Settings")
 _BUILT_IN = {"help", "version", "tyro-print-completion", "tyro-write-completion"}
@@ -36,16 +37,17 @@ def read_flags(
         name: The command's name.
         settings_type: Dataclass of the settings, whose docstrings are the help.
         arguments: The command line after the name.
-        examples: Complete command lines, shown in the help.
+        examples: Command lines, shown in the help as they are typed in this installation.
         synonyms: Names of flags in other programs, with the flags that they are called here.
 
     Raises:
         SystemExit: With 0 after showing the help, with 2 after reporting wrong flags.
     """
-    description = f"{inspect.getdoc(settings_type)}\n\nExamples:\n" + "\n".join(f"  {example}" for example in examples)
+    shown = "\n".join(f"  {command(example)}" for example in examples)
+    description = f"{inspect.getdoc(settings_type)}\n\nExamples:\n{shown}"
     try:
         try:
-            return tyro.cli(settings_type, prog=name, args=arguments, description=description)
+            return tyro.cli(settings_type, prog=command(name), args=arguments, description=description)
         except SystemExit as end:
             if end.code == 2:
                 known = list(flag_names(settings_type))

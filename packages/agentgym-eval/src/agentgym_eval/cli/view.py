@@ -73,7 +73,7 @@ def view(argv: Sequence[str] | None = None) -> int:
 def _view(settings: ViewSettings) -> int:
     if settings.export is not None:
         return _export(settings.directory, settings.export, settings.most)
-    from agentgym_envs.core.registry import look_here
+    from agentgym_envs.core.registration import look_here
 
     from agentgym_eval.viewer.server.serve import serve
 

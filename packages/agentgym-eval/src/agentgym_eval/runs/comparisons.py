@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym_envs import Episode, read_episodes
+from agentgym_envs.util.installation import command
 
 from agentgym_eval.metrics.comparison import Comparison, adjusted, compare
 from agentgym_eval.metrics.failure_causes import Distances, EpisodeKey, episode_key
@@ -57,7 +58,7 @@ def seed_by_seed(played: Sequence[EvaluatedRun], seed: int) -> list[Comparison]:
     if remainder or half < 2 or len({run.evaluated.world for run in played}) > 1:
         raise UsageError(
             "--against takes as many runs as are named before it, at least two, in one environment and in the same "
-            "order of training seeds: compare runs/a-0 runs/a-1 --against runs/b-0 runs/b-1."
+            f"order of training seeds: {command('compare')} runs/a-0 runs/a-1 --against runs/b-0 runs/b-1."
         )
     return [
         compare(

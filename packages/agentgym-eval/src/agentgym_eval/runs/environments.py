@@ -11,7 +11,8 @@ from typing import Any
 import gymnasium
 from agentgym_envs import WORLDS, EnvFault, ReplyWrapper, Task, Tasks, TaskSet, WorldSpec, text_env
 from agentgym_envs.agents.agent import Agent
-from agentgym_envs.core.registry import REMOTE, find_spec, full_id, read_resolved
+from agentgym_envs.core.registration import REMOTE, full_id
+from agentgym_envs.core.registry import find_spec, read_resolved
 from agentgym_envs.core.tasks import SPLITS
 
 from agentgym_eval.runs.item_ids import task_ids

@@ -11,7 +11,8 @@ from typing import Any
 
 import gymnasium
 from agentgym_envs import TextEnv
-from agentgym_envs.core.registry import find_spec, full_id, read_option
+from agentgym_envs.core.registration import full_id
+from agentgym_envs.core.registry import find_spec, read_option
 from gymnasium.envs.registration import load_env_creator
 
 

@@ -144,7 +144,8 @@ class PlaySettings(_ByProtocol, _InHarness, _Play, _OnePolicy, _OneWorld):
     @property
     def shown_options(self) -> list[str]:
         """The options with secrets replaced by stars, including secrets that the environment declares."""
-        from agentgym_envs.core.registry import full_id, world_class
+        from agentgym_envs.core.registration import full_id
+        from agentgym_envs.core.registry import world_class
         from agentgym_envs.util.redaction import redacted_option
         from gymnasium.error import DependencyNotInstalled
 

