@@ -188,7 +188,7 @@ class Session:
         line = ADDRESS.sub(lambda match: self.address if match[1] else self.address.removeprefix("http://"), line)
         words = shlex.split(line, comments=True)
         words = words[2:] if words[:2] == ["uv", "run"] else words
-        words = words[1:] if words[0] == "agentgym" and words[1] in SHORT_NAMES else words
+        words = words[1:] if words[0] == "agentgym" and {*words[1:2]} & SHORT_NAMES else words
         command, arguments = words[0], words[1:]
         if {"--help", "--help-all"} & {*arguments}:
             subprocess.run([BIN / command, *arguments], check=True, capture_output=True)

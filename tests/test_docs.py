@@ -75,8 +75,9 @@ OUR_COMMANDS = {
     "view": viewer_cli,
     "train": train_cli,
 }
-# Possible prefixes of a command: uv with an extra, and accelerate's launcher, which runs `train` as a module.
-_UV = re.compile(r"^uv run (--extra \S+ )?")
+# Possible prefixes of a command: uv with an extra, `agentgym` outside a checkout, and accelerate's launcher, which runs
+# `train` as a module.
+_UV = re.compile(r"^(uv run (--extra \S+ )?|agentgym (?=[a-z]))")
 _LAUNCHER = re.compile(r"^accelerate launch .*-m agentgym_trainer")
 
 

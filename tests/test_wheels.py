@@ -1,6 +1,8 @@
-"""Tests of the wheels of the three packages, each installed alone in an empty virtual environment.
+"""Tests of the wheels of the three packages, each installed alone in an empty virtual environment, for every supported
+version of Python that this machine has.
 
-Their dependencies come from uv's cache or the registry, in the versions that are installed here.
+Their dependencies come from uv's cache or the registry, in the versions that are installed here. uv finds a Python that
+is on PATH or that it has installed; `uv python install 3.13` adds one.
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).parent.parent
 UV = [shutil.which("uv")] if shutil.which("uv") else [sys.executable, "-m", "uv"]
 PACKAGES = ("agentgym-envs", "agentgym-eval", "agentgym-trainer")
+OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
+VERSIONS = ("3.11", "3.12", "3.13")
+every_python = pytest.mark.parametrize("python", VERSIONS)
 
 
 def run(*command: object, cwd: Path) -> str:
@@ -42,9 +47,20 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def installed(package: str, wheels: Path, folder: Path) -> Path:
-    """Return the `bin` folder of a new virtual environment with `package` alone."""
-    run(*UV, "venv", "--quiet", "--python", sys.executable, folder / "env", cwd=folder)
+def interpreter(version: str, folder: Path) -> str:
+    """Return the Python of a version, or skip the test if there is none."""
+    if version == OWN:
+        return sys.executable
+    find = [*UV, "python", "find", "--system", "--no-project", "--no-python-downloads", version]
+    found = subprocess.run(find, cwd=folder, capture_output=True, text=True, check=False)
+    if found.returncode:
+        pytest.skip(f"There is no Python {version}; uv python install {version} installs one.")
+    return found.stdout.strip()
+
+
+def installed(package: str, wheels: Path, folder: Path, python: str) -> Path:
+    """Return the `bin` folder of a new virtual environment for a version of Python, with `package` alone."""
+    run(*UV, "venv", "--quiet", "--python", interpreter(python, folder), folder / "env", cwd=folder)
     bin_ = folder / "env" / "bin"
     command = ["pip", "install", "--quiet", "--python", bin_ / "python", "--find-links", wheels]
     run(*UV, *command, "--constraints", wheels / "versions.txt", package, cwd=folder)
@@ -87,7 +103,8 @@ def test_the_wheel_has_complete_metadata(package: str, wheels: Path) -> None:
         metadata = message_from_string(archive.read(name).decode())
     assert (metadata["Author"], metadata["License-Expression"]) == ("AgentGym developers", "Apache-2.0")
     assert len(metadata["Keywords"].split(",")) > 4
-    assert "Programming Language :: Python :: 3.13" in metadata.get_all("Classifier", [])
+    supported = {f"Programming Language :: Python :: {version}" for version in VERSIONS}
+    assert {name for name in metadata.get_all("Classifier", []) if "Python :: 3." in name} == supported
     assert metadata["Summary"] and metadata.get_payload()
     own_requirements = {
         requirement
@@ -118,13 +135,13 @@ def test_the_workspace_contains_nothing_and_is_not_for_upload(wheels: Path) -> N
 
 
 PLAY = """
-import importlib.util, agentgym_envs, gymnasium
+import sys, importlib.util, agentgym_envs, gymnasium
 env = gymnasium.make("agentgym/TextCraft-v0")
 observation, info = env.reset(seed=0, options={"split": "test"})
 assert env.unwrapped.instructions and env.unwrapped.functions
 while not info["success"]:
     *_, info = env.step(env.unwrapped.oracle())
-print(info["score"])
+print(info["score"], "{}.{}".format(*sys.version_info))
 print(*[name for name in ("torch", "transformers", "agentgym_eval") if importlib.util.find_spec(name)])
 try:
     gymnasium.make("agentgym/BabyAI-v0")
@@ -133,14 +150,16 @@ except gymnasium.error.DependencyNotInstalled as error:
 """
 
 
-def test_environments_run_without_eval_and_trainer(wheels: Path, tmp_path: Path) -> None:
-    score, heavy, missing = run_python(installed("agentgym-envs", wheels, tmp_path), PLAY)
-    assert (score, heavy) == ("1.0", "")
+@every_python
+def test_environments_run_without_eval_and_trainer(python: str, wheels: Path, tmp_path: Path) -> None:
+    score, heavy, missing = run_python(installed("agentgym-envs", wheels, tmp_path, python), PLAY)
+    assert (score, heavy) == (f"1.0 {python}", "")
     assert "uv pip install 'agentgym-envs[babyai]'" in missing
 
 
-def test_the_extra_all_has_the_dependencies_of_all_environments(wheels: Path, tmp_path: Path) -> None:
-    bin_ = installed("agentgym-envs[all]", wheels, tmp_path)
+@every_python
+def test_the_extra_all_has_the_dependencies_of_all_environments(python: str, wheels: Path, tmp_path: Path) -> None:
+    bin_ = installed("agentgym-envs[all]", wheels, tmp_path, python)
     lines = run_python(
         bin_,
         "import importlib.util\nfrom agentgym_envs import WORLDS, make, text_env\nfor world in WORLDS:\n"
@@ -153,8 +172,9 @@ def test_the_extra_all_has_the_dependencies_of_all_environments(wheels: Path, tm
     assert "--port" in run(bin_ / "agentgym", "serve", "--help", cwd=tmp_path)
 
 
-def test_evaluation_runs_without_torch(wheels: Path, tmp_path: Path) -> None:
-    bin_ = installed("agentgym-eval", wheels, tmp_path)
+@every_python
+def test_evaluation_runs_without_torch(python: str, wheels: Path, tmp_path: Path) -> None:
+    bin_ = installed("agentgym-eval", wheels, tmp_path, python)
     flags = ["--env", "textcraft", "--policy", "oracle", "--tasks", "2", "--out", "run"]
     assert "view them with: agentgym view run" in run(bin_ / "agentgym", "evaluate", *flags, cwd=tmp_path)
     assert len((tmp_path / "run" / "episodes.jsonl").read_text().splitlines()) == 2
@@ -163,8 +183,9 @@ def test_evaluation_runs_without_torch(wheels: Path, tmp_path: Path) -> None:
         assert f"usage: agentgym {command} " in run(bin_ / "agentgym", command, "--help", cwd=tmp_path)
 
 
-def test_the_trainer_imports_and_builds_a_model(wheels: Path, tmp_path: Path) -> None:
-    bin_ = installed("agentgym-trainer", wheels, tmp_path)
+@pytest.mark.parametrize("python", dict.fromkeys([OWN, VERSIONS[-1]]))
+def test_the_trainer_imports_and_builds_a_model(python: str, wheels: Path, tmp_path: Path) -> None:
+    bin_ = installed("agentgym-trainer", wheels, tmp_path, python)
     shown = run(bin_ / "agentgym", "train", "--help", cwd=tmp_path)
     assert "usage: agentgym train " in shown and "textcraft-grpo" in shown
     code = "from agentgym_trainer.models.scratch import Scratch, build_model\n"
