@@ -54,8 +54,11 @@ SMALL_FLAGS = {command: flags.split() for command, flags, _ in table("commands a
 EXCLUDED = dict(table("## What no test runs"))
 
 
-DOCUMENTS_TO_RUN = [document for document in DOCUMENTS if not name_of(document).startswith("docs/results/")]
-"""Documents whose commands are run: in the others, commands only document a measurement."""
+DOCUMENTS_TO_RUN = [
+    document for document in DOCUMENTS if not name_of(document).startswith(("docs/results/", "docs/ten-commands"))
+]
+"""Documents whose commands are run: in the others, commands only document a measurement, or a session that
+test_wheels.py plays again."""
 
 
 def is_excluded(line: str) -> bool:

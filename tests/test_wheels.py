@@ -8,19 +8,21 @@ is on PATH or that it has installed; `uv python install 3.13` adds one.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from configparser import ConfigParser
 from email import message_from_string
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from documents import ROOT, blocks
 
 pytestmark = pytest.mark.long
 
-ROOT = Path(__file__).parent.parent
 UV = [shutil.which("uv")] if shutil.which("uv") else [sys.executable, "-m", "uv"]
 PACKAGES = ("agentgym-envs", "agentgym-eval", "agentgym-trainer")
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -28,12 +30,13 @@ VERSIONS = ("3.11", "3.12", "3.13")
 every_python = pytest.mark.parametrize("python", VERSIONS)
 
 
-def run(*command: object, cwd: Path) -> str:
+def run(*command: object, cwd: Path, errors: int = subprocess.PIPE) -> str:
     """Run a command without environment variables of this repository, and return its output."""
     ours = ("PYTHONPATH", "VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT")
     env = {name: value for name, value in os.environ.items() if name not in ours}
-    result = subprocess.run(list(map(str, command)), cwd=cwd, env=env, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stdout + result.stderr
+    call, out = list(map(str, command)), subprocess.PIPE
+    result = subprocess.run(call, cwd=cwd, env=env, stdout=out, stderr=errors, text=True, check=False)
+    assert result.returncode == 0, f"{result.stdout}{result.stderr or ''}"
     return result.stdout
 
 
@@ -193,3 +196,32 @@ def test_the_trainer_imports_and_builds_a_model(python: str, wheels: Path, tmp_p
     assert run_python(bin_, code + "import agentgym_trainer.trainers.rl; print(type(model).__name__)") == [
         "Qwen3ForCausalLM"
     ]
+
+
+SESSION = ROOT / "docs/ten-commands.md"
+
+
+def shown_outputs() -> list[tuple[str, str]]:
+    """Return the commands of the recorded session with what they printed."""
+    (block,) = (block for block in blocks(SESSION) if block.language == "console")
+    parts = re.split(r"^\$ (.*)\n", block.body, flags=re.MULTILINE)[1:]
+    return list(zip(parts[::2], parts[1::2], strict=True))
+
+
+def words(output: str) -> Counter[str]:
+    """Return the words of an output, whose lines are as wide as the terminal, without what differs between machines."""
+    output = re.sub(r"\bin [\d.]+ s\b", "in N s", output)
+    output = re.sub(r"[\d.]+ on \w+ \w+", "PYTHON on MACHINE", output)
+    return Counter(output.replace("uv pip install", "pip install").replace("─", "").split())
+
+
+def test_the_recorded_session_is_repeated(wheels: Path, tmp_path: Path) -> None:
+    install, play = shown_outputs()[:3], shown_outputs()[3:]
+    assert install == [("python3 -m venv env", ""), (". env/bin/activate", ""), ("pip install agentgym-eval", "")]
+    assert len(play) == 7
+    bin_ = installed("agentgym-eval", wheels, tmp_path, OWN)
+    for command, shown in play:
+        name, *arguments = command.split()
+        printed = run(bin_ / name, *arguments, cwd=tmp_path, errors=subprocess.STDOUT)
+        assert words(printed) == words(shown), command
+    assert (tmp_path / "pages/index.html").is_file()
