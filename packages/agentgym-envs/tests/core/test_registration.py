@@ -32,6 +32,16 @@ except ImportError:
     del sys.modules["numpy"]
 import gymnasium
 """
+PROBED = """
+import importlib.util, threading, agentgym_envs
+look = lambda: [importlib.util.find_spec("gymnasium") for _ in range(200)]
+threads = [threading.Thread(target=look) for _ in range(4)]
+for thread in threads:
+    thread.start()
+import gymnasium
+for thread in threads:
+    thread.join()
+"""
 CONCURRENT = """
 from concurrent.futures import ThreadPoolExecutor
 import agentgym_envs
@@ -44,8 +54,16 @@ assert len(made) == 8
 
 @pytest.mark.parametrize(
     "code",
-    ["import agentgym_envs, gymnasium", "import gymnasium, agentgym_envs", LATER, UNCHANGED, FAILING, CONCURRENT],
-    ids=["before Gymnasium", "after Gymnasium", "later", "import system unchanged", "failed import", "threads"],
+    [
+        "import agentgym_envs, gymnasium",
+        "import gymnasium, agentgym_envs",
+        LATER,
+        UNCHANGED,
+        FAILING,
+        PROBED,
+        CONCURRENT,
+    ],
+    ids=["before", "after", "later", "import system unchanged", "failed import", "other threads look", "threads"],
 )
 def test_environments_are_registered(code: str) -> None:
     subprocess.run([sys.executable, "-W", "error", "-c", f"{code}\n{REGISTERED}"], check=True)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -111,20 +110,14 @@ def register_with_gymnasium() -> None:
 class _AfterGymnasium(MetaPathFinder):
     """Finds Gymnasium as the other finders do, with a loader that registers the environments at the end."""
 
-    def __init__(self) -> None:
-        self._searching = False
-
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None, /
     ) -> ModuleSpec | None:
         """Return Gymnasium's specification; None for all other modules."""
-        if fullname != "gymnasium" or self._searching:
+        if fullname != "gymnasium":
             return None
-        self._searching = True
-        try:
-            spec = find_spec(fullname)
-        finally:
-            self._searching = False
+        others = [finder for finder in sys.meta_path if finder is not self]
+        spec = next(filter(None, (finder.find_spec(fullname, path, target) for finder in others)), None)
         if spec is not None and spec.loader is not None:
             spec.loader = _Registering(spec.loader, self)
         return spec
