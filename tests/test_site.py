@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -62,7 +63,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pages(site: Path) -> dict[Path, Links]:
-    return {page: Links(page) for page in (site / "latest").rglob("*.html")}
+    found = (site / "latest").rglob("*.html")
+    return {page: Links(page) for page in found if page.parent.name != "_static"}  # which has the theme's templates
 
 
 @pytest.fixture(scope="module")
@@ -127,42 +129,54 @@ def test_linked_files_of_the_repository_are_downloads(site: Path, pages: dict[Pa
     assert (site / "latest" / links[0]).read_bytes() == (ROOT / "examples/grpo_one_file.py").read_bytes()
 
 
-def test_versions_are_listed_in_order(site: Path, address: str, requires_browser: None) -> None:
+@pytest.fixture
+def browser(requires_browser: None) -> Iterator[Any]:
     from agentgym_envs.util.chromium import find_chromium
     from playwright.sync_api import sync_playwright
 
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium())
+        yield browser
+        browser.close()
+
+
+def test_search_needs_no_other_server(site: Path, address: str, browser: Any) -> None:
+    page = browser.new_page()
+    requested: list[str] = []
+    page.on("request", lambda request: requested.append(request.url))
+    for start in (address, site.as_uri()):
+        page.goto(f"{start}/latest/search.html?q=scalinginter")
+        page.locator("#search-results .search li a").first.wait_for()
+        results = [link.get_attribute("href") or "" for link in page.locator("#search-results li a").all()]
+        assert any("results/scaling-inter.html" in link for link in results)
+    assert {urlsplit(url).netloc for url in requested} == {urlsplit(address).netloc, ""}
+
+
+def test_the_menu_leads_to_the_page_in_another_version(site: Path, address: str, browser: Any) -> None:
     head = subprocess.run(["git", "cat-file", "-e", "HEAD:docs/conf.py"], cwd=ROOT, capture_output=True, check=False)
     if head.returncode:
         pytest.skip("This isn't a git checkout, so there is no revision to build: clone the repository to check it.")
     made = make_site("--tag", "HEAD", "--out", site)
     assert made.returncode == 0, made.stdout + made.stderr
     (site / "HEAD/viewer.html").unlink()  # as in a version without the page
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_chromium())
-        page = browser.new_page()
-        page.goto(f"{address}/index.html")
-        page.wait_for_url("**/latest/index.html")
-        requested: list[str] = []
-        page.on("request", lambda request: requested.append(request.url))
+    page = browser.new_page()
+    page.goto(f"{address}/index.html")
+    page.wait_for_url("**/latest/index.html")
+    menu = page.locator("#versions")
 
-        page.goto(f"{address}/latest/howto/serve.html")
-        assert page.locator("#versions option").all_inner_texts() == ["latest", "HEAD"]
-        assert page.locator("#versions").input_value() == "latest"
-        page.locator("#versions").select_option("HEAD")
-        page.wait_for_url("**/HEAD/howto/serve.html")
-        assert page.locator("#versions").input_value() == "HEAD"
-        page.goto(f"{address}/latest/viewer.html")
-        page.locator("#versions").select_option("HEAD")
-        page.wait_for_url("**/HEAD/index.html")
+    page.goto(f"{address}/latest/howto/serve.html")
+    assert menu.locator("option").all_inner_texts() == ["latest", "HEAD"]
+    assert menu.input_value() == "latest"
+    menu.select_option("HEAD")
+    page.wait_for_url("**/HEAD/howto/serve.html")
+    assert menu.input_value() == "HEAD"
 
-        page.goto(f"{address}/latest/search.html?q=scalinginter")
-        page.locator("#search-results .search li a").first.wait_for()
-        assert any(
-            "results/scaling-inter" in (link.get_attribute("href") or "")
-            for link in page.locator("#search-results a").all()
-        )
-        assert {urlsplit(url).netloc for url in requested} == {urlsplit(address).netloc}
-        browser.close()
+    page.goto(f"{address}/latest/viewer.html")
+    menu.select_option("HEAD")
+    page.wait_for_url("**/HEAD/index.html")
+    page.goto(f"{site.as_uri()}/HEAD/howto/serve.html")
+    menu.select_option("latest")
+    page.wait_for_url("**/latest/index.html")
 
 
 def small_docs(folder: Path, readme: str) -> Path:

@@ -37,7 +37,7 @@ def docname_of(path: Path) -> str:
     """Return the name of the page of a file, given relative to `docs`."""
     if path.parts[0] == "..":
         return path.stem.lower()
-    return str(path.with_name("index") if path.name == "README.md" else path.with_suffix(""))
+    return (path.with_name("index") if path.name == "README.md" else path.with_suffix("")).as_posix()
 
 
 class Pages(Project):
@@ -66,9 +66,9 @@ def find_pages(app: Sphinx) -> None:
 
 def add_navigation(app: Sphinx, docname: str, source: list[str]) -> None:
     """Append the navigation to a `README.md`."""
-    if not docname.endswith("index"):
+    folder, name = Path(docname).parent, Path(docname).name
+    if name != "index":
         return
-    folder = Path(docname).parent
     for heading, entries in navigation(source[0]):
         pages = [f"{label[0].upper() + label[1:]} </{docname_of(folder / path)}>" for label, path in entries]
         caption = [f":caption: {heading}"] if heading else []
