@@ -123,6 +123,8 @@ _SLOWEST = (
     "sciworld/test_jvm.py",
     "sciworld/test_expert.py",
     "tests/test_tutorial.py",
+    "tests/test_site.py",
+    "tests/test_notebooks.py",
     "tests/test_cluster_scripts.py",
     "server/test_fuzz.py",
     "server/test_storm.py",
