@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from agentgym_envs import Policy, Reply, TurnContext
 from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.config import Distillation, RLConfig, WorldConfig
 from agentgym_trainer.models.policy import PolicyModel
@@ -173,20 +172,11 @@ def test_a_teacher_with_another_tokenizer_is_refused(chat: Chat) -> None:
 # Whole runs.
 
 
-class Tails(Policy):
-    """A policy of a user that says tails."""
-
-    name: str = "tails"
-
-    async def reply(self, context: TurnContext) -> Reply:
-        return Reply("tails")
-
-
 @pytest.mark.long
 def test_runs_learn_from_named_policies_and_teachers(tmp_path: Path) -> None:
     first, second = RunFolder(tmp_path / "first"), RunFolder(tmp_path / "second")
     short = ("--steps", "2", "--evaluation.every", "0")
-    assert train_cli(coin_flags(first.path, *short, "--distillation.expert", "test_distillation:Tails")) == 0
+    assert train_cli(coin_flags(first.path, *short, "--distillation.expert", "plugin_examples:Tails")) == 0
     assert all(line["label/turns"] for line in first.read_metrics())
     teacher = ("--model", str(first.model), "--warm-start.episodes", "0", "--distillation.teacher", str(first.model))
     expert = ("--distillation.expert", f"hf:{first.model}", "--async-rollout.max-staleness", "1")
@@ -197,11 +187,16 @@ def test_runs_learn_from_named_policies_and_teachers(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_policies_and_models_that_can_not_be_used_end_the_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = ("--steps", "1", "--evaluation.every", "0")
     assert train_cli(coin_flags(tmp_path / "run", *short, "--distillation.expert", "random")) == 2
     assert "set --distillation.expert oracle" in " ".join(capsys.readouterr().err.split())
+    assert train_cli(coin_flags(tmp_path / "other", *short, "--distillation.expert", "orcale")) == 2
+    assert "There is no policy 'orcale'" in capsys.readouterr().err
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    assert train_cli(coin_flags(tmp_path / "openai", *short, "--distillation.expert", "openai:big")) == 2
+    assert "OPENAI_BASE_URL is not set" in " ".join(capsys.readouterr().err.split())
     assert train_cli(coin_flags(tmp_path / "none", *short, "--distillation.teacher", str(tmp_path / "no"))) == 2
 
 

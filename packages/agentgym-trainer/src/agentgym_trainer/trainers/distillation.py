@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from agentgym_envs import Policy, text_env
 from agentgym_envs.util.redaction import resolved
-from agentgym_eval.policies.policies import Oracle, find_policy
+from agentgym_eval.policies.policies import Oracle, PolicyFactory, find_policy
 from agentgym_eval.util.errors import UsageError
 
 from agentgym_trainer.algorithms import AdvantageOutput
@@ -79,15 +79,17 @@ class Distiller:
 
 
 def check_expert(config: RLConfig, worlds: Sequence[OpenEnvironment]) -> None:
-    """Check that the environments' experts can give labels, if they are to.
+    """Check that the policy that is to give labels exists, or that the environments' experts can give them.
 
     Raises:
-        UsageError: if an environment has no expert, or one that can't act in states that another policy has reached,
-            or if the agent's reply format can't express its actions. The message names the environment.
+        UsageError: if there is no such policy, an environment has no expert, or one that can't act in states that
+            another policy has reached, or if the agent's reply format can't express its actions. The message names the
+            policy or the environment.
     """
-    if config.distillation.expert != ORACLE:
-        return
-    for world in worlds:
+    spec = config.distillation.expert
+    if spec not in ("", ORACLE):
+        _find(spec)
+    for world in worlds if spec == ORACLE else ():
         env = text_env(world.wrapped)
         if not env.has_oracle:
             raise UsageError(
@@ -125,12 +127,7 @@ def open_expert(config: RLConfig, rollouts: RolloutRunner) -> Generator[Policy |
     if spec in ("", ORACLE):
         yield None
         return
-    try:
-        names = ("OPENAI_BASE_URL", "OPENAI_API_KEY") if spec.startswith("openai:") else ()
-        found = find_policy(spec, environment={name: resolved(f"${{{name}}}") for name in names})
-        expert = found(temperature=0.0, seed=config.seed, max_tokens=config.generation.max_tokens)
-    except ValueError as error:
-        raise UsageError(f"The expert {spec} can't be opened: {error}") from error
+    expert = _find(spec)(temperature=0.0, seed=config.seed, max_tokens=config.generation.max_tokens)
     if expert.needs_env:
         raise UsageError(
             f"The policy {spec} reads the environment's state, which is played elsewhere, so it can't give labels: "
@@ -140,6 +137,17 @@ def open_expert(config: RLConfig, rollouts: RolloutRunner) -> Generator[Policy |
         yield expert
     finally:
         rollouts.run(expert.close())
+
+
+def _find(spec: str) -> PolicyFactory:
+    """The factory of the policy that gives labels. Nothing is loaded."""
+    names = ("OPENAI_BASE_URL", "OPENAI_API_KEY") if spec.startswith("openai:") else ()
+    try:
+        return find_policy(spec, environment={name: resolved(f"${{{name}}}") for name in names})
+    except UsageError:
+        raise
+    except ValueError as error:  # a variable isn't set
+        raise UsageError(f"The expert {spec} can't be asked: {error}") from error
 
 
 def check_tokenizers(name: str, chat: Chat, teacher: Chat) -> None:
