@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from agentgym_envs import Policy, Reply, TurnContext
 from agentgym_trainer.algorithms import GRPO, AdvantageEstimate, AdvantageEstimator, Algorithm, Clip, GroupRelative
 from agentgym_trainer.config import RLConfig
 from agentgym_trainer.curriculum.horizon import Stage, StepOutcome
@@ -191,3 +192,12 @@ class TypeCheckingOnly:
 NUMBER = 3
 CLIPPED = Weighted(clip=Clip(high=0.3), kl=GRPO.kl)
 JUMPING = RLConfig(horizon=Jump(), reward=by_stop)
+
+
+class Tails(Policy):
+    """A policy of a user that says tails."""
+
+    name: str = "tails"
+
+    async def reply(self, context: TurnContext) -> Reply:
+        return Reply("tails")

@@ -25,6 +25,7 @@ from agentgym_trainer.config.scratch import Scratch
 from agentgym_trainer.curriculum.horizon import Stage
 from agentgym_trainer.curriculum.state import TrainingState
 from agentgym_trainer.learner.learner import Learner
+from agentgym_trainer.learner.loss_term import LossTerm
 from agentgym_trainer.models.load import load_chat, with_lora
 from agentgym_trainer.models.policy import PolicyModel, ValueHead
 from agentgym_trainer.models.scratch import build_model
@@ -70,11 +71,11 @@ def train(case: str, accelerator: Accelerator) -> tuple[dict[str, float], dict[s
         model, critic=critic, accelerator=accelerator, lr=1e-3, micro_tokens=32, warmup=8,
         reference=algorithm.needs_reference, critic_lr=1e-3,
     )  # fmt: skip
-    auxiliary = None
+    auxiliary: list[LossTerm] = []
     if "imitation" in case and algorithm is GRPO:
         demonstrations, places = make_trajectories(22, 5), [(number, 0) for number in range(5)]
         own_demonstrations = slice(None) if alone else slice(rank, None, 2)
-        auxiliary = auxiliary_loss(student, demonstrations[own_demonstrations], places=places[own_demonstrations])
+        auxiliary = [auxiliary_loss(student, demonstrations[own_demonstrations], places=places[own_demonstrations])]
     if "masked" in case:
         trajectories = [replace(trajectory, in_loss=e not in (2, 5, 7)) for e, trajectory in enumerate(trajectories)]
     trajectories = [] if case.startswith("only") else trajectories[own]

@@ -90,6 +90,9 @@ def test_optional_reply_fields_are_written_if_known() -> None:
     assert Reply("knock", noise=True).to_dict() == plain.to_dict() | {"noise": True}
     assert Reply("knock", expert=True).to_dict() == plain.to_dict() | {"expert": True}
     assert Reply.from_dict(Reply("knock", expert=True).to_dict()) == Reply("knock", expert=True)
+    labeled = Reply("knock", label="enter", label_error="")
+    assert labeled.to_dict() == plain.to_dict() | {"label": "enter", "label_error": ""}
+    assert Reply.from_dict(labeled.to_dict()) == labeled
     turn = replace(EPISODE.turns[0], reply=full)
     record = json.loads(replace(EPISODE, turns=(turn,)).to_json())["turns"][0]["reply"]
     assert record["usage"] == {"prompt_tokens": 10, "completion_tokens": 3, "cached_tokens": None}

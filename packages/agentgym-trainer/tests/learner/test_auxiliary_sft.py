@@ -56,7 +56,7 @@ def test_update_gradient_is_that_of_the_summed_textbook_losses(new_model: Callab
     rollouts, demonstrations, weight = make_trajectories(2, 4, groups=1), make_trajectories(3, 3), 0.7
     student = make_learner(new_model(), clip_norm=1e9)
     steps = gradients(student)
-    metrics = update_on(student, rollouts, PLAIN, auxiliary=auxiliary_loss(student, demonstrations, weight))
+    metrics = update_on(student, rollouts, PLAIN, auxiliary=[auxiliary_loss(student, demonstrations, weight)])
     model = new_model().train()
     rollout_logps = [
         [lp for s in t.segments for lp, in_loss in zip(s.logprobs, s.loss_mask, strict=True) if in_loss]
@@ -84,7 +84,7 @@ def test_order_and_micro_batches_do_not_change_updates(new_model: Callable[..., 
     for direction, micro in ((1, 10_000), (-1, 40)):
         student = make_learner(new_model(), lr=1e-3, micro_tokens=micro, reference=True)
         places = [(i, 0) for i in range(5)][::direction]
-        auxiliary = auxiliary_loss(student, demonstrations[::direction], places=places)
+        auxiliary = [auxiliary_loss(student, demonstrations[::direction], places=places)]
         metrics = update_on(student, rollouts, algorithm, auxiliary=auxiliary, epochs=2, minibatches=2)
         results.append(({n: v for n, v in metrics.items() if n not in ("fill", "padding")}, weights(student)))
     (metrics, updated), (other_metrics, other_updated) = results
@@ -97,7 +97,7 @@ def test_each_demonstration_is_in_one_minibatch_per_epoch(new_model: Callable[..
     student, rollouts, demonstrations = make_learner(new_model()), make_trajectories(2, 6), make_trajectories(3, count)
     targets: list[int] = []
     student.actor.register_forward_hook(lambda _, inputs, __: targets.extend(inputs[4].tolist()))
-    update_on(student, rollouts, PLAIN, auxiliary=auxiliary_loss(student, demonstrations), epochs=2, minibatches=3)
+    update_on(student, rollouts, PLAIN, auxiliary=[auxiliary_loss(student, demonstrations)], epochs=2, minibatches=3)
     completion_ids = [
         token
         for t in (*rollouts, *demonstrations)
@@ -110,7 +110,7 @@ def test_each_demonstration_is_in_one_minibatch_per_epoch(new_model: Callable[..
 
 def test_update_without_rollouts_equals_plain_sft(new_model: Callable[..., Any]) -> None:
     student, imitator = make_learner(new_model(), lr=1e-3), make_learner(new_model(), lr=1e-3)
-    metrics = update_on(student, [], PLAIN, auxiliary=auxiliary_loss(student, make_trajectories(3, 5), weight=1.0))
+    metrics = update_on(student, [], PLAIN, auxiliary=[auxiliary_loss(student, make_trajectories(3, 5), weight=1.0)])
     expected = update_on(imitator, make_trajectories(3, 5), Imitation())
     assert torch.equal(weights(student), weights(imitator))
     assert (metrics["sft/nll"], metrics["loss"]) == (expected["nll"], expected["loss"])
@@ -124,7 +124,10 @@ def test_auxiliary_gradient_is_proportional_to_its_weight(new_model: Callable[..
         student = make_learner(new_model(), clip_norm=1e9)
         steps = gradients(student)
         update_on(
-            student, make_trajectories(2, 4), PLAIN, auxiliary=auxiliary_loss(student, make_trajectories(3, 3), weight)
+            student,
+            make_trajectories(2, 4),
+            PLAIN,
+            auxiliary=[auxiliary_loss(student, make_trajectories(3, 3), weight)],
         )
         by_weight += steps
     single, triple = by_weight[1] - by_weight[0], by_weight[2] - by_weight[0]

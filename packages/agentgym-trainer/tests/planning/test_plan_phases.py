@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 from agentgym_eval.util.errors import UsageError
-from agentgym_trainer.config import AsyncRollout, BaseConfig, EngineSettings, Lora, Optimizer, RLConfig
+from agentgym_trainer.config import AsyncRollout, BaseConfig, Distillation, EngineSettings, Lora, Optimizer, RLConfig
 from agentgym_trainer.planning.hardware import Hardware, described, this_machine
 from agentgym_trainer.planning.phases import ENGINE_WORK, engine_bytes, make_plan
 from agentgym_trainer.planning.proposals import propose
@@ -302,3 +302,11 @@ def test_a_server_that_splits_the_model_fits_where_a_copy_per_gpu_does_not() -> 
 def test_a_server_needs_gpus_that_can_be_divided() -> None:
     plan = make_plan(run(engine=EngineSettings(kind="vllm-server", tensor_parallel=3)), described("8xH100"))
     assert any("engine.tensor_parallel 3 doesn't divide" in problem for problem in plan.problems)
+
+
+def test_a_teacher_is_counted_in_half_precision() -> None:
+    teacher = "Qwen/Qwen2.5-0.5B-Instruct"
+    config = run(lora=Lora(rank=32), distillation=Distillation(teacher=teacher))
+    for phase in ("load", "update", "rollout"):
+        assert gigabytes(config, "H100", phase, "teacher") == pytest.approx(2 * 0.494, rel=0.01)
+    assert gigabytes(run(), "H100", "load", "teacher") == 0

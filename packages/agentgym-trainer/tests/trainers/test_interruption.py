@@ -38,6 +38,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "lora": (
         *(*COMMON, *AGENT, "--lora.rank", "2", "--lora.dropout", "0.1"),
         *("--algorithm", "ppo", "--critic.where", "separate", "--critic.lr", "1e-2"),
+        *("--distillation.expert", "oracle", "--distillation.fraction", "0.5", "--distillation.schedule", "cosine"),
     ),
 }
 LOG = ("agentgym_trainer.run.folder:RunFolder", "log")

@@ -27,6 +27,7 @@ CONFIG = Path(str(files("agentgym_trainer"))) / "accelerate_configs" / "cpu-ddp.
 # Resampling and task choice depend on the episodes of all processes; mini-batches are distributed over them.
 SETTINGS = (
     *("--algorithm", "dapo", "--algorithm.groups.rounds", "1", "--sampler", "mid-success"),
+    *("--distillation.expert", "oracle", "--distillation.fraction", "0.5", "--distillation.schedule", "linear"),
     *("--imitation.weight", "0.3", "--imitation.data.episodes", "12", "--imitation.batch", "5"),
     *("--tasks-per-step", "5", "--steps", "3", "--evaluation.every", "2", "--save-every", "1"),
     *("--warm-start.epochs", "4"),

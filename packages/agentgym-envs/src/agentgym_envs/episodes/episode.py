@@ -82,10 +82,15 @@ class Reply:
     """Whether a noisy expert (`oracle:NOISE`) took a random action here instead of its own."""
     expert: bool = False
     """Whether the environment's expert replied here, before the policy's first turn (`ExpertStart`)."""
+    label: str | None = None
+    """What an expert would have replied in this turn, in the agent's reply format; None if it wasn't asked or has no
+    reply in this state."""
+    label_error: str | None = None
+    """Why the expert that was asked for a label couldn't reply."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to JSON values; `noise` and `expert` are left out if false, and fields that only endpoints provide
-        if None.
+        """Convert to JSON values; `noise` and `expert` are left out if false, and labels and fields that only endpoints
+        provide if None.
         """
         record = {
             name: value
@@ -251,8 +256,8 @@ _OBJECT_OR_NULL: _Types = frozenset({dict, type(None)}), "a JSON object or null"
 _STOPS = get_args(StopReason)
 _KINDS = get_args(Kind)
 _MARKS = ("noise", "expert")
-_OPTIONAL = frozenset({"usage", "seconds", "finish_reason", "reasoning", *_MARKS})
-"""Keys of a reply that may be missing: those that only endpoints provide, and marks that are false."""
+_OPTIONAL = frozenset({"usage", "seconds", "finish_reason", "reasoning", "label", "label_error", *_MARKS})
+"""Keys of a reply that may be missing: those that only endpoints provide, labels, and marks that are false."""
 _FIELDS: dict[type, dict[str, _Types]] = {
     Sample: {
         **dict.fromkeys(("prompt", "ids", "logprobs"), _LIST),
@@ -264,7 +269,7 @@ _FIELDS: dict[type, dict[str, _Types]] = {
     Reply: {
         **dict.fromkeys(("text", "finish"), _TEXT),
         **dict.fromkeys(("sample", "usage"), _OBJECT_OR_NULL),
-        **dict.fromkeys(("finish_reason", "reasoning"), _TEXT_OR_NULL),
+        **dict.fromkeys(("finish_reason", "reasoning", "label", "label_error"), _TEXT_OR_NULL),
         "seconds": (frozenset({int, float, type(None)}), "a number or null"),
         **dict.fromkeys(_MARKS, (frozenset({bool, type(None)}), "true, false or null")),
     },

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import gymnasium
 
 from agentgym_envs.agents.formats import Bare
-from agentgym_envs.core.feedback import faulting
+from agentgym_envs.core.feedback import EnvFault, faulting
 from agentgym_envs.core.registry import text_env
 from agentgym_envs.core.tasks import Task
 from agentgym_envs.episodes.episode import Kind, Reply
@@ -31,6 +31,10 @@ class Transition(NamedTuple):
     terminated: bool
     truncated: bool
     info: dict[str, Any]
+
+
+class NoExpertReply(EnvFault):
+    """An environment's expert was asked in a state in which it has no action."""
 
 
 class EnvSlot(ABC):
@@ -58,13 +62,18 @@ class EnvSlot(ABC):
         other kinds its plan or reasons in sentences.
 
         Raises:
+            NoExpertReply: if the expert has no action in this state.
             EnvFault: if the environment raised anything.
         """
         if kind != "act":
             text = await self.ask("oracle_thought" if kind == "reflect" else "oracle_plan")
             return Reply(text or "I take one step after the other until the goal is reached.")
+        action: str | None = await self.ask("oracle")
+        if action is None:
+            raise NoExpertReply(f"The expert of {self.name} has no action in this state.")
         thought = await self.ask("oracle_thought") if self.env.get_wrapper_attr("thinks") else ""
-        return Reply(self.env.get_wrapper_attr("format")(await self.ask("oracle"), thought))
+        with faulting(self.name):
+            return Reply(self.env.get_wrapper_attr("format")(action, thought))
 
     @abstractmethod
     def task(self, spec: EpisodeSpec) -> Task | None:

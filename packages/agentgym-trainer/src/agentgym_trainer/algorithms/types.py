@@ -55,6 +55,8 @@ class TokenBatch:
     `rollout_logprobs_N`."""
     ref_logprobs_N: Tensor | None = None
     """Log-probability under the reference model, float32; None without a KL term."""
+    teacher_logprobs_N: Tensor | None = None
+    """Log-probability under the teacher of on-policy distillation, float32; None without one."""
     values_N: Tensor | None = None
     """Critic value of the state before the token, float32; None without a critic."""
 
@@ -77,7 +79,7 @@ class TokenBatch:
         return self.loss_mask_E[self.episode_N]
 
     def with_logprobs(self, **tensors: Tensor | None) -> TokenBatch:
-        """Return a copy with some of `old_logprobs_N`, `ref_logprobs_N`, `values_N` and `bootstrap_E` filled in."""
+        """Return a copy with some of the log-probabilities, `values_N` and `bootstrap_E` filled in."""
         return replace(self, **tensors)
 
 

@@ -15,6 +15,7 @@ from agentgym_trainer.config.base import (
     at_least_one,
 )
 from agentgym_trainer.config.data import DataConfig, OfflineConfig, SFTConfig
+from agentgym_trainer.config.distillation import Distillation
 from agentgym_trainer.config.dpo import DPOConfig, Reference
 from agentgym_trainer.config.rl import AsyncRollout, CriticModel, DAgger, RLConfig, RolloutFiles, SFTTerm, WarmStart
 from agentgym_trainer.config.warnings import Warnings
@@ -27,6 +28,7 @@ __all__ = [
     "DAgger",
     "DPOConfig",
     "DataConfig",
+    "Distillation",
     "EngineSettings",
     "Evaluation",
     "Exploration",

@@ -9,6 +9,7 @@ from typing import Literal
 from agentgym_trainer.algorithms import GRPO, Algorithm
 from agentgym_trainer.config.base import BaseConfig, at_least_one
 from agentgym_trainer.config.data import DataConfig
+from agentgym_trainer.config.distillation import Distillation
 from agentgym_trainer.config.warnings import Warnings
 from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, BackwardHorizon
 from agentgym_trainer.curriculum.task_sampler import TaskSampler, Uniform
@@ -165,6 +166,7 @@ class RLConfig(BaseConfig):
     critic: CriticModel = field(default_factory=CriticModel)
     warm_start: WarmStart = field(default_factory=WarmStart)
     imitation: SFTTerm = field(default_factory=SFTTerm)
+    distillation: Distillation = field(default_factory=Distillation)
     rollouts: RolloutFiles = field(default_factory=RolloutFiles)
     warnings: Warnings = field(default_factory=Warnings)
     save_async: Literal["auto", "on", "off"] = "auto"
@@ -242,6 +244,12 @@ class RLConfig(BaseConfig):
                 f"{self.imitation.batch} demonstrations can't be split into {self.minibatches} minibatches; set "
                 "imitation.batch to at least as many."
             )
+        distillation, groups = self.distillation, self.algorithm.groups
+        if distillation.teacher and not distillation.reward_weight and groups.zero_variance != "keep":
+            raise ValueError(
+                "With distillation.reward_weight 0 a teacher's advantages don't depend on rewards, but groups without "
+                "variance in their rewards would be dropped: set algorithm.groups.zero_variance keep."
+            )
         if self.group_size == 1 and self.algorithm.groups.single != "keep":
             raise ValueError(
                 "With group_size 1 no group has episodes to compare, and nothing would train: set group_size to 2 or "
@@ -264,6 +272,11 @@ class RLConfig(BaseConfig):
             raise ValueError(
                 "A backward horizon lets the environment's expert begin episodes, but a harness begins its own: choose "
                 "the horizon fixed, step or adaptive."
+            )
+        if (self.harness or self.harness_command) and self.distillation.expert:
+            raise ValueError(
+                "distillation.expert replies in the turns of the environment's agent, which a harness doesn't have: "
+                "leave distillation.expert empty, or learn from the log-probabilities of a distillation.teacher."
             )
 
     def _check_quantization(self) -> None:

@@ -46,6 +46,7 @@ class Learner:
         total_steps: int = 1,
         critic_lr: float | None = None,
         reference: PolicyModel | None = None,
+        teacher: PolicyModel | None = None,
     ) -> None:
         """Prepare `actor` for training.
 
@@ -57,6 +58,7 @@ class Learner:
             critic_lr: Learning rate of the critic's own weights; None is the policy's.
             reference: Frozen reference model for KL penalties. None without penalties, or if an adapter trains: the
                 policy without the adapter is then the reference, which takes no memory.
+            teacher: Frozen teacher of on-policy distillation.
         """
         self.accelerator = accelerator
         self.settings = settings
@@ -64,6 +66,7 @@ class Learner:
         if accelerator.is_fsdp2:
             actor.allocate()
         self.reference = None if reference is None else self._placed(reference)
+        self.teacher = None if teacher is None else self._placed(teacher)
         optimizer = torch.optim.AdamW(
             parameter_groups(actor, settings.lr, critic_lr), betas=settings.betas, weight_decay=settings.weight_decay,
             fused=accelerator.device.type == "cuda",
@@ -110,6 +113,16 @@ class Learner:
         """Compute the log-probabilities of completion tokens under the current policy, float32 [N], on the device."""
         return self._score_batch(self.actor, batch.to(self.accelerator.device))[0]
 
+    def teacher_logprobs(self, batch: Batch) -> Tensor:
+        """Compute the log-probabilities of completion tokens under the teacher, float32 [N], on the learner's device.
+
+        Raises:
+            ValueError: The learner was made without a teacher.
+        """
+        if self.teacher is None:
+            raise ValueError("There is no teacher to score tokens with: the learner was made without one.")
+        return self._score_batch(self.teacher, batch.to(self.accelerator.device))[0]
+
     def entropies(self, batch: Batch) -> Tensor:
         """Compute the entropies in nats of the distributions that the current policy gives for completion tokens,
         float32 [N], on the learner's device.
@@ -152,7 +165,7 @@ class Learner:
         share: float = 1.0,
         seed: int = 0,
         places: Sequence[tuple[int, int]] | None = None,
-        auxiliary: LossTerm | None = None,
+        auxiliary: Sequence[LossTerm] = (),
     ) -> dict[str, float]:
         """Train on a batch.
 
@@ -170,8 +183,8 @@ class Learner:
             seed: Seed of the assignment of episodes to mini-batches, which depends only on the order of episodes, not
                 on which process holds them.
             places: Sort key of each episode in that order, ascending; None orders them by process.
-            auxiliary: A second loss term for each optimizer step: its gradients and metrics are added. It is split into
-                as many mini-batches.
+            auxiliary: More loss terms for each optimizer step: their gradients and metrics are added. Each is split
+                into as many mini-batches.
 
         Returns:
             Means over the optimizer steps of the algorithm's metrics and of `loss`, `grad_norm` (before clipping),
@@ -185,7 +198,7 @@ class Learner:
         Raises:
             NotFinite: On all processes, if too many steps in a row were skipped.
         """
-        terms = [LossTerm(batch, tokens, advantages, algorithm, places), *([auxiliary] if auxiliary else [])]
+        terms = [LossTerm(batch, tokens, advantages, algorithm, places), *auxiliary]
         terms = [replace(term, batch=term.batch.to(self.accelerator.device)) for term in terms]
         ordered = [(term, *term.episode_order(self._ranks)) for term in terms]
         non_empty = [(term, position_N, count) for term, position_N, count in ordered if count]
@@ -347,12 +360,12 @@ class Learner:
         counts: Any = self.accelerator.gather(torch.tensor([count], device=self.accelerator.device))
         return counts.tolist()
 
-    def _placed(self, reference: PolicyModel) -> Any:
+    def _placed(self, model: PolicyModel) -> Any:
         """Move a frozen model to the device; FSDP2 shards it over the processes."""
         if self.accelerator.is_fsdp2:
-            reference.allocate()
-            return fsdp2_prepare_model(self.accelerator, reference)
-        return reference.to(self.accelerator.device)
+            model.allocate()
+            return fsdp2_prepare_model(self.accelerator, model)
+        return model.to(self.accelerator.device)
 
 
 def _score(model: Any, pack: Pack) -> ModelOutputs:

@@ -181,13 +181,16 @@ class _Phases:
 
     def _scores(self, config: RLConfig) -> bool:
         algorithm = config.async_rollout.corrected(config.algorithm)
-        return algorithm.needs_reference or algorithm.needs_old_logprobs or algorithm.needs_critic
+        scored = algorithm.needs_reference or algorithm.needs_old_logprobs or algorithm.needs_critic
+        return scored or bool(config.distillation.teacher)
 
     def _idle(self) -> list[Part]:
         """What the learner holds while it does nothing, after the first update."""
         parts = [self._sharded("weights", self.work.weight_bytes)]
         if self.work.reference_bytes:
             parts.append(self._sharded("reference", self.work.reference_bytes))
+        if self.work.teacher_bytes:
+            parts.append(self._sharded("teacher", self.work.teacher_bytes))
         if not self.work.offloads:
             parts.append(self._sharded(_MOMENTS, 8.0 * self.work.trained))
         return [*parts, self._process()]
@@ -322,7 +325,7 @@ class _Phases:
             everyone += copied if work.config.engine.kind == "vllm" else 0.0
             first += copied if work.config.engine.kind == "vllm-server" else 0.0
         first += work.half_bytes if name == "rounding" else 0.0
-        sharded, models = work.hardware.sharded, work.weight_bytes + work.reference_bytes
+        sharded, models = work.hardware.sharded, work.weight_bytes + work.reference_bytes + work.teacher_bytes
         if name in ("load", "engine") and sharded and not isinstance(work.config, RLConfig):
             everyone += models  # until TRL shards it
         elif name == "load" and sharded:

@@ -119,6 +119,18 @@ class Workload:
         needed = self.algorithm is not None and self.algorithm.needs_reference
         return float(self.dtype.itemsize * self.shape.weights) if needed else 0.0
 
+    @cached_property
+    def teacher_bytes(self) -> float:
+        """Bytes of the teacher of on-policy distillation.
+
+        Raises:
+            UsageError: The teacher's model is unknown.
+        """
+        if not isinstance(self.config, RLConfig) or not self.config.distillation.teacher:
+            return 0.0
+        shape = count_weights(find_config(replace(self.config, model=self.config.distillation.teacher)))
+        return float(self.dtype.itemsize * shape.weights)
+
     @property
     def offloads(self) -> bool:
         """Whether the moments are in host memory except during updates."""

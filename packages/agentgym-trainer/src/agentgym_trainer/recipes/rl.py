@@ -9,7 +9,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agentgym_trainer.algorithms import GRPO, KL
-from agentgym_trainer.config import CriticModel, Evaluation, Generation, Optimizer, RLConfig, WarmStart, WorldConfig
+from agentgym_trainer.config import (
+    CriticModel,
+    Distillation,
+    Evaluation,
+    Generation,
+    Optimizer,
+    RLConfig,
+    WarmStart,
+    WorldConfig,
+)
 from agentgym_trainer.config.scratch import Scratch
 from agentgym_trainer.curriculum.horizon import FixedHorizon, StepHorizon
 from agentgym_trainer.curriculum.task_sampler import MidSuccess
@@ -86,6 +95,25 @@ _QUICKSTART = RLConfig(
     device="cpu",
 )
 
+# The expert's own warm start is weak on purpose, so that labels and rewards have something to teach.
+_DISTILL = replace(
+    _QUICKSTART,
+    horizon=FixedHorizon(8),
+    warm_start=replace(_QUICKSTART.warm_start, episodes=400, epochs=1),
+    distillation=Distillation("oracle", label_weight=0.3, schedule="linear"),
+    evaluation=Evaluation(tasks=48, test_tasks=96, every=15),
+    steps=30,
+    tasks_per_step=8,
+    group_size=4,
+    epochs=1,
+    minibatches=1,
+)
+_DAGGER = replace(
+    _DISTILL,
+    algorithm=replace(GRPO, kl=KL()),
+    distillation=Distillation("oracle", label_weight=0.3, reward_weight=0.0),
+)
+
 
 def _fixed(config: RLConfig, turns: int) -> Recipe:
     return Recipe(f"GRPO at a fixed horizon of {turns} turns", replace(config, horizon=FixedHorizon(turns)))
@@ -102,6 +130,10 @@ RL_RECIPES = {
         _QUICKSTART,
         next="smollm2-textcraft",
     ),
+    "babyai-distill": Recipe(
+        "on-policy distillation, GRPO with the expert's labels in every turn of a model from scratch on a CPU", _DISTILL
+    ),
+    "babyai-dagger": Recipe("DAgger, the expert's labels alone in every turn of the same model", _DAGGER),
     "textcraft-grpo": _fixed(_TEXTCRAFT, 30),
     "textcraft-scaling": _scaling(_TEXTCRAFT, 10, 20, 30),
     "babyai-grpo": _fixed(_BABYAI, 20),

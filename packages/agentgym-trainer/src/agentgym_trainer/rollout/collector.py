@@ -20,6 +20,7 @@ from agentgym_trainer.plugins import blaming
 from agentgym_trainer.rollout.async_collector import AsyncCollector, classified
 from agentgym_trainer.rollout.environments import GroupSpec, OpenEnvironment, group_specs
 from agentgym_trainer.rollout.groups import EpisodeGroup, GroupOutcome
+from agentgym_trainer.rollout.labels import LabelingPolicy
 from agentgym_trainer.rollout.play import play_groups, player
 from agentgym_trainer.rollout.runner import EpisodePlayer, RolloutRunner
 from agentgym_trainer.tokens.chat import Chat
@@ -31,14 +32,31 @@ class RolloutCollector:
     """Plays training tasks for the learner."""
 
     def __init__(
-        self, config: RLConfig, worlds: Sequence[OpenEnvironment], chat: Chat, rollouts: RolloutRunner, ranks: Ranks
+        self,
+        config: RLConfig,
+        worlds: Sequence[OpenEnvironment],
+        chat: Chat,
+        rollouts: RolloutRunner,
+        ranks: Ranks,
+        *,
+        expert: Policy | None = None,
     ) -> None:
-        """Play nothing yet."""
+        """Play nothing yet.
+
+        Args:
+            config: Of the run.
+            worlds: The environments that tasks are drawn of.
+            chat: The model's tokenizer and chat template.
+            rollouts: The engine and its thread.
+            ranks: The processes that share the tasks of a step.
+            expert: The policy that `distillation.expert` names, if it isn't the environment's expert.
+        """
         self.config = config
         self.worlds = worlds
         self.chat = chat
         self.rollouts = rollouts
         self.ranks = ranks
+        self._expert = expert
         self.async_collector = self.open_async_collector() if config.async_rollout.max_staleness else None
 
     def collect(self, state: TrainingState) -> tuple[list[EpisodeGroup], list[GroupOutcome]]:
@@ -76,7 +94,7 @@ class RolloutCollector:
             wanted, rng = self._wanted(number)
             return self.ranks.share(self._draw(wanted, state, (), rng))
 
-        return AsyncCollector(self.rollouts, self._policy(), self.config, self.worlds, shared, ranks=self.ranks)
+        return AsyncCollector(self.rollouts, self._policy(0), self.config, self.worlds, shared, ranks=self.ranks)
 
     def _play_step(self, state: TrainingState) -> tuple[list[EpisodeGroup], list[GroupOutcome]]:
         """Play the groups drawn first, those that replace groups to be resampled, and more up to `turns_per_step`."""
@@ -122,12 +140,17 @@ class RolloutCollector:
     def _play_groups(self, specs: Sequence[GroupSpec], state: TrainingState) -> list[EpisodeGroup]:
         config, own = self.config, self.ranks.share(specs)
         with self.ranks.errors_together():
-            stage, policy = state.stage, self._policy()
+            stage, policy = state.stage, self._policy(state.step)
             played = play_groups(own, self.rollouts, policy, horizon=stage.turns, remaining=stage.remaining)
             return [classified(config, episodes, spec.number) for spec, episodes in zip(own, played, strict=True)]
 
-    def _policy(self) -> Policy | EpisodePlayer:
-        return player(self.config, self.rollouts, self.chat, temperature=self.config.generation.temperature)
+    def _policy(self, step: int) -> Policy | EpisodePlayer:
+        """What plays the episodes of a step, with labels while they have a weight."""
+        config, distillation = self.config, self.config.distillation
+        playing = player(config, self.rollouts, self.chat, temperature=config.generation.temperature)
+        if isinstance(playing, Policy) and distillation.expert and distillation.decay(step, config.steps):
+            return LabelingPolicy(playing, self._expert, distillation.fraction)
+        return playing
 
     def _outcomes(self, own: Sequence[EpisodeGroup]) -> list[GroupOutcome]:
         """Outcomes of the groups of all processes, in the order in which they were drawn."""

@@ -13,7 +13,7 @@ from agentgym_trainer.config import RLConfig
 from agentgym_trainer.curriculum.state import Reached
 from agentgym_trainer.learner.learner import Learner
 from agentgym_trainer.learner.optimizer import compute_dtype
-from agentgym_trainer.models.load import check_model, is_adapter, with_lora
+from agentgym_trainer.models.load import check_model, is_adapter, load_chat, with_lora
 from agentgym_trainer.models.policy import PolicyModel, ValueHead, separate_critic
 from agentgym_trainer.models.quantization import check_quantization
 from agentgym_trainer.planning.report import check_memory
@@ -23,7 +23,9 @@ from agentgym_trainer.rollout.runner import RolloutRunner
 from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
+from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.demonstrations import Demonstrations
+from agentgym_trainer.trainers.distillation import check_expert, check_tokenizers, open_expert
 from agentgym_trainer.trainers.expert_starts import check_expert_starts
 from agentgym_trainer.trainers.layers import Layers, choose_layers
 from agentgym_trainer.trainers.model_setup import export_model, load_policy
@@ -67,7 +69,10 @@ def train(config: RLConfig, folder: RunFolder, console: RunConsole, stopping: St
     with open_environments(config) as worlds, console.showing():
         if config.model != "scratch" and not folder.start.exists():
             check_model(config.model)
+        if config.distillation.teacher:
+            check_model(config.distillation.teacher)
         check_expert_starts(config, worlds, console.say)
+        check_expert(config, worlds)
         demonstrated: list[Episode] = []
         if config.imitation.weight:
             data = config.imitation.data
@@ -87,20 +92,21 @@ def train(config: RLConfig, folder: RunFolder, console: RunConsole, stopping: St
                 total_steps=config.steps * config.epochs * config.minibatches,
                 critic_lr=config.critic.lr,
                 reference=_reference(config, name, accelerator, layers),
+                teacher=_teacher(config, chat, accelerator, layers),
             )
         own_copy = engine_has_weights(config, accelerator)
         # Last, so that the memory that loading needs for a while is free again.
         engine = open_engine(
             config, name, learner.policy, chat, accelerator, folder.path, console.say, own_copy=own_copy
         )
-        with RolloutRunner(engine, stopping.check) as rollouts:
+        with RolloutRunner(engine, stopping.check) as rollouts, open_expert(config, rollouts) as expert:
             # Dropout only draws from torch's global generator, whose state is part of checkpoints.
             set_seed(config.seed, device_specific=True)
             settings = {"batch": config.imitation.batch, "longest": config.generation.max_context, "seed": config.seed}
             demonstrations = Demonstrations(demonstrated, chat, **settings, ranks=ranks) if demonstrated else None
             if demonstrations and ranks.is_main and (trimmed := str(demonstrations.trimming())):
                 console.say(trimmed)
-            loop = RLLoop(config, folder, worlds, learner, chat, console, rollouts, demonstrations)
+            loop = RLLoop(config, folder, worlds, learner, chat, console, rollouts, demonstrations, expert)
             with loop.checkpoints.naming_last():
                 state = loop.run(stopping)
         best = state.best if config.evaluation.load_best_model_at_end else None
@@ -135,6 +141,18 @@ def _reference(config: RLConfig, name: str, accelerator: Accelerator, layers: La
     """The frozen initial model, if the algorithm needs a reference that isn't the policy without its adapter."""
     if not config.algorithm.needs_reference or config.lora.rank:
         return None
-    model, _ = load_policy(config, name, accelerator, dtype=compute_dtype(accelerator))
+    return _frozen(load_policy(config, name, accelerator, dtype=compute_dtype(accelerator))[0], config, layers)
+
+
+def _teacher(config: RLConfig, chat: Chat, accelerator: Accelerator, layers: Layers) -> PolicyModel | None:
+    """The frozen teacher of on-policy distillation, if there is one."""
+    name = config.distillation.teacher
+    if not name:
+        return None
+    check_tokenizers(name, chat, load_chat(name))
+    return _frozen(load_policy(config, name, accelerator, dtype=compute_dtype(accelerator))[0], config, layers)
+
+
+def _frozen(model: Any, config: RLConfig, layers: Layers) -> PolicyModel:
     model.requires_grad_(False).eval()
     return layers.applied(PolicyModel(model, temperature=config.generation.temperature, attention=layers.attention))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from accelerate import Accelerator
-from agentgym_envs import Episode, Message
+from agentgym_envs import Episode, Message, Policy
 from agentgym_eval.util.errors import RunStopped
 from numpy.typing import NDArray
 
@@ -55,6 +55,7 @@ from agentgym_trainer.tokens.demonstrations import Demonstrations
 from agentgym_trainer.tokens.trajectory import trajectory
 from agentgym_trainer.trainers.auxiliary_loss import sft_term
 from agentgym_trainer.trainers.critic_bootstrap import bootstrap_values
+from agentgym_trainer.trainers.distillation import Distiller
 from agentgym_trainer.trainers.evaluation import Evaluator
 from agentgym_trainer.trainers.logprob_check import PROBES, check_logprobs, last_contexts
 from agentgym_trainer.trainers.metrics_line import metrics_line
@@ -78,6 +79,7 @@ class RLLoop:
         console: RunConsole,
         rollouts: RolloutRunner,
         demonstrations: Demonstrations | None = None,
+        expert: Policy | None = None,
     ) -> None:
         self.config = config
         self.algorithm = config.async_rollout.corrected(config.algorithm)
@@ -96,10 +98,11 @@ class RLLoop:
             minutes=config.save_minutes,
             background=saves_in_background(config, learner.accelerator),
         )
-        self.collector = RolloutCollector(config, worlds, chat, rollouts, self.ranks)
+        self.collector = RolloutCollector(config, worlds, chat, rollouts, self.ranks, expert=expert)
         self.evaluator = Evaluator(config, folder, worlds, chat, console, rollouts)
         self.rollout_logger = RolloutLogger(config, folder, learner, chat, self.ranks)
         self.monitor = Monitor(config.warnings)
+        self.distiller = Distiller(config, worlds, learner, chat)
         self._failures = FailureLimit(config.max_failed)
         self._synced: int | None = None
         self._gap: float | None = None
@@ -231,21 +234,25 @@ class RLLoop:
             if self.config.truncation == "bootstrap":
                 value_E = bootstrap_values(self.learner, self.chat, batch.episodes, self.config.generation)
                 tokens = tokens.with_logprobs(bootstrap_E=value_E)
-        return replace(batch, tokens=tokens)
+            return replace(batch, tokens=self.distiller.score(tokens, batch.batch))
 
     def compute_advantages(self, batch: StepBatch, step: int) -> AdvantageOutput:
         """The advantage of every completion token, and value targets where there is a critic."""
         doing = f"estimate advantages of step {step + 1}"
         with self._timer.phase("logprobs"), blaming(self.algorithm, self.algorithm.advantages, doing=doing):
-            return self.algorithm.compute_advantages(batch.tokens, self.learner.total)
+            output = self.algorithm.compute_advantages(batch.tokens, self.learner.total)
+            return self.distiller.advantages(output, batch.tokens, step)
 
     def update(self, batch: StepBatch, advantages: AdvantageOutput, rollouts: Rollouts, step: int) -> dict[str, Any]:
         """Update the weights. Returns metrics."""
         config = self.config
         with self._timer.phase("logprobs"):
-            auxiliary = sft_term(self.demonstrations, self.learner, step, config.imitation.weight)
+            demonstrated = sft_term(self.demonstrations, self.learner, step, config.imitation.weight)
+            labeled, label_metrics = self.distiller.labels(rollouts.own, step)
             dependence = self._task_dependence(step, rollouts)
         self._log_rollouts(batch, advantages, rollouts, step)
+        # Dropped groups take no labels away.
+        scaled = config.scale_minibatches and config.distillation.reward_weight > 0
         doing = f"take update {step + 1}; the last checkpoint is from before it"
         with self._timer.phase("update"), blaming(self.algorithm, doing=doing, error=RunStopped):
             metrics = self.learner.update(
@@ -255,10 +262,10 @@ class RLLoop:
                 self.algorithm,
                 epochs=config.epochs,
                 minibatches=config.minibatches,
-                share=batch_fill(rollouts.groups, config) if config.scale_minibatches else 1.0,
+                share=batch_fill(rollouts.groups, config) if scaled else 1.0,
                 seed=seed_of(config.seed, step, _UPDATE),
                 places=batch.keys,
-                auxiliary=auxiliary,
+                auxiliary=[term for term in (demonstrated, labeled) if term],
             )
         if skipped := metrics.get("skipped"):
             self.console.say(
@@ -269,10 +276,12 @@ class RLLoop:
         packed = {name: metrics.pop(name) for name in used if name in metrics}
         lengths = zip(batch.batch.episodes, batch.batch.lengths, strict=True)
         read = sum(length for episode, length in lengths if batch.in_loss[episode])
-        own = (sum(batch.in_loss), read, len(auxiliary.batch.ids_S) if auxiliary else 0)
-        trained, tokens, imitated = np.sum(self.ranks.gather([own]), axis=0).tolist()
-        counts = {"trained": tokens} | ({"imitated": imitated} if auxiliary else {})
-        return {"trained": trained, "tokens": {**counts, **packed}, **dependence, **advantages.metrics, **metrics}
+        extra = {name: term for name, term in (("imitated", demonstrated), ("labeled", labeled)) if term}
+        own = (sum(batch.in_loss), read, *(len(term.batch.ids_S) for term in extra.values()))
+        trained, tokens, *more = np.sum(self.ranks.gather([own]), axis=0).tolist()
+        counts = {"trained": tokens} | dict(zip(extra, more, strict=True))
+        measured = dependence | advantages.metrics | label_metrics | metrics
+        return {"trained": trained, "tokens": {**counts, **packed}, **measured}
 
     def record_step(self, state: TrainingState, rollouts: Rollouts, metrics: dict[str, Any]) -> TrainingState:
         """The state after an update. `learned` holds its metrics until `finish_step` logs them."""
