@@ -16,6 +16,7 @@ from agentgym_eval.viewer.index.index import Index
 from agentgym_eval.viewer.index.links import Links
 from agentgym_eval.viewer.index.tokens import css_classes, describe, spans
 from agentgym_eval.viewer.pages import words
+from agentgym_eval.viewer.pages.curve_chart import numbers, style_classes
 from agentgym_eval.viewer.pages.reading import lines
 from agentgym_eval.viewer.pages.scenes import SceneReplayer
 
@@ -49,4 +50,5 @@ def _templates() -> Environment:
     filters |= words.FILTERS
     filters |= {"changes": lines, "command": command}
     filters |= {"css_classes": css_classes, "describe": describe, "spans": spans}
+    filters |= {"numbers": numbers, "style": style_classes}
     return environment

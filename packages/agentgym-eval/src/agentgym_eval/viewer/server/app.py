@@ -23,6 +23,7 @@ from agentgym_eval.viewer.index.index import Index, NotFound
 from agentgym_eval.viewer.index.queries import Filters
 from agentgym_eval.viewer.index.run_list import RunFilters
 from agentgym_eval.viewer.pages.comparison import ComparisonQuery, compare_page
+from agentgym_eval.viewer.pages.curves import CurvesQuery, curves_page
 from agentgym_eval.viewer.pages.lists import episodes_page, runs_page
 from agentgym_eval.viewer.pages.run import run_page
 from agentgym_eval.viewer.pages.site import Site
@@ -64,6 +65,7 @@ def _routes(site: Site) -> list[BaseRoute]:
         Route("/episodes", _polled(site, lambda request: episodes_page(site, Filters.parse(request.query_params)))),
         Route("/run/{run}", _polled(site, lambda request: run_page(site, request.path_params["run"]))),
         Route("/compare", _polled(site, lambda request: compare_page(site, _comparison_query(request)))),
+        Route("/curves", _polled(site, lambda request: curves_page(site, _curves_query(request)))),
         *episode_routes(site),
         Mount("/static", StaticFiles(packages=[("agentgym_eval.viewer", "static")])),
     ]
@@ -71,6 +73,10 @@ def _routes(site: Site) -> list[BaseRoute]:
 
 def _comparison_query(request: Request) -> ComparisonQuery:
     return ComparisonQuery.parse(request.query_params, request.query_params.getlist("run"))
+
+
+def _curves_query(request: Request) -> CurvesQuery:
+    return CurvesQuery.parse(request.query_params, request.query_params.getlist("run"))
 
 
 def _polled(site: Site, page: Callable[[Request], str]) -> Callable[[Request], Response]:
