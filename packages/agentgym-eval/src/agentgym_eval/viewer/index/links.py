@@ -39,6 +39,10 @@ class Links:
         """Return the link to the list of runs, which is the first page; `run_list.RunFilters` names the filters."""
         return self._page("", filters)
 
+    def runs_csv(self, filters: Mapping[str, str | int] | None = None) -> str:
+        """Return the link to the list of runs as CSV; live site only."""
+        return self._file("runs.csv") + _query(filters)
+
     def run(self, run: str) -> str:
         """Return the link to a run, by its slug."""
         return self._page(f"run/{run}")

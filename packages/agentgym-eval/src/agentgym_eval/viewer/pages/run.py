@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +10,12 @@ from agentgym_eval.metrics.failure_causes import KINDS, LABELS
 from agentgym_eval.metrics.intervals import Interval
 from agentgym_eval.viewer.index.evaluation_report import read_report, read_usage, report_page
 from agentgym_eval.viewer.index.metrics import FileMetrics
+from agentgym_eval.viewer.index.run_columns import flat_settings
 from agentgym_eval.viewer.index.runs import EpisodeFile, Run
 from agentgym_eval.viewer.pages.chart import Chart, Point, Series
 from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.pages.training_metrics import CHARTED, number, read_metrics, stages, warnings
-from agentgym_eval.viewer.pages.words import percent
+from agentgym_eval.viewer.pages.words import percent, setting
 
 _MAX_LINKED = 240
 """Maximum number of training steps in the curve that link to their episodes; evenly spaced if there are more."""
@@ -74,7 +74,7 @@ def run_page(site: Site, slug: str) -> str:
         curve=_curve(site, run, files),
         charts=_charts(run),
         warnings=warnings(read_metrics(run)),
-        settings=list(_flat(run.settings)),
+        settings=[(name, setting(value)) for name, value in flat_settings(run.settings).items()],
         others=site.index.runs_with_common_tasks(slug),
     )
 
@@ -174,12 +174,3 @@ def _small(title: str, series: list[Series]) -> Chart:
 def _series(name: str, lines: list[dict[str, Any]], *keys: str) -> Series:
     values = ((record["step"], number(record, *keys)) for record in lines)
     return Series(name, [Point(step, value) for step, value in values if value is not None], dots=False)
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield nested settings with dotted names, like command-line flags."""
-    for name, value in settings.items():
-        if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -24,7 +24,7 @@ from agentgym_eval.viewer.index.queries import Filters
 from agentgym_eval.viewer.index.run_list import RunFilters
 from agentgym_eval.viewer.pages.comparison import ComparisonQuery, compare_page
 from agentgym_eval.viewer.pages.curves import CurvesQuery, curves_page
-from agentgym_eval.viewer.pages.lists import episodes_page, runs_page
+from agentgym_eval.viewer.pages.lists import episodes_page, runs_csv, runs_page
 from agentgym_eval.viewer.pages.run import run_page
 from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.playing.pages import play_routes
@@ -61,7 +61,8 @@ def make_app(site: Site, host: str = "127.0.0.1", environment: Mapping[str, str]
 
 def _routes(site: Site) -> list[BaseRoute]:
     return [
-        Route("/", _polled(site, lambda request: runs_page(site, RunFilters.parse(request.query_params)))),
+        Route("/", _polled(site, lambda request: runs_page(site, _run_filters(request)))),
+        Route("/runs.csv", lambda request: _csv(runs_csv(site, _run_filters(request)))),
         Route("/episodes", _polled(site, lambda request: episodes_page(site, Filters.parse(request.query_params)))),
         Route("/run/{run}", _polled(site, lambda request: run_page(site, request.path_params["run"]))),
         Route("/compare", _polled(site, lambda request: compare_page(site, _comparison_query(request)))),
@@ -69,6 +70,16 @@ def _routes(site: Site) -> list[BaseRoute]:
         *episode_routes(site),
         Mount("/static", StaticFiles(packages=[("agentgym_eval.viewer", "static")])),
     ]
+
+
+def _run_filters(request: Request) -> RunFilters:
+    """Parse the filters of runs; the boxes of columns come as one value each."""
+    columns = ",".join(request.query_params.getlist("columns"))
+    return RunFilters.parse({**request.query_params, **({"columns": columns} if columns else {})})
+
+
+def _csv(text: str) -> Response:
+    return Response(text, media_type="text/csv", headers={"content-disposition": 'attachment; filename="runs.csv"'})
 
 
 def _comparison_query(request: Request) -> ComparisonQuery:
