@@ -47,6 +47,14 @@ class Links:
         """Return the link to a run, by its slug."""
         return self._page(f"run/{run}")
 
+    def edit(self, run: str, action: str = "edit") -> str:
+        """Return the link to the form for a run's name, or where it is posted: `label`, `trash`; live site only."""
+        return self._page(f"run/{run}/{action}")
+
+    def trash(self, key: str = "") -> str:
+        """Return the link to the trash, or where a restored run is posted, by its key; live site only."""
+        return self._page(f"trash/{key}/restore" if key else "trash")
+
     def curves(self, runs: Iterable[str] = (), **query: str | int) -> str:
         """Return the link to the curves of runs, by their slugs; `curves.CurvesQuery` names the other values."""
         pairs = [("run", run) for run in runs] + [(name, str(value)) for name, value in query.items() if value != ""]

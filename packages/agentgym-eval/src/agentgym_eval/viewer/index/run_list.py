@@ -29,7 +29,7 @@ class RunFilters(FilterSet):
 
     sort: str = "-began"
     text: str = ""
-    """Substrings that must all occur in the name, the recipe, or the names of environments, policies and models."""
+    """Substrings that must all occur in the name, note, recipe, or the names of environments, policies and models."""
     kind: str = ""
     recipe: str = ""
     env: str = ""
@@ -103,7 +103,7 @@ def _row(run: Run, metrics: RunMetrics | None) -> RunRow:
     success = metrics.success if metrics else None
     policies = (run.policy,) if run.policy else episode_policies
     filter_values = {
-        "name": run.name,
+        "name": run.label,
         "kind": run.kind,
         "recipe": run.recipe,
         "env": envs,
@@ -112,7 +112,7 @@ def _row(run: Run, metrics: RunMetrics | None) -> RunRow:
         "episodes": metrics.episodes if metrics else None,
         "success": None if success is None else round(100 * success, 1),
         "began": run.began,
-        "text": "\n".join((run.name, run.recipe, *envs, *policies, *episode_policies)).lower(),
+        "text": "\n".join((run.title, run.note, run.name, run.recipe, *envs, *policies, *episode_policies)).lower(),
     }
     return RunRow(run, metrics, envs, policies, filter_values)
 

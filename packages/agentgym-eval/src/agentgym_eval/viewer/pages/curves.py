@@ -117,7 +117,7 @@ def curves_page(site: Site, query: CurvesQuery) -> str:
     curves = {run.slug: run_curves(run, files.get(run.slug, [])) for run in chosen}
     drawn = [run for run in chosen if curves[run.slug].names()]
     groups = seed_groups(drawn) if query.seeds == "mean" else [RunGroup(run.name, (run,)) for run in drawn]
-    legend = [Legend(group.name, style, group.runs) for style, group in enumerate(groups)]
+    legend = [Legend(_name(group, drawn), style, group.runs) for style, group in enumerate(groups)]
     return site.render(
         "curves.html",
         query=query,
@@ -131,6 +131,15 @@ def curves_page(site: Site, query: CurvesQuery) -> str:
         without_axis=[run for run in drawn if curves[run.slug].axis(query.x) is None],
         grouped=any(len(entry.runs) > 1 for entry in legend),
     )
+
+
+def _name(group: RunGroup, runs: Sequence[Run]) -> str:
+    """Return the name of a group in the legend: of a single run its label, with its path if another has the same."""
+    run, *more = group.runs
+    if more:
+        return group.name
+    unique = sum(other.label == run.label for other in runs) == 1
+    return run.label if unique else f"{run.title} ({run.name})"
 
 
 def files_by_run(files: Iterable[FileMetrics]) -> dict[str, list[FileMetrics]]:

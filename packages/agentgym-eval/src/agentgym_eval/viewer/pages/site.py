@@ -29,10 +29,12 @@ class Site:
     links: Links
     scene_replayer: SceneReplayer = field(default_factory=SceneReplayer)
     """Replays recorded episodes to render their scenes."""
+    editable: bool = False
+    """Whether runs can be named and moved to the trash."""
 
     def render(self, template: str, **values: Any) -> str:
-        """Render a template with escaped values; `links`, `index` and `version` are always defined."""
-        shared = {"links": self.links, "index": self.index, "version": self.index.version}
+        """Render a template with escaped values; `links`, `index`, `version` and `editable` are always defined."""
+        shared = {"links": self.links, "index": self.index, "version": self.index.version, "editable": self.editable}
         text = _templates().get_template(template).render(**shared, **values)
         return text.encode(errors="replace").decode()  # lone surrogates can't be encoded
 

@@ -71,6 +71,14 @@ def cell(value: float | str | None) -> str:
     return "–" if value is None else setting(value)
 
 
+def size(value: int) -> str:
+    """Format a number of bytes in one unit, with three digits."""
+    for unit, length in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= length:
+            return f"{value / length:.3g} {unit}"
+    return f"{value} B"
+
+
 def count(value: int) -> str:
     """Format an integer with thin spaces between thousands."""
     return f"{value:,}".replace(",", "\u202f")
@@ -106,6 +114,7 @@ FILTERS: dict[str, Callable[..., str]] = {
     "score": score,
     "count": count,
     "cell": cell,
+    "size": size,
     "column_label": column_label,
     "date": date,
     "ago": ago,
