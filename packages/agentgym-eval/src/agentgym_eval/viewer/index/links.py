@@ -43,9 +43,9 @@ class Links:
         """Return the link to the list of runs as CSV; live site only."""
         return self._file("runs.csv") + _query(filters)
 
-    def run(self, run: str) -> str:
-        """Return the link to a run, by its slug."""
-        return self._page(f"run/{run}")
+    def run(self, run: str, **query: str | int) -> str:
+        """Return the link to a run, by its slug; `query` has the smoothing and the search of its small charts."""
+        return self._page(f"run/{run}", query)
 
     def edit(self, run: str, action: str = "edit") -> str:
         """Return the link to the form for a run's name, or where it is posted: `label`, `trash`; live site only."""

@@ -200,7 +200,11 @@ def chart_lines(
     legend: Sequence[Legend], curves: Mapping[str, RunCurves], metric: str, query: CurvesQuery
 ) -> list[Line]:
     """Return the lines of a chart that have points."""
-    lines = [_line(entry, curves, metric, query) for entry in legend]
+    return prepared([_line(entry, curves, metric, query) for entry in legend], query)
+
+
+def prepared(lines: Iterable[Line], query: CurvesQuery) -> list[Line]:
+    """Smooth and thin the lines that have points."""
     lines = [line for line in lines if len(line.x)]
     fewest, most = _LINE_POINTS
     limit = min(most, max(fewest, _CHART_POINTS // max(1, len(lines))))

@@ -74,7 +74,10 @@ def _routes(site: Site) -> list[BaseRoute]:
         Route("/", _polled(site, lambda request: runs_page(site, _run_filters(request)))),
         Route("/runs.csv", csv),
         Route("/episodes", _polled(site, lambda request: episodes_page(site, Filters.parse(request.query_params)))),
-        Route("/run/{run}", _polled(site, lambda request: run_page(site, request.path_params["run"]))),
+        Route(
+            "/run/{run}",
+            _polled(site, lambda request: run_page(site, request.path_params["run"], _chart_query(request))),
+        ),
         Route("/compare", _polled(site, lambda request: compare_page(site, _comparison_query(request)))),
         Route("/curves", _polled(site, lambda request: curves_page(site, _curves_query(request)))),
         *episode_routes(site),
@@ -90,6 +93,11 @@ def _run_filters(request: Request) -> RunFilters:
 
 def _comparison_query(request: Request) -> ComparisonQuery:
     return ComparisonQuery.parse(request.query_params, request.query_params.getlist("run"))
+
+
+def _chart_query(request: Request) -> CurvesQuery:
+    """Parse the smoothing and the search of the small charts of a run."""
+    return CurvesQuery.parse({name: request.query_params.get(name, "") for name in ("smooth", "metric")})
 
 
 def _curves_query(request: Request) -> CurvesQuery:
