@@ -75,7 +75,7 @@ def test_filters_of_runs_are_kept_in_the_address(page: Page) -> None:
     with page.expect_navigation():
         page.get_by_role("link", name="Clear").click()
     expect(status).to_have_text("5 of 5 runs")
-    page.get_by_label("Policy").select_option(EVIL)
+    page.get_by_role("combobox", name="Policy").select_option(EVIL)
     expect(status).to_have_text("1 of 5 runs")
 
 

@@ -25,7 +25,8 @@ _USAGE = 2
 class ViewSettings:
     """View runs and episodes in a browser: replay, filter and compare them, live while they are running.
 
-    All data stays on this machine. Nothing is written into DIR except episodes that are played by hand and saved.
+    All data stays on this machine. Nothing is written into DIR except what you do on the pages: saving episodes that
+    you played, naming runs, and moving them to DIR/.trash.
     """
 
     directory: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(name="dir", metavar="DIR")]
@@ -34,6 +35,8 @@ class ViewSettings:
     """Address to listen on. Any address other than this machine's own lets others read everything below DIR."""
     port: int = 0
     """Port to listen on; 0 picks a free one."""
+    read_only: bool = False
+    """Change nothing in DIR: runs can't be named or moved to the trash, and nothing is played by hand."""
     export: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Write the pages as static files into this folder and exit. They open from disk without a server."""
     most: int = 2000
@@ -78,7 +81,14 @@ def _view(settings: ViewSettings) -> int:
     from agentgym_eval.viewer.server.serve import serve
 
     look_here()
-    return serve(settings.directory, settings.host, settings.port, open_browser=settings.open, environment=os.environ)
+    return serve(
+        settings.directory,
+        settings.host,
+        settings.port,
+        open_browser=settings.open,
+        environment=os.environ,
+        read_only=settings.read_only,
+    )
 
 
 def _export(directory: Path, out: Path, most: int) -> int:

@@ -248,3 +248,24 @@ def test_comparison_choices_are_runs_with_common_tasks(site: Site) -> None:
     assert choices["poor"] == [("", ""), ("good", ""), ("rl", "")]
     assert choices["rl"] == [("", ""), ("good", ""), ("poor", "")]
     assert choices["alone"] == choices["elsewhere"] == choices["empty"] == []
+
+
+def test_small_charts_are_smoothed_and_searched(site: Site) -> None:
+    folder = write_training_run(site.index.root / "trained")
+    failures = {"loop": 0.5, "format": 0.25, "gave_up": 0.0}
+    lines = [{"step": step, "loss": step, "odd": {"own": step}, "failures": failures} for step in (1, 2, 3)]
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    site.index.refresh()
+    viewer = client(site)
+
+    def charts(query: str) -> list[str]:
+        return re.findall(r"<figcaption><span>(.*?)</span>", viewer.get(f"/run/trained{query}").text)
+
+    assert charts("") == ["Failure causes in training, as shares of episodes", "Loss"]
+    assert charts("?metric=own") == ["odd.own"]
+    assert charts("?metric=nothing") == []
+    text = viewer.get("/run/trained?smooth=0.5&metric=loss").text
+    assert re.findall(r'data-smooth="(.*?)"', text) == ["1 1.6667 2.4286"]
+    assert 'hx-get="/run/trained?smooth=0.5&amp;metric=loss"' in text
+    assert len(re.findall("data-line=", viewer.get("/run/trained").text)) == 3
+    assert viewer.get("/run/trained?smooth=2").status_code == 400

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from agentgym_eval.storage.store import STOPPED
+from agentgym_eval.viewer.index.labels import read_label
 from agentgym_eval.viewer.index.runs import HUMAN, EpisodeFile, Kind, Part, Run, State, slug_of
 
-_ALIVE_S = 180.0  # seconds since the last change of a file in which a run counts as running
+ALIVE_S = 180.0
+"""Seconds since the last change of a file in which a run counts as running."""
 _WRITTEN = ("run.json", "card.json", "metrics.jsonl", "replies.jsonl")
 """Files whose modification times show progress, besides the episodes; the first one is written when the run begins."""
 _PRUNED = {"checkpoints", "model", "start", "node_modules"}
@@ -96,7 +98,10 @@ def _run(folder: Path, root: Path, record: Mapping[str, Any], paths: list[Path])
     done = not final_output or (folder / final_output).exists()
     reason = "" if done else str(read_json(folder / STOPPED).get("reason") or "")
     times = [path.stat().st_mtime for path in (*written, *paths)]
+    label = read_label(folder)
     run = Run(
+        title=label.title,
+        note=label.note,
         slug=slug_of(root.resolve().name if name == "." else name),
         name=root.resolve().name if name == "." else name,
         path=folder,
@@ -129,7 +134,7 @@ def _with_command_states(runs: Iterable[Run]) -> Iterator[Run]:
 
 
 def _state(changed: float) -> State:
-    return "running" if time.time() - changed < _ALIVE_S else "stopped"
+    return "running" if time.time() - changed < ALIVE_S else "stopped"
 
 
 def _kind(schema: str) -> Kind:
@@ -161,7 +166,9 @@ def _single_file(path: Path, root: Path) -> Run:
     written = path.stat().st_mtime
     file = EpisodeFile(path, slug_of(path.stem), path.stem, "data" if record else "played")
     kind: Kind = "collect" if record else "episodes"
-    return Run(slug_of(name), name, path, kind, record, (file,), written, written)
+    label = read_label(path)
+    run = Run(slug_of(name), name, path, kind, record, (file,), written, written)
+    return replace(run, title=label.title, note=label.note)
 
 
 def _holds_episodes(path: Path) -> bool:

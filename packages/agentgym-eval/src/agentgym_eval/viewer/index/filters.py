@@ -31,14 +31,19 @@ class FilterSet:
     size: int = PAGE
 
     def __post_init__(self) -> None:
-        if self.sort.removeprefix("-") not in self.SORTS:
-            columns = ", ".join(filter(None, self.SORTS))
+        if self.sort.removeprefix("-") not in self.sorts:
+            columns = ", ".join(filter(None, self.sorts))
             raise UsageError(f"There is no sort column {self.sort[:50]}; choose from {columns}.")
         for name, values in self.CHOICES.items():
             if getattr(self, name) not in ("", *values):
                 raise UsageError(f"{name} must be one of {', '.join(values)}, not {getattr(self, name)[:50]}.")
         if self.page < 1 or not 1 <= self.size <= 1000:
             raise UsageError("page must be at least 1, and size must be from 1 to 1000.")
+
+    @property
+    def sorts(self) -> Collection[str]:
+        """The columns to sort by."""
+        return self.SORTS
 
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> Self:

@@ -133,6 +133,15 @@ class Index:
             raise NotFound(f"There is no run {slug} below {self.root}.{did_you_mean(slug, list(self._runs))}")
         return self._runs[slug]
 
+    def put(self, run: Run) -> None:
+        """Show a changed run at once; the next refresh finds it anyway."""
+        self._runs, self._generation = {**self._runs, run.slug: run}, self._generation + 1
+
+    def forget(self, slug: str) -> None:
+        """Stop showing a run at once; the next refresh finds that it is gone."""
+        runs = {name: run for name, run in self._runs.items() if name != slug}
+        self._runs, self._generation = runs, self._generation + 1
+
     def name(self, slug: str) -> str:
         """Return a run's name, or its slug if the run has just been deleted."""
         run = self._runs.get(slug)

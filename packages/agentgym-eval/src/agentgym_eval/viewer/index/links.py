@@ -7,7 +7,7 @@ export, whose links are relative file names that open from disk.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlencode
 
@@ -39,9 +39,26 @@ class Links:
         """Return the link to the list of runs, which is the first page; `run_list.RunFilters` names the filters."""
         return self._page("", filters)
 
-    def run(self, run: str) -> str:
-        """Return the link to a run, by its slug."""
-        return self._page(f"run/{run}")
+    def runs_csv(self, filters: Mapping[str, str | int] | None = None) -> str:
+        """Return the link to the list of runs as CSV; live site only."""
+        return self._file("runs.csv") + _query(filters)
+
+    def run(self, run: str, **query: str | int) -> str:
+        """Return the link to a run, by its slug; `query` has the smoothing and the search of its small charts."""
+        return self._page(f"run/{run}", query)
+
+    def edit(self, run: str, action: str = "edit") -> str:
+        """Return the link to the form for a run's name, or where it is posted: `label`, `trash`; live site only."""
+        return self._page(f"run/{run}/{action}")
+
+    def trash(self, key: str = "") -> str:
+        """Return the link to the trash, or where a restored run is posted, by its key; live site only."""
+        return self._page(f"trash/{key}/restore" if key else "trash")
+
+    def curves(self, runs: Iterable[str] = (), **query: str | int) -> str:
+        """Return the link to the curves of runs, by their slugs; `curves.CurvesQuery` names the other values."""
+        pairs = [("run", run) for run in runs] + [(name, str(value)) for name, value in query.items() if value != ""]
+        return self._page("curves") + (f"?{urlencode(pairs)}" if pairs else "")
 
     def report(self, run: str) -> str:
         """Return the link to an evaluation's report.html, by the run's slug; live site only."""
@@ -119,6 +136,10 @@ class FileLinks(Links):
     def frames(self) -> str:
         """Return the link to the page with the iframes."""
         return self._page("side-by-side")
+
+    def curves(self, runs: Iterable[str] = (), **query: str | int) -> str:
+        """Return the link to the curves of all training runs; an export has no other selection."""
+        return self._page("curves")
 
     def compare(self, a: str = "", b: str = "", **more: str) -> str:
         """Return the link to the page of a comparison and register it in `compared`."""

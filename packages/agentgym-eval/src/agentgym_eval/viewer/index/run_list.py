@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from agentgym_eval.viewer.index.filters import FilterSet, search_terms
 from agentgym_eval.viewer.index.metrics import RunMetrics
+from agentgym_eval.viewer.index.run_columns import column_values, sort_key
 from agentgym_eval.viewer.index.runs import KINDS, STATES, Run
 
 _SORTS = ("name", "kind", "env", "policy", "episodes", "success", "state", "began")
@@ -28,7 +29,7 @@ class RunFilters(FilterSet):
 
     sort: str = "-began"
     text: str = ""
-    """Substrings that must all occur in the name, the recipe, or the names of environments, policies and models."""
+    """Substrings that must all occur in the name, note, recipe, or the names of environments, policies and models."""
     kind: str = ""
     recipe: str = ""
     env: str = ""
@@ -37,6 +38,18 @@ class RunFilters(FilterSet):
     success_from: int | None = None
     """In percent; with either bound, runs with unknown success are left out."""
     success_to: int | None = None
+    columns: str = ""
+    """Additional columns, separated by commas, see `run_columns`."""
+
+    @property
+    def chosen(self) -> list[str]:
+        """The additional columns."""
+        return list(dict.fromkeys(filter(None, self.columns.split(","))))
+
+    @property
+    def sorts(self) -> Collection[str]:
+        """The columns to sort by."""
+        return [*self.SORTS, *self.chosen]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +76,14 @@ def filter_rows(rows: Iterable[RunRow], filters: RunFilters) -> list[RunRow]:
     """Return the matching rows in the requested order; the sort is stable, and rows without a value come last."""
     name = filters.sort.removeprefix("-")
     matching = [row for row in rows if _matches(row.filter_values, filters)]
-    known = [row for row in matching if row.filter_values[name] not in (None, ())]
-    known.sort(key=lambda row: row.filter_values[name], reverse=filters.sort.startswith("-"))
-    return known + [row for row in matching if row.filter_values[name] in (None, ())]
+    values = {row.run.slug: _sort_value(row, name) for row in matching}
+    known = [row for row in matching if values[row.run.slug] not in (None, ())]
+    known.sort(key=lambda row: sort_key(values[row.run.slug]), reverse=filters.sort.startswith("-"))
+    return known + [row for row in matching if values[row.run.slug] in (None, ())]
+
+
+def _sort_value(row: RunRow, name: str) -> Any:
+    return row.filter_values[name] if name in _SORTS else column_values(row.run, [name])[name]
 
 
 def run_facets(rows: Sequence[RunRow]) -> dict[str, list[tuple[str, int]]]:
@@ -85,7 +103,7 @@ def _row(run: Run, metrics: RunMetrics | None) -> RunRow:
     success = metrics.success if metrics else None
     policies = (run.policy,) if run.policy else episode_policies
     filter_values = {
-        "name": run.name,
+        "name": run.label,
         "kind": run.kind,
         "recipe": run.recipe,
         "env": envs,
@@ -94,7 +112,7 @@ def _row(run: Run, metrics: RunMetrics | None) -> RunRow:
         "episodes": metrics.episodes if metrics else None,
         "success": None if success is None else round(100 * success, 1),
         "began": run.began,
-        "text": "\n".join((run.name, run.recipe, *envs, *policies, *episode_policies)).lower(),
+        "text": "\n".join((run.title, run.note, run.name, run.recipe, *envs, *policies, *episode_policies)).lower(),
     }
     return RunRow(run, metrics, envs, policies, filter_values)
 

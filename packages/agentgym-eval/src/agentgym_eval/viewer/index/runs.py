@@ -74,6 +74,15 @@ class Run:
     """Why it stopped, as a sentence; empty if it didn't stop or recorded no reason."""
     read_error: str = ""
     """Which part of its folder can't be read, as a sentence; empty if everything can."""
+    title: str = ""
+    """The name that a user gave it; empty if none."""
+    note: str = ""
+    """What a user noted about it."""
+
+    @property
+    def label(self) -> str:
+        """The name to show: the one that a user gave it, or `name`. Several runs can have the same."""
+        return self.title or self.name
 
     @property
     def recipe(self) -> str:

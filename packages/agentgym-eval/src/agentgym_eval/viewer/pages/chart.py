@@ -54,7 +54,7 @@ class Tick:
 
 
 class Chart:
-    """A chart of `width` by `height`; `x` and `y` convert values to coordinates."""
+    """A chart; `x` and `y` convert values to coordinates."""
 
     def __init__(
         self,
@@ -63,15 +63,13 @@ class Chart:
         bands: Sequence[Band] = (),
         *,
         unit: tuple[float, float] | None = None,
-        width: int = WIDTH,
-        height: int = HEIGHT,
     ) -> None:
         """Lay out the chart; `unit` is the range of the vertical axis, by default that of the values."""
         self.title = title
         self.series = [each for each in series if each.points]
         self.bands = bands
-        self.width, self.height = width, height
-        self.left, self.right, self.top, self.bottom = _LEFT, width - _RIGHT, _TOP, height - _BOTTOM
+        self.width, self.height = WIDTH, HEIGHT
+        self.left, self.right, self.top, self.bottom = _LEFT, WIDTH - _RIGHT, _TOP, HEIGHT - _BOTTOM
         points = [point for each in self.series for point in each.points]
         xs = [point.x for point in points]
         ys = [y for point in points for y in (point.y, point.low, point.high) if y is not None]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from agentgym_eval.viewer.index.filters import FilterSet, Listing
 from agentgym_eval.viewer.index.queries import Filters, Row
+from agentgym_eval.viewer.index.run_columns import STATISTICS, Value, column_choices, column_label, column_values
 from agentgym_eval.viewer.index.run_list import RunFilters, filter_rows, run_facets, run_rows
 from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.pages.snippets import snippets
@@ -23,6 +27,8 @@ RUNS = (
 """Columns of the list of runs: the name in `RunFilters.sort`, and the heading. Results come first, so that narrow
 screens show them.
 """
+_BEFORE_CHOSEN = 3
+"""The number of columns before the chosen ones."""
 EPISODES = (
     ("task", "Task"),
     ("score", "Score"),
@@ -47,6 +53,7 @@ def runs_page(site: Site, filters: RunFilters = _ALL) -> str:
     matching = filter_rows(rows, filters)
     begin = (filters.page - 1) * filters.size
     shown = matching[begin : begin + filters.size] if site.links.live else matching
+    chosen = [(name, column_label(name)) for name in filters.chosen]
     return site.render(
         "runs.html",
         filters=filters,
@@ -54,8 +61,33 @@ def runs_page(site: Site, filters: RunFilters = _ALL) -> str:
         run_count=len(rows),
         episode_count=sum(row.metrics.episodes for row in rows if row.metrics),
         facets=run_facets(rows),
-        columns=_columns(RUNS, filters),
+        columns=_columns((*RUNS[:_BEFORE_CHOSEN], *chosen, *RUNS[_BEFORE_CHOSEN:]), filters),
+        values={row.run.slug: column_values(row.run, filters.chosen) for row in shown} if chosen else {},
+        choices=column_choices([row.run for row in shown]) if site.links.live else None,
+        statistics=STATISTICS,
     )
+
+
+def runs_csv(site: Site, filters: RunFilters) -> str:
+    """Write all runs that match the filters as CSV, with the chosen columns; see `docs/viewer.md`.
+
+    Text that a spreadsheet would take for a formula begins with an apostrophe.
+    """
+    names = ["run", "success", "split", "state", "kind", "recipe", "env", "policy", "episodes", "began"]
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow([*names, *filters.chosen])
+    for row in filter_rows(run_rows(site.index.runs, site.index.run_metrics()), filters):
+        run, metrics = row.run, row.metrics
+        began = datetime.fromtimestamp(run.began, UTC).isoformat(timespec="seconds")
+        values = [run.name, metrics.success if metrics else None, metrics.split if metrics else "", run.state, run.kind]
+        values += [run.recipe, " ".join(row.envs), " ".join(row.policies), metrics.episodes if metrics else None, began]
+        writer.writerow(map(_plain, [*values, *column_values(run, filters.chosen).values()]))
+    return text.getvalue().encode(errors="replace").decode()
+
+
+def _plain(value: Value) -> Value:
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
 def episodes_page(site: Site, filters: Filters, listing: Listing[Row] | None = None) -> str:

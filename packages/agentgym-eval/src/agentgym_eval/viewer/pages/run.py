@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentgym_eval.metrics.failure_causes import KINDS, LABELS
+from agentgym_eval.metrics.failure_causes import KINDS
 from agentgym_eval.metrics.intervals import Interval
 from agentgym_eval.viewer.index.evaluation_report import read_report, read_usage, report_page
 from agentgym_eval.viewer.index.metrics import FileMetrics
+from agentgym_eval.viewer.index.run_columns import flat_settings
 from agentgym_eval.viewer.index.runs import EpisodeFile, Run
 from agentgym_eval.viewer.pages.chart import Chart, Point, Series
+from agentgym_eval.viewer.pages.curves import CurvesQuery
+from agentgym_eval.viewer.pages.run_charts import run_charts
 from agentgym_eval.viewer.pages.site import Site
-from agentgym_eval.viewer.pages.training_metrics import CHARTED, number, read_metrics, stages, warnings
-from agentgym_eval.viewer.pages.words import percent
+from agentgym_eval.viewer.pages.training_metrics import number, read_metrics, stages, warnings
+from agentgym_eval.viewer.pages.words import percent, setting
 
+_NO_QUERY = CurvesQuery()
 _MAX_LINKED = 240
 """Maximum number of training steps in the curve that link to their episodes; evenly spaced if there are more."""
 
@@ -46,8 +49,8 @@ class CauseTable:
         return cls([kind for kind in KINDS if any(kind in by for _, by in rows)], rows)
 
 
-def run_page(site: Site, slug: str) -> str:
-    """Render the page of a run. Raises `NotFound`."""
+def run_page(site: Site, slug: str, query: CurvesQuery = _NO_QUERY) -> str:
+    """Render the page of a run; `query` has the smoothing and the search of its small charts. Raises `NotFound`."""
     run = site.index.run(slug)
     metrics = {file.file: file for file in site.index.file_metrics() if file.run == slug}
     rows = (_file_row(site, run, file, metrics[file.slug]) for file in run.files if file.slug in metrics)
@@ -72,9 +75,10 @@ def run_page(site: Site, slug: str) -> str:
         usage=read_usage(run),
         stops=[] if run.kind == "train" else site.index.facets(slug)["stop"],
         curve=_curve(site, run, files),
-        charts=_charts(run),
+        charts=run_charts(run, query),
+        query=query,
         warnings=warnings(read_metrics(run)),
-        settings=list(_flat(run.settings)),
+        settings=[(name, setting(value)) for name, value in flat_settings(run.settings).items()],
         others=site.index.runs_with_common_tasks(slug),
     )
 
@@ -145,41 +149,3 @@ def _evaluation_series(
             link = site.links.episodes(run=run.slug, file=file.slug)
             points[file.step] = Point(file.step, success.mean, label, success.low, success.high, link)
     return Series(f"{split} tasks, {decoding}", [points[step] for step in sorted(points)])
-
-
-def _charts(run: Run) -> list[Chart]:
-    """Make small charts of the other metrics with at least two steps, and of success by environment if several."""
-    lines = read_metrics(run)
-    charts = [_small(label, [_series(label, lines, name)]) for name, label in CHARTED.items()]
-    envs = list(dict.fromkeys(name for record in lines for name in record.get("worlds", {})))
-    if len(envs) > 1:
-        by_env = [_series(name.rpartition("/")[2], lines, "worlds", name, "success") for name in envs]
-        charts.insert(0, _small("Success in training, by environment", by_env))
-    charts.insert(0, _small("Failure causes in training, as shares of episodes", list(_cause_series(lines))))
-    return [chart for chart in charts if any(len(series.points) > 1 for series in chart.series)]
-
-
-def _cause_series(lines: list[dict[str, Any]]) -> Iterator[Series]:
-    """Yield the series of each cause that occurred in training."""
-    for kind in KINDS:
-        series = _series(LABELS[kind], lines, "failures", kind)
-        if any(point.y for point in series.points):
-            yield series
-
-
-def _small(title: str, series: list[Series]) -> Chart:
-    return Chart(title, series, width=420, height=190)
-
-
-def _series(name: str, lines: list[dict[str, Any]], *keys: str) -> Series:
-    values = ((record["step"], number(record, *keys)) for record in lines)
-    return Series(name, [Point(step, value) for step, value in values if value is not None], dots=False)
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield nested settings with dotted names, like command-line flags."""
-    for name, value in settings.items():
-        if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

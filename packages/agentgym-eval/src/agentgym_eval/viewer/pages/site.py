@@ -16,6 +16,7 @@ from agentgym_eval.viewer.index.index import Index
 from agentgym_eval.viewer.index.links import Links
 from agentgym_eval.viewer.index.tokens import css_classes, describe, spans
 from agentgym_eval.viewer.pages import words
+from agentgym_eval.viewer.pages.curve_chart import numbers, style_classes
 from agentgym_eval.viewer.pages.reading import lines
 from agentgym_eval.viewer.pages.scenes import SceneReplayer
 
@@ -28,10 +29,12 @@ class Site:
     links: Links
     scene_replayer: SceneReplayer = field(default_factory=SceneReplayer)
     """Replays recorded episodes to render their scenes."""
+    editable: bool = False
+    """Whether runs can be named and moved to the trash."""
 
     def render(self, template: str, **values: Any) -> str:
-        """Render a template with escaped values; `links`, `index` and `version` are always defined."""
-        shared = {"links": self.links, "index": self.index, "version": self.index.version}
+        """Render a template with escaped values; `links`, `index`, `version` and `editable` are always defined."""
+        shared = {"links": self.links, "index": self.index, "version": self.index.version, "editable": self.editable}
         text = _templates().get_template(template).render(**shared, **values)
         return text.encode(errors="replace").decode()  # lone surrogates can't be encoded
 
@@ -49,4 +52,5 @@ def _templates() -> Environment:
     filters |= words.FILTERS
     filters |= {"changes": lines, "command": command}
     filters |= {"css_classes": css_classes, "describe": describe, "spans": spans}
+    filters |= {"numbers": numbers, "style": style_classes}
     return environment

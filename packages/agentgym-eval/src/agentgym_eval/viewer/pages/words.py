@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from markupsafe import Markup, escape
 from agentgym_eval.metrics.failure_causes import LABELS
 from agentgym_eval.reports.cells import p_value
 from agentgym_eval.runs.settings import short_name
+from agentgym_eval.viewer.index.run_columns import column_label
 
 
 def outcome(success: bool | None) -> Markup:
@@ -57,6 +59,26 @@ def score(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g}"
 
 
+def setting(value: float | str | None) -> str:
+    """Format the value of a setting as in JSON, but text without quotes."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def cell(value: float | str | None) -> str:
+    """Format a value of a chosen column: numbers with four significant digits, None as a dash."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "–" if value is None else setting(value)
+
+
+def size(value: int) -> str:
+    """Format a number of bytes in one unit, with three digits."""
+    for unit, length in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= length:
+            return f"{value / length:.3g} {unit}"
+    return f"{value} B"
+
+
 def count(value: int) -> str:
     """Format an integer with thin spaces between thousands."""
     return f"{value:,}".replace(",", "\u202f")
@@ -91,6 +113,9 @@ FILTERS: dict[str, Callable[..., str]] = {
     "p_value": p_value,
     "score": score,
     "count": count,
+    "cell": cell,
+    "size": size,
+    "column_label": column_label,
     "date": date,
     "ago": ago,
     "short_name": short_name,

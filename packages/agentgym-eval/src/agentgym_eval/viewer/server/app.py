@@ -9,6 +9,7 @@ import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -23,11 +24,13 @@ from agentgym_eval.viewer.index.index import Index, NotFound
 from agentgym_eval.viewer.index.queries import Filters
 from agentgym_eval.viewer.index.run_list import RunFilters
 from agentgym_eval.viewer.pages.comparison import ComparisonQuery, compare_page
-from agentgym_eval.viewer.pages.lists import episodes_page, runs_page
+from agentgym_eval.viewer.pages.curves import CurvesQuery, curves_page
+from agentgym_eval.viewer.pages.lists import episodes_page, runs_csv, runs_page
 from agentgym_eval.viewer.pages.run import run_page
 from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.playing.pages import play_routes
 from agentgym_eval.viewer.playing.table import SessionManager
+from agentgym_eval.viewer.server.edit_routes import edit_routes
 from agentgym_eval.viewer.server.guard import Guard, is_loopback
 from agentgym_eval.viewer.server.routes import episode_routes
 
@@ -36,7 +39,9 @@ SEEN = "x-seen"
 """Header with the index version that a polling page shows."""
 
 
-def make_app(site: Site, host: str = "127.0.0.1", environment: Mapping[str, str] | None = None) -> Starlette:
+def make_app(
+    site: Site, host: str = "127.0.0.1", environment: Mapping[str, str] | None = None, *, read_only: bool = False
+) -> Starlette:
     """Create the ASGI application; while it runs, a thread keeps the index up to date with the folder.
 
     Args:
@@ -44,10 +49,12 @@ def make_app(site: Site, host: str = "127.0.0.1", environment: Mapping[str, str]
         host: The address the server is bound to. Requests with a `Host` header that no browser on this machine would
             send for it are refused. Interactive play is available on a loopback address only.
         environment: Environment variables with the keys and addresses that policies in interactive play use.
+        read_only: Whether nothing below the folder may be changed. Other machines can never change anything.
     """
-    manager = SessionManager(site.index.root, environment) if is_loopback(host) else None
+    site = replace(site, editable=is_loopback(host) and not read_only)
+    manager = SessionManager(site.index.root, environment) if site.editable else None
     return Starlette(
-        routes=[*_routes(site), *play_routes(site, manager, SEEN)],
+        routes=[*_routes(site), *(edit_routes(site) if site.editable else []), *play_routes(site, manager, SEEN)],
         middleware=[Middleware(Guard, host=host)],
         lifespan=lambda _: _lifespan(site, manager),
         exception_handlers={
@@ -59,18 +66,42 @@ def make_app(site: Site, host: str = "127.0.0.1", environment: Mapping[str, str]
 
 
 def _routes(site: Site) -> list[BaseRoute]:
+    def csv(request: Request) -> Response:
+        headers = {"content-disposition": 'attachment; filename="runs.csv"'}
+        return Response(runs_csv(site, _run_filters(request)), media_type="text/csv", headers=headers)
+
     return [
-        Route("/", _polled(site, lambda request: runs_page(site, RunFilters.parse(request.query_params)))),
+        Route("/", _polled(site, lambda request: runs_page(site, _run_filters(request)))),
+        Route("/runs.csv", csv),
         Route("/episodes", _polled(site, lambda request: episodes_page(site, Filters.parse(request.query_params)))),
-        Route("/run/{run}", _polled(site, lambda request: run_page(site, request.path_params["run"]))),
+        Route(
+            "/run/{run}",
+            _polled(site, lambda request: run_page(site, request.path_params["run"], _chart_query(request))),
+        ),
         Route("/compare", _polled(site, lambda request: compare_page(site, _comparison_query(request)))),
+        Route("/curves", _polled(site, lambda request: curves_page(site, _curves_query(request)))),
         *episode_routes(site),
         Mount("/static", StaticFiles(packages=[("agentgym_eval.viewer", "static")])),
     ]
 
 
+def _run_filters(request: Request) -> RunFilters:
+    """Parse the filters of runs; the boxes of columns come as one value each."""
+    columns = ",".join(request.query_params.getlist("columns"))
+    return RunFilters.parse({**request.query_params, **({"columns": columns} if columns else {})})
+
+
 def _comparison_query(request: Request) -> ComparisonQuery:
     return ComparisonQuery.parse(request.query_params, request.query_params.getlist("run"))
+
+
+def _chart_query(request: Request) -> CurvesQuery:
+    """Parse the smoothing and the search of the small charts of a run."""
+    return CurvesQuery.parse({name: request.query_params.get(name, "") for name in ("smooth", "metric")})
+
+
+def _curves_query(request: Request) -> CurvesQuery:
+    return CurvesQuery.parse(request.query_params, request.query_params.getlist("run"))
 
 
 def _polled(site: Site, page: Callable[[Request], str]) -> Callable[[Request], Response]:

@@ -25,6 +25,7 @@ from agentgym_eval.viewer.index.indexer import searchable_text
 from agentgym_eval.viewer.index.links import Address, FileLinks
 from agentgym_eval.viewer.index.queries import Filters, Row
 from agentgym_eval.viewer.pages.comparison import ComparisonQuery, compare_page
+from agentgym_eval.viewer.pages.curves import CurvesQuery, curves_page
 from agentgym_eval.viewer.pages.episode import episode_page, screenshots
 from agentgym_eval.viewer.pages.lists import episodes_page, runs_page
 from agentgym_eval.viewer.pages.run import run_page
@@ -111,6 +112,8 @@ def _files(index: Index, rows: list[Row]) -> Iterator[tuple[str, str | bytes]]:
     yield names.frames(), site(names.frames()).render("frames.html")
     for run in index.runs:
         yield (name := names.run(run.slug)), run_page(site(name), run.slug)
+    training = tuple(run.slug for run in index.runs if run.kind == "train")
+    yield (name := names.curves()), curves_page(site(name), CurvesQuery(training))
     yield (name := names.compare()), site(name).render("pairs.html", pairs=_comparable(rows))
     console = Console(stderr=True)
     for row in track(rows, "episodes", console=console, transient=True, disable=not console.is_terminal):

@@ -27,9 +27,15 @@ _INDEX_LIFETIME_S = 30 * 86400.0
 
 
 def serve(
-    directory: Path, host: str, port: int, *, open_browser: bool, environment: Mapping[str, str] | None = None
+    directory: Path,
+    host: str,
+    port: int,
+    *,
+    open_browser: bool,
+    environment: Mapping[str, str] | None = None,
+    read_only: bool = False,
 ) -> int:
-    """Serve the folder until Ctrl-C and return the exit code; for `environment` see `make_app`.
+    """Serve the folder until Ctrl-C and return the exit code; for `environment` and `read_only` see `make_app`.
 
     Raises:
         UsageError: if the server can't listen on the address.
@@ -40,9 +46,8 @@ def serve(
         sys.stderr.write(f"Serving {directory} at {address} until Ctrl-C.\n")
         if not is_loopback(host):
             sys.stderr.write(f"Anyone who can reach {host} can read all episodes below {directory}.\n")
-        config = uvicorn.Config(
-            make_app(Site(index, Links()), host, environment), log_level="warning", timeout_graceful_shutdown=1
-        )
+        app = make_app(Site(index, Links()), host, environment, read_only=read_only)
+        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
         if open_browser:
             threading.Timer(0.5, webbrowser.open, [address]).start()
         with suppress(KeyboardInterrupt):  # uvicorn shuts down gracefully, then raises the interrupt again
