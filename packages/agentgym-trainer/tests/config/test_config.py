@@ -258,9 +258,9 @@ def test_critic_lr_of_recipes_is_at_least_the_policy_lr() -> None:
 
 def test_recipes_for_real_models_have_agentgym_rl_settings() -> None:
     assert len(RL_RECIPES) >= 8
-    for name, recipe in RL_RECIPES.items():
+    for recipe in RL_RECIPES.values():
         config = recipe.config
-        if name != "quickstart":
+        if config.model != "scratch":
             assert (config.algorithm.kl, config.algorithm.clip) == (KL("loss", "k3", 1e-3), Clip("ppo", 0.2, 0.2))
             assert config.algorithm.advantages == GroupRelative("mean", "std")
             assert (config.optimizer.lr, config.generation.temperature, config.epochs) == (1e-6, 1.0, 2)

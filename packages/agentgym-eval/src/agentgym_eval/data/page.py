@@ -52,6 +52,8 @@ _FEATURES = """
       - {name: reasoning, dtype: string}
       - {name: noise, dtype: bool}
       - {name: expert, dtype: bool}
+      - {name: label, dtype: string}
+      - {name: label_error, dtype: string}
     - {name: action, dtype: string}
     - {name: valid, dtype: bool}
     - {name: reward, dtype: float64}
