@@ -37,6 +37,7 @@ from agentgym_eval.viewer.index.metrics import (
     run_metrics,
     task_metrics,
 )
+from agentgym_eval.viewer.index.neighbours import NeighbourFinder, Neighbours
 from agentgym_eval.viewer.index.queries import Filters, Row, facets, find_row, listing, make_row
 from agentgym_eval.viewer.index.runs import EpisodeFile, Run
 
@@ -63,6 +64,7 @@ class Index:
         self._runs: dict[str, Run] = {}
         self._generation = 0
         self._cache: dict[str, tuple[str, Any]] = {}
+        self._neighbours = NeighbourFinder()
         self._refresh_lock = threading.Lock()
         self._watch_lock = threading.Lock()
         with self._connection() as connection:
@@ -221,6 +223,15 @@ class Index:
             return Episode.from_json(self.line(address))
         except (ValueError, TypeError, KeyError) as error:
             raise NotFound(f"{address.run}/{address.file}, episode {address.number} can't be read: {error}") from error
+
+    def neighbours(self, address: Address, filters: Filters) -> Neighbours:
+        """Return the episodes before and after an episode in the list of `filters`. Raises `NotFound`."""
+        version = self.version
+        with self._connection() as database:
+            neighbours = self._neighbours.find(database, version, filters, address)
+        if neighbours is None:
+            raise NotFound(f"{address.run}/{address.file} has no episode {address.number}.")
+        return neighbours
 
     def siblings(self, address: Address) -> list[Row]:
         """Return all attempts at the same task in the same file, including this one, in file order."""

@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlencode
 
+LIST, ALL = "list", "all"
+"""The query of an episode that was opened from the list of all episodes, which has no filters."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Address:
@@ -51,9 +54,17 @@ class Links:
         """Return the link to the list of episodes; `queries.Filters` names the filters."""
         return self._page("episodes", {**(filters or {}), **more})
 
-    def episode(self, address: Address, turn: int | None = None) -> str:
-        """Return the link to an episode's replay, optionally at a turn."""
-        return self._page(_episode("episode", address)) + (f"#turn-{turn}" if turn is not None else "")
+    def episode(self, address: Address, turn: int | None = None, filters: Mapping[str, str | int] | None = None) -> str:
+        """Return the link to an episode's replay, optionally at a turn.
+
+        Args:
+            address: The episode.
+            turn: The turn to show first.
+            filters: Filters of the list that the page's links to the next and the previous episode follow; without
+                them, that is the episode's file.
+        """
+        query = {} if filters is None else filters or {LIST: ALL}
+        return self._page(_episode("episode", address), query) + (f"#turn-{turn}" if turn is not None else "")
 
     def scenes(self, address: Address) -> str:
         """Return the link to a replay that includes the scenes of a slow environment."""
@@ -106,6 +117,10 @@ class FileLinks(Links):
     compared: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     """The comparisons linked so far, which the export must write: maps page names to queries."""
     live = False
+
+    def episode(self, address: Address, turn: int | None = None, filters: Mapping[str, str | int] | None = None) -> str:
+        """Return the link to an episode's replay, whose neighbours in an export are always those in its file."""
+        return Links.episode(self, address, turn)
 
     def siblings(self, address: Address) -> str:
         """Return the link to the page that all attempts of a group share."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -126,20 +128,50 @@ _ROWS = f"SELECT e.*, f.run, f.slug, f.part, f.step, f.decoding {_FROM}"
 def listing(database: sqlite3.Connection, filters: Filters) -> Listing[Row]:
     """Return the page of episodes that `filters` selects."""
     where, values = _where(filters)
-    if terms := fts_terms(filters.text):  # evaluated once, because both queries below need the hits
-        database.execute("CREATE TEMP TABLE hits (id INTEGER PRIMARY KEY)")
-        database.execute("INSERT INTO hits SELECT rowid FROM words WHERE words MATCH ?", (" AND ".join(terms),))
+    _find_hits(database, filters)
     (total,) = database.execute(f"SELECT count(*) {_FROM} {where}", values).fetchone()
-    direction = "DESC" if filters.sort.startswith("-") else ""
-    order = f"{_SORTS[filters.sort.removeprefix('-')]} {direction} NULLS LAST, e.id"
     page = database.execute(
-        f"SELECT e.id {_FROM} {where} ORDER BY {order} LIMIT ? OFFSET ?",
+        f"SELECT e.id {_FROM} {where} {_order(filters)} LIMIT ? OFFSET ?",
         (*values, filters.size, (filters.page - 1) * filters.size),
     )
     ids = [row_id for (row_id,) in page]  # sorting ids alone takes a fraction of the time of sorting whole rows
+    rows = rows_by_id(database, ids)
+    return Listing([rows[row_id] for row_id in ids if row_id in rows], total, filters)
+
+
+def ordered_ids(database: sqlite3.Connection, filters: Filters, including: int | None = None) -> array[int]:
+    """Return the ids of all episodes that match `filters`, in their order.
+
+    Args:
+        database: The index.
+        filters: The filters and the order; their page is ignored.
+        including: The id of an episode that is part of the result even if it doesn't match.
+    """
+    where, values = _where(filters)
+    if where and including is not None:
+        where, values = f"{where} OR e.id = ?", [*values, including]
+    _find_hits(database, filters)
+    found = database.execute(f"SELECT e.id {_FROM} {where} {_order(filters)}", values)
+    return array("q", (row[0] for row in found))
+
+
+def rows_by_id(database: sqlite3.Connection, ids: Sequence[int]) -> dict[int, Row]:
+    """Return the rows of the episodes with these ids, without those that have been deleted."""
     marks = ", ".join("?" * len(ids))
-    rows = {row["id"]: row for row in database.execute(f"{_ROWS} WHERE e.id IN ({marks})", ids)}
-    return Listing([make_row(rows[row_id]) for row_id in ids if row_id in rows], total, filters)
+    return {row["id"]: make_row(row) for row in database.execute(f"{_ROWS} WHERE e.id IN ({marks})", ids)}
+
+
+def _find_hits(database: sqlite3.Connection, filters: Filters) -> None:
+    """Search once for the text of `filters`; the conditions of `_where` refer to the hits."""
+    if terms := fts_terms(filters.text):
+        database.execute("CREATE TEMP TABLE IF NOT EXISTS hits (id INTEGER PRIMARY KEY)")
+        database.execute("DELETE FROM hits")
+        database.execute("INSERT INTO hits SELECT rowid FROM words WHERE words MATCH ?", (" AND ".join(terms),))
+
+
+def _order(filters: Filters) -> str:
+    direction = "DESC" if filters.sort.startswith("-") else ""
+    return f"ORDER BY {_SORTS[filters.sort.removeprefix('-')]} {direction} NULLS LAST, e.id"
 
 
 def facets(database: sqlite3.Connection, run: str) -> dict[str, list[tuple[str, int]]]:

@@ -9,7 +9,8 @@ from starlette.routing import BaseRoute, Route
 from agentgym_eval.util.errors import UsageError
 from agentgym_eval.viewer.index.evaluation_report import report_page
 from agentgym_eval.viewer.index.index import NotFound
-from agentgym_eval.viewer.index.links import Address, parse_address
+from agentgym_eval.viewer.index.links import ALL, LIST, Address, parse_address
+from agentgym_eval.viewer.index.queries import Filters
 from agentgym_eval.viewer.pages.episode import episode_page, screenshots
 from agentgym_eval.viewer.pages.side_by_side import pair_page, siblings_page
 from agentgym_eval.viewer.pages.site import Site
@@ -22,7 +23,8 @@ def episode_routes(site: Site) -> list[BaseRoute]:
     """Return the routes; their handlers raise `NotFound` for anything that doesn't exist."""
 
     def replay(request: Request) -> Response:
-        return HTMLResponse(episode_page(site, _address(request), scenes="scenes" in request.query_params))
+        scenes = "scenes" in request.query_params
+        return HTMLResponse(episode_page(site, _address(request), _listed_in(request), scenes=scenes))
 
     def siblings(request: Request) -> Response:
         return HTMLResponse(siblings_page(site, _address(request)))
@@ -57,6 +59,12 @@ def episode_routes(site: Site) -> list[BaseRoute]:
 
 def _address(request: Request) -> Address:
     return Address(request.path_params["run"], request.path_params["file"], request.path_params["number"])
+
+
+def _listed_in(request: Request) -> Filters | None:
+    """Parse the filters of the list that an episode was opened from; None without any. Raises `UsageError`."""
+    query = {name: value for name, value in request.query_params.items() if name not in ("scenes", LIST)}
+    return Filters.parse(query) if query or request.query_params.get(LIST) == ALL else None
 
 
 def _queried_address(request: Request, name: str) -> Address:
