@@ -25,7 +25,8 @@ _USAGE = 2
 class ViewSettings:
     """View runs and episodes in a browser: replay, filter and compare them, live while they are running.
 
-    All data stays on this machine. Nothing is written into DIR except episodes that are played by hand and saved.
+    All data stays on this machine. Nothing is written into DIR except annotations and episodes that are played by
+    hand and saved.
     """
 
     directory: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(name="dir", metavar="DIR")]

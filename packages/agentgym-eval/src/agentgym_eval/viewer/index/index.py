@@ -18,7 +18,9 @@ from typing import Any, TypeVar
 from agentgym_envs import Episode
 
 from agentgym_eval.metrics.intervals import Interval, share
+from agentgym_eval.storage.annotations import Annotation, add_annotation
 from agentgym_eval.util.errors import UsageError, did_you_mean
+from agentgym_eval.viewer.index import annotations
 from agentgym_eval.viewer.index.discovery import discover
 from agentgym_eval.viewer.index.filters import Listing
 from agentgym_eval.viewer.index.indexer import SCHEMA, Indexer
@@ -68,7 +70,7 @@ class Index:
         self._refresh_lock = threading.Lock()
         self._watch_lock = threading.Lock()
         with self._connection() as connection:
-            connection.executescript(SCHEMA)
+            connection.executescript(SCHEMA + annotations.SCHEMA)
         self._watch = sqlite3.connect(self._database, check_same_thread=False)
         self.complete = False
         """Whether a refresh has indexed everything it found."""
@@ -93,7 +95,9 @@ class Index:
                 self._runs, self._generation = runs, self._generation + 1
             with self._connection() as database:
                 indexer = Indexer(database)
-                indexer.remove_others({str(file.path) for run in runs.values() for file in run.files})
+                paths = [file.path for run in runs.values() for file in run.files]
+                indexer.remove_others(set(map(str, paths)))
+                annotations.update_annotations(database, paths)
                 for run in sorted(runs.values(), key=lambda run: -run.changed):  # runs in progress first
                     for file in run.files:
                         if stop and stop.is_set():
@@ -155,6 +159,29 @@ class Index:
     def facets(self, run: str = "") -> dict[str, list[tuple[str, int]]]:
         """Return the values of `queries.FACETS` among the episodes of a run, or of all, with their counts."""
         return self._cached(f"facets {run}", lambda database: facets(database, run))
+
+    def labels(self, run: str = "") -> dict[str, int]:
+        """Return the most frequent labels of the episodes of a run, or of all, with their counts."""
+        return self._cached(f"labels {run}", lambda database: dict(annotations.used_labels(database, run)))
+
+    @property
+    def annotated(self) -> bool:
+        """Whether any episode has an annotation."""
+        return self._cached("annotated", annotations.any_annotation)
+
+    def annotate(self, address: Address, annotation: Annotation) -> None:
+        """Save an annotation next to the file of its episode.
+
+        Raises:
+            NotFound: if the episode doesn't exist.
+            OSError: if the folder can't be written to.
+        """
+        path, row = self.file(address).path, self.row(address)
+        if not path.exists():
+            raise NotFound(f"{address.run}/{address.file} was deleted, so its episodes can't be annotated.")
+        add_annotation(path, address.number, (row.env, row.task, row.sample), annotation)
+        with self._connection() as database:
+            annotations.update_file(database, path)
 
     def file_metrics(self) -> list[FileMetrics]:
         """Return the metrics of every file with episodes."""

@@ -91,6 +91,15 @@ class Links:
         """Return the link to an episode's line of JSON."""
         return self._file(_episode("raw", address) + ".json")
 
+    def annotate(self, address: Address, filters: Mapping[str, str | int] | None = None) -> str:
+        """Return the address to which an episode's annotation is posted; for `filters` see `episode`."""
+        query = {} if filters is None else filters or {LIST: ALL}
+        return self._page(_episode("annotate", address), query)
+
+    def annotations(self, kind: str, filters: Mapping[str, str | int] | None = None) -> str:
+        """Return the link to the annotations of a list's episodes, as `jsonl` or `csv`."""
+        return self._file(f"annotations.{kind}") + _query(filters)
+
     def play(self, **fields: str | int) -> str:
         """Return the link to the start form of interactive play, with `fields` filled in."""
         return self._page("play", fields)
@@ -121,6 +130,10 @@ class FileLinks(Links):
     def episode(self, address: Address, turn: int | None = None, filters: Mapping[str, str | int] | None = None) -> str:
         """Return the link to an episode's replay, whose neighbours in an export are always those in its file."""
         return Links.episode(self, address, turn)
+
+    def annotations(self, kind: str, filters: Mapping[str, str | int] | None = None) -> str:
+        """Return the link to the file with all annotations."""
+        return Links.annotations(self, kind)
 
     def siblings(self, address: Address) -> str:
         """Return the link to the page that all attempts of a group share."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 from array import array
@@ -9,6 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from agentgym_eval.storage.annotations import Annotation
+from agentgym_eval.viewer.index.annotations import (
+    ANNOTATED,
+    MATCHING,
+    NOT_ANNOTATED,
+    SAME,
+    WITH_ANY,
+    WITH_LABEL,
+    WITHOUT,
+)
 from agentgym_eval.viewer.index.filters import FilterSet, Listing, search_terms
 from agentgym_eval.viewer.index.links import Address
 
@@ -80,8 +91,12 @@ class Filters(FilterSet):
     """`yes`, `no`, or `failed` for episodes that ended with an error."""
     turns_from: int | None = None
     turns_to: int | None = None
+    label: str = ""
+    """A label that a reader gave, `*` for any annotation, or `!*` for none."""
     text: str = ""
-    """Words that must all occur in observations or replies; the last one may be a prefix, "in quotes" is a phrase."""
+    """Words that must all occur in observations or replies, or in the annotation; the last one may be a prefix, "in
+    quotes" is a phrase.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +126,25 @@ class Row:
     cause_turn: int | None
     tokens: str
     """As in `Filters`; empty if no token data was recorded."""
+    annotation: Annotation
+    """Without labels and note if there is none."""
 
     @property
-    def filter_values(self) -> dict[str, str | int | float | None]:
+    def filter_values(self) -> dict[str, str | int | float | list[str] | None]:
         """The values to filter and sort by, by the names of `Filters`: for lists filtered in the browser."""
         location = {"run": self.address.run, "file": self.address.file, "number": self.address.number}
         outcome = "failed" if self.success is None else "yes" if self.success else "no"
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "address"}
-        return location | values | {"success": outcome}
+        other = ("address", "annotation")
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in other}
+        annotated = [ANNOTATED] if self.annotation != Annotation() else []
+        return location | values | {"success": outcome, "label": [*annotated, *self.annotation.labels]}
 
 
 _FROM = "FROM episodes e JOIN files f ON f.id = e.file"
-_ROWS = f"SELECT e.*, f.run, f.slug, f.part, f.step, f.decoding {_FROM}"
+_ROWS = (
+    "SELECT e.*, f.run, f.slug, f.part, f.step, f.decoding, a.labels, a.note, a.written "
+    f"{_FROM} LEFT JOIN annotations a ON {SAME}"
+)
 
 
 def listing(database: sqlite3.Connection, filters: Filters) -> Listing[Row]:
@@ -166,7 +188,9 @@ def _find_hits(database: sqlite3.Connection, filters: Filters) -> None:
     if terms := fts_terms(filters.text):
         database.execute("CREATE TEMP TABLE IF NOT EXISTS hits (id INTEGER PRIMARY KEY)")
         database.execute("DELETE FROM hits")
-        database.execute("INSERT INTO hits SELECT rowid FROM words WHERE words MATCH ?", (" AND ".join(terms),))
+        query = " AND ".join(terms)
+        database.execute("INSERT INTO hits SELECT rowid FROM words WHERE words MATCH ?", (query,))
+        database.execute(f"INSERT OR IGNORE INTO hits {MATCHING}", (query,))
 
 
 def _order(filters: Filters) -> str:
@@ -207,8 +231,15 @@ def make_row(record: sqlite3.Row) -> Row:
     return Row(
         address=Address(record["run"], record["slug"], record["number"]),
         success=None if record["success"] is None else bool(record["success"]),
+        annotation=_annotation(record),
         **{name: record[name] for name in (*same, *played)},
     )
+
+
+def _annotation(record: sqlite3.Row) -> Annotation:
+    if record["labels"] is None:
+        return Annotation()
+    return Annotation(tuple(json.loads(record["labels"])), record["note"], record["written"])
 
 
 def _where(filters: Filters) -> tuple[str, list[Any]]:
@@ -225,6 +256,11 @@ def _where(filters: Filters) -> tuple[str, list[Any]]:
             values.append(value)
     if filters.success:
         conditions.append(OUTCOMES[filters.success])
+    if filters.label in (ANNOTATED, NOT_ANNOTATED):
+        conditions.append(WITH_ANY if filters.label == ANNOTATED else WITHOUT)
+    elif filters.label:
+        conditions.append(WITH_LABEL)
+        values.append(filters.label)
     if fts_terms(filters.text):
         conditions.append("e.id IN (SELECT id FROM hits)")
     return (f"WHERE {' AND '.join(conditions)}" if conditions else ""), values

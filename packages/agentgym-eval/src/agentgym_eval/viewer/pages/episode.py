@@ -101,6 +101,8 @@ def episode_page(site: Site, address: Address, filters: Filters | None = None, *
         defer_scenes=defer_scenes,
         neighbours=neighbours,
         listed_in=filters,
+        annotation=site.index.row(address).annotation,
+        used_labels=site.index.labels(),
         first_turns=_first_turns(site, neighbours),
         siblings=sorted(site.index.siblings(address), key=lambda row: row.sample),
         usage=_usage(episode),

@@ -28,10 +28,15 @@ class Site:
     links: Links
     scene_replayer: SceneReplayer = field(default_factory=SceneReplayer)
     """Replays recorded episodes to render their scenes."""
+    can_annotate: bool = False
+    """Whether readers can annotate episodes."""
 
     def render(self, template: str, **values: Any) -> str:
-        """Render a template with escaped values; `links`, `index` and `version` are always defined."""
-        shared = {"links": self.links, "index": self.index, "version": self.index.version}
+        """Render a template with escaped values; `links`, `index`, `version` and `can_annotate` are always
+        defined.
+        """
+        shared: dict[str, Any] = {"links": self.links, "index": self.index, "version": self.index.version}
+        shared["can_annotate"] = self.can_annotate
         text = _templates().get_template(template).render(**shared, **values)
         return text.encode(errors="replace").decode()  # lone surrogates can't be encoded
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import parse_qsl
 
 from agentgym_envs import WORLDS, EnvFault
 from agentgym_envs.agents.formats import REPLY_FORMATS
@@ -25,11 +24,9 @@ from agentgym_eval.viewer.index.index import NotFound
 from agentgym_eval.viewer.index.runs import HUMAN
 from agentgym_eval.viewer.pages.reading import split_reply
 from agentgym_eval.viewer.pages.site import Site
+from agentgym_eval.viewer.playing.forms import read_form
 from agentgym_eval.viewer.playing.session import Session
 from agentgym_eval.viewer.playing.table import SessionManager
-
-_MAX_FORM_BYTES = 200_000  # three times the longest reply that an environment accepts
-_MAX_FIELDS = 50
 
 _Form = dict[str, str]
 _Move = Callable[[Session, _Form], Awaitable[None]]
@@ -52,7 +49,7 @@ def play_routes(site: Site, manager: SessionManager | None, seen: str) -> list[B
 
 def _game_routes(site: Site, manager: SessionManager, seen: str) -> list[BaseRoute]:
     async def begin(request: Request) -> Response:
-        form = await _form(request)
+        form = dict(await read_form(request))
         try:
             key = await manager.open(_settings(form))
         except (UsageError, EnvFault) as error:
@@ -74,7 +71,7 @@ def _game_routes(site: Site, manager: SessionManager, seen: str) -> list[BaseRou
         session = _session(manager, key)
         if name not in (*_MOVES, "save"):
             raise NotFound(f"There is no move {name}.{did_you_mean(name, [*_MOVES, 'save'])}")
-        form = await _form(request)
+        form = dict(await read_form(request))
         try:
             await (manager.save(key) if name == "save" else _MOVES[name](session, form))
         except UsageError as error:
@@ -183,16 +180,3 @@ def _temperature(form: _Form) -> float:
     if not 0 <= temperature <= 10:
         raise UsageError(f"Temperature must be a number from 0 to 10, not {text[:50]}.")
     return temperature
-
-
-async def _form(request: Request) -> _Form:
-    """Read and parse a posted form, within limits on its size."""
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MAX_FORM_BYTES:
-            raise UsageError(f"The form is longer than {_MAX_FORM_BYTES:,} bytes; shorten the reply.")
-    try:
-        return dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=_MAX_FIELDS))
-    except ValueError as error:
-        raise UsageError(f"The form has more than {_MAX_FIELDS} fields, more than any form of the viewer.") from error

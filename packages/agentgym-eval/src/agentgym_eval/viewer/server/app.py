@@ -9,6 +9,7 @@ import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -28,6 +29,7 @@ from agentgym_eval.viewer.pages.run import run_page
 from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.playing.pages import play_routes
 from agentgym_eval.viewer.playing.table import SessionManager
+from agentgym_eval.viewer.server.annotations import annotation_routes
 from agentgym_eval.viewer.server.guard import Guard, is_loopback
 from agentgym_eval.viewer.server.routes import episode_routes
 
@@ -42,9 +44,10 @@ def make_app(site: Site, host: str = "127.0.0.1", environment: Mapping[str, str]
     Args:
         site: The site, with live links.
         host: The address the server is bound to. Requests with a `Host` header that no browser on this machine would
-            send for it are refused. Interactive play is available on a loopback address only.
+            send for it are refused. Interactive play and annotating are available on a loopback address only.
         environment: Environment variables with the keys and addresses that policies in interactive play use.
     """
+    site = replace(site, can_annotate=is_loopback(host))
     manager = SessionManager(site.index.root, environment) if is_loopback(host) else None
     return Starlette(
         routes=[*_routes(site), *play_routes(site, manager, SEEN)],
@@ -65,6 +68,7 @@ def _routes(site: Site) -> list[BaseRoute]:
         Route("/run/{run}", _polled(site, lambda request: run_page(site, request.path_params["run"]))),
         Route("/compare", _polled(site, lambda request: compare_page(site, _comparison_query(request)))),
         *episode_routes(site),
+        *annotation_routes(site),
         Mount("/static", StaticFiles(packages=[("agentgym_eval.viewer", "static")])),
     ]
 
