@@ -103,7 +103,7 @@ def _parsed(line: str) -> tuple[int, EpisodeKey, Annotation] | None:
         labels, note, written = (record[name] for name in ("labels", "note", "written"))
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    texts = (env, task, note, written, *(labels if isinstance(labels, list) else (None,)))
+    texts: tuple[Any, ...] = (env, task, note, written, *(labels if isinstance(labels, list) else (None,)))
     if type(number) is not int or type(sample) is not int or not all(isinstance(text, str) for text in texts):
         return None
     try:

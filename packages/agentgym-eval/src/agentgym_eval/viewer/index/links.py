@@ -100,6 +100,14 @@ class Links:
         """Return the link to the annotations of a list's episodes, as `jsonl` or `csv`."""
         return self._file(f"annotations.{kind}") + _query(filters)
 
+    def messages(self, address: Address, turn: int) -> str:
+        """Return the link to the messages that the model received for a turn; live site only."""
+        return self._page(_episode("messages", address) + f"/{turn}")
+
+    def messages_json(self, address: Address, turn: int) -> str:
+        """Return the link to these messages as JSON; live site only."""
+        return self._file(_episode("messages", address) + f"/{turn}.json")
+
     def play(self, **fields: str | int) -> str:
         """Return the link to the start form of interactive play, with `fields` filled in."""
         return self._page("play", fields)

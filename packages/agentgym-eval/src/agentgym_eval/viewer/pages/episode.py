@@ -15,6 +15,7 @@ from agentgym_eval.metrics.usage import Usage
 from agentgym_eval.runs.recorded_env import raw_env_options
 from agentgym_eval.storage.distances import read_distances
 from agentgym_eval.viewer.index import tokens
+from agentgym_eval.viewer.index.evaluation_report import prices
 from agentgym_eval.viewer.index.links import Address
 from agentgym_eval.viewer.index.neighbours import Neighbours
 from agentgym_eval.viewer.index.queries import Filters
@@ -106,6 +107,7 @@ def episode_page(site: Site, address: Address, filters: Filters | None = None, *
         first_turns=_first_turns(site, neighbours),
         siblings=sorted(site.index.siblings(address), key=lambda row: row.sample),
         usage=_usage(episode),
+        price=prices(run),
         tokens=tokens.read_tokens(file.path, address.number, episode, run.path),
     )
 

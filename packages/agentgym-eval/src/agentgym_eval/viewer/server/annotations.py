@@ -27,6 +27,10 @@ from agentgym_eval.viewer.server.addresses import EPISODE, episode_address, list
 TYPES = {"jsonl": "application/x-ndjson", "csv": "text/csv"}
 """The formats of downloads, with their content types."""
 _ROWS = 1000  # per query
+_COLUMNS = (
+    *("run", "file", "episode", "env", "split", "task_id", "sample", "policy", "success", "score"),
+    *("labels", "note", "written"),
+)
 _REFUSED = "This viewer is open to other machines (--host), so it accepts no annotations. Start one without --host."
 
 
@@ -62,10 +66,10 @@ def annotations_content(index: Index, filters: Filters, kind: str) -> str:
     if kind == "jsonl":
         return "".join(f"{json.dumps(record, ensure_ascii=False)}\n" for record in records)
     out = io.StringIO()
-    columns = ("run", "file", "episode", "env", "split", "task_id", "sample", "policy", "success", "score")
-    writer = csv.DictWriter(out, (*columns, "labels", "note", "written"), lineterminator="\r\n")
-    writer.writeheader()
-    writer.writerows(record | {"labels": ", ".join(record["labels"])} for record in records)
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow(_COLUMNS)
+    for record in records:
+        writer.writerow((record | {"labels": ", ".join(record["labels"])}).values())
     return out.getvalue()
 
 
@@ -90,4 +94,4 @@ def _record(row: Row) -> dict[str, Any]:
     names = {"run": row.address.run, "file": row.address.file, "episode": row.address.number}
     played = {name: getattr(row, name) for name in ("env", "split", "task", "sample", "policy", "success", "score")}
     written = {"labels": list(row.annotation.labels), "note": row.annotation.note, "written": row.annotation.written}
-    return {("task_id" if name == "task" else name): value for name, value in (names | played | written).items()}
+    return dict(zip(_COLUMNS, (names | played | written).values(), strict=True))

@@ -11,6 +11,7 @@ from agentgym_eval.viewer.index.evaluation_report import report_page
 from agentgym_eval.viewer.index.index import NotFound
 from agentgym_eval.viewer.index.links import Address, parse_address
 from agentgym_eval.viewer.pages.episode import episode_page, screenshots
+from agentgym_eval.viewer.pages.messages import messages_page, turn_request
 from agentgym_eval.viewer.pages.side_by_side import pair_page, siblings_page
 from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.server.addresses import EPISODE, episode_address, listed_in
@@ -39,6 +40,16 @@ def episode_routes(site: Site) -> list[BaseRoute]:
     def raw(request: Request) -> Response:
         return Response(site.index.line(episode_address(request)), media_type="application/json")
 
+    def messages(request: Request) -> Response:
+        return HTMLResponse(messages_page(site, episode_address(request), request.path_params["turn"]))
+
+    def messages_json(request: Request) -> Response:
+        address = episode_address(request)
+        found = turn_request(site.index.run(address.run), site.index.episode(address), request.path_params["turn"])
+        if found.unknown:
+            raise NotFound(found.unknown)
+        return Response(found.to_json(), media_type="application/json")
+
     def report(request: Request) -> Response:
         path = report_page(site.index.run(request.path_params["run"]))
         if path is None:
@@ -52,6 +63,8 @@ def episode_routes(site: Site) -> list[BaseRoute]:
         Route("/side-by-side", pair),
         Route(f"/picture/{EPISODE}/{{frame:int}}.png", picture),
         Route(f"/raw/{EPISODE}.json", raw),
+        Route(f"/messages/{EPISODE}/{{turn:int}}", messages),
+        Route(f"/messages/{EPISODE}/{{turn:int}}.json", messages_json),
     ]
 
 
