@@ -151,5 +151,5 @@ def _comparable(rows: Iterable[Row]) -> dict[str, list[str]]:
 
 def _search_script(index: Index, rows: Iterable[Row]) -> str:
     """The searchable text of each episode in the list, as a script that is loaded on the first search."""
-    texts = [searchable_text(json.loads(index.line(row.address))) for row in rows]
+    texts = [searchable_text(index.episode(row.address)) for row in rows]
     return f"window.agentgymWords = {json.dumps(texts)};\n"
