@@ -13,6 +13,8 @@ from agentgym_envs.core.action_schema import ACT
 from agentgym_eval.cli.convert import convert
 from agentgym_eval.data import formats
 from agentgym_eval.data.formats import read_data, records
+from agentgym_eval.metrics.failure_causes import episode_key
+from agentgym_eval.storage.annotations import Annotation, add_annotation
 from agentgym_eval.util.errors import UsageError
 from conversions import TEXT, convert_records, play_episode, write_and_read, write_records
 from hypothesis import given, settings
@@ -273,3 +275,19 @@ def test_files_are_not_overwritten_and_invalid_flags_are_rejected(
             convert([*flags, *invalid_flags])
         assert end.value.code == 2
         assert sentence in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
+def test_only_episodes_with_a_label_are_converted(tmp_path: Path) -> None:
+    episodes = [play_episode("react", goal) for goal in range(3)]
+    (tmp_path / "in").mkdir()
+    file = write_records(tmp_path / "in/ours.jsonl", records(episodes, "episodes"), "episodes")
+    write_records(tmp_path / "in/unlabelled.jsonl", records(episodes, "episodes"), "episodes")
+    good = Annotation.of(["good"], "")
+    add_annotation(file, 1, episode_key(episodes[1]), good)
+    add_annotation(file, 2, (episodes[2].env, "another/task", 0), good)  # of the file's earlier content
+    arguments = [str(tmp_path / "in"), "--to", "episodes", "--out", str(tmp_path / "out.jsonl")]
+    assert convert([*arguments, "--label", "good"]) == 0
+    assert list(read_episodes(tmp_path / "out.jsonl")) == [episodes[1]]
+    assert convert([*arguments, "--overwrite", "--label", "unknown"]) == 1
+    assert convert([*arguments, "--overwrite"]) == 0  # the file of annotations isn't read as episodes
+    assert len(list(read_episodes(tmp_path / "out.jsonl"))) == 6

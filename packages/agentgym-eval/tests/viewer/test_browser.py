@@ -36,6 +36,8 @@ PAGES = [
     LINKS.compare("poor", "good"),
     LINKS.episode(Address("babyai", "episodes", 0)),
     LINKS.episode(Address("evil.jsonl", "evil", 0)),
+    LINKS.messages(Address("babyai", "episodes", 0), 1),
+    LINKS.messages(Address("evil.jsonl", "evil", 0), 1),
     LINKS.siblings(Address("poor", "episodes", 0)),
     LINKS.side_by_side(Address("poor", "episodes", 0), Address("good", "episodes", 0)),
     LINKS.play(),

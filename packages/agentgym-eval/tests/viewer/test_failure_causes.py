@@ -62,7 +62,7 @@ def test_episodes_are_filtered_and_sorted_by_their_cause(site: Site) -> None:
     assert site.index.facets()["cause"] == [("invalid_actions", 1), ("loop", 1), ("turn_budget", 1)]
     text = episodes_page(site, Filters.parse({"cause": "loop"}))
     assert '<option value="loop" selected>loop (1)</option>' in text
-    assert '<a href="/episode/eval/episodes/1#turn-1" title="The turn that decided">loop</a>' in text
+    assert '<a href="/episode/eval/episodes/1?cause=loop#turn-1" title="The turn that decided">loop</a>' in text
 
 
 def test_distances_written_later_change_the_causes(site: Site) -> None:

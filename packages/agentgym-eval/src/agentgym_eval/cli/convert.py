@@ -50,6 +50,8 @@ class ConvertSettings:
     keep: tyro.conf.FlagCreatePairsOff[bool] = False
     """Keep AgentGym's conversations of tasks that this package doesn't have, without an environment. Such conversations
     are an error otherwise."""
+    label: str = ""
+    """Convert only episodes that a reader gave this label in the viewer."""
     pairs: Pairing = field(default_factory=Pairing)
     """How episodes are paired, for --to pairs."""
     overwrite: bool = False
@@ -142,6 +144,7 @@ def _records(settings: ConvertSettings, left_out: list[str], changed: list[str])
             keep=settings.keep,
             half=left_out.append,
             on_change=changed.append,
+            label=settings.label.strip(),
         )
         for episode in _counting(read):
             if episode.failed and settings.to != "episodes":

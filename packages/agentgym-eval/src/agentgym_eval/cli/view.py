@@ -26,7 +26,7 @@ class ViewSettings:
     """View runs and episodes in a browser: replay, filter and compare them, live while they are running.
 
     All data stays on this machine. Nothing is written into DIR except what you do on the pages: saving episodes that
-    you played, naming runs, and moving them to DIR/.trash.
+    you played, annotating episodes, naming runs, and moving them to DIR/.trash.
     """
 
     directory: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(name="dir", metavar="DIR")]

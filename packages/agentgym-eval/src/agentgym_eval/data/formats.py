@@ -22,6 +22,8 @@ from agentgym_envs.util.json_text import parse
 from agentgym_eval.data import agentgym, chat_messages, other_formats, trl
 from agentgym_eval.data.agentgym import NoCounterpart
 from agentgym_eval.data.recorded import Recording, episode
+from agentgym_eval.metrics.failure_causes import episode_key
+from agentgym_eval.storage.annotations import Annotation, annotations_file, is_annotations_file, read_annotations
 from agentgym_eval.util.errors import UsageError
 
 FORMATS = {
@@ -43,6 +45,7 @@ def read_data(
     keep: bool = False,
     half: Callable[[str], object] | None = None,
     on_change: Callable[[str], object] | None = None,
+    label: str = "",
 ) -> Iterator[Episode]:
     """Yield the episodes in files of any format, in order.
 
@@ -55,6 +58,7 @@ def read_data(
         keep: Keep such conversations under their own ids instead, without an environment.
         half: Called with a message if a file of episodes ends in an incomplete line, left by a killed process.
         on_change: Called with a description of each conversion within a conversation.
+        label: Yield only this package's episodes that a reader gave this label in the viewer.
 
     Raises:
         UsageError: If a file doesn't exist, is damaged, has none of these formats, or lacks a score; the message says
@@ -62,7 +66,7 @@ def read_data(
     """
     if score is not None and not 0 <= score <= 1:
         raise UsageError(f"A score must be between 0 and 1, not {score:g}.")
-    reading = _Reading(score, skip, keep, half, on_change or (lambda _: None))
+    reading = _Reading(score, skip, keep, half, on_change or (lambda _: None), label)
     for path in [paths] if isinstance(paths, (str, Path)) else paths:
         for file in _files(Path(path)):
             yield from reading.file(file)
@@ -75,10 +79,13 @@ class _Reading:
     keep: bool
     half: Callable[[str], object] | None
     on_change: Callable[[str], object]
+    label: str
     attempts: Counter[str] = field(default_factory=Counter[str])
     """Number of recorded conversations by task, so far."""
 
     def file(self, path: Path) -> Iterator[Episode]:
+        if self.label and not annotations_file(path).exists():
+            return
         found = _records(path)
         number, first = next(found, (0, {}))
         if not number:
@@ -98,8 +105,12 @@ class _Reading:
                 raise UsageError(f"{path}, conversation {number} is not a valid {kind} record: {error}.") from error
 
     def _ours(self, path: Path) -> Iterator[Episode]:
+        annotations = read_annotations(path) if self.label else {}
         try:
-            yield from read_episodes(path, half=self.half)
+            for number, ours in enumerate(read_episodes(path, half=self.half)):
+                key, annotation = annotations.get(number, (None, Annotation()))
+                if not self.label or (key == episode_key(ours) and self.label in annotation.labels):
+                    yield ours
         except ValueError as error:
             raise UsageError(str(error)) from error
 
@@ -150,7 +161,8 @@ def _files(path: Path) -> list[Path]:
         return [path]
     if (path / "episodes.jsonl").exists():
         return [path / "episodes.jsonl"]
-    found = [*path.rglob("*.jsonl"), *(file for file in path.rglob("*.json") if not _is_about(file))]
+    lines = (file for file in path.rglob("*.jsonl") if not is_annotations_file(file))
+    found = [*lines, *(file for file in path.rglob("*.json") if not _is_about(file))]
     if not found:
         raise UsageError(f"There is no .jsonl or .json file of episodes in the folder {path}; name a file.")
     return sorted(found)

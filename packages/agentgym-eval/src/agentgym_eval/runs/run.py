@@ -95,7 +95,8 @@ class Run:
     def write_usage(self) -> None:
         """Write the token usage of this run to its folder, if there is any."""
         if self.usage.requests:
-            write_json(self.store.folder / USAGE, self.usage.to_dict(self.settings.endpoint.price))
+            price = self.settings.endpoint.price
+            write_json(self.store.folder / USAGE, self.usage.to_dict(price) | ({"price": list(price)} if price else {}))
 
     def play(self) -> Iterator[Episode]:
         """Play what is still missing; see `play_runs`."""

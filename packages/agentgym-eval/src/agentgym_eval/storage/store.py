@@ -20,6 +20,7 @@ from agentgym_envs import Episode, read_episodes
 from agentgym_envs.util.files import write_whole
 from agentgym_envs.util.redaction import redacted
 
+from agentgym_eval.storage.annotations import annotations_file
 from agentgym_eval.storage.distances import distances_file
 from agentgym_eval.storage.journal import Journal
 from agentgym_eval.storage.lock import FolderLock
@@ -34,8 +35,9 @@ STOPPED = "stopped.json"
 """The reason why the last session stopped early; removed when the run is resumed."""
 RUN = "run.json"
 _PLOTS = ("turns.png", "turns.svg", "k.png", "k.svg", "turns_k.png", "turns_k.svg")
-_OUTCOMES = (REPLIES, USAGE, distances_file(Path(EPISODES)).name, "report.json", "report.md", "report.html", *_PLOTS)
-"""Files derived from the episodes, removed together with them."""
+_BESIDE = tuple(beside(Path(EPISODES)).name for beside in (distances_file, annotations_file))
+_OUTCOMES = (REPLIES, USAGE, *_BESIDE, "report.json", "report.md", "report.html", *_PLOTS)
+"""Files derived from the episodes or about them, removed together with them."""
 
 
 class Store:

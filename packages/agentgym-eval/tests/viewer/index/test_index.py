@@ -132,14 +132,22 @@ def test_replaced_or_truncated_file_is_reindexed(index: Index) -> None:
 def test_damaged_lines_are_counted_and_skipped(index: Index) -> None:
     path = write_evaluation_run(index.root / "eval", [episode("t/0")]) / "episodes.jsonl"
     wrong_type = json.loads(episode("t/5").to_json()) | {"category": ["a", "list"]}
-    surrogates = json.loads(episode("t/6", reply="\ud800 lone").to_json()) | {"env": "\ud800"}
+    no_env = json.loads(episode("t/6").to_json()) | {"env": ""}
     with path.open("a") as file:
-        file.write(f'not json\n{{"turns": 3}}\n\n{json.dumps(wrong_type)}\n{json.dumps(surrogates)}\n[]\n')
+        file.write(f'not json\n{{"turns": 3}}\n\n{json.dumps(wrong_type)}\n{json.dumps(no_env)}\n[]\n')
         file.write(episode("t/1").to_json() + "\n")
     index.refresh()
     assert tasks(index) == ["t/0", "t/1"]
     assert index.run_metrics()["eval"].damaged == 5
     assert [index.episode(row.address).task_id for row in index.list(Filters(sort="task")).rows] == ["t/0", "t/1"]
+
+
+def test_lone_surrogates_are_question_marks(index: Index) -> None:
+    record = json.loads(episode("t/6", reply="\ud800 lone").to_json()) | {"env": "\ud800"}
+    (index.root / "all.jsonl").write_text(json.dumps(record) + "\n")
+    index.refresh()
+    (row,) = index.list(Filters(text="lone")).rows
+    assert (row.env, index.episode(row.address).turns[0].reply.text) == ("?", "? lone")
 
 
 def test_version_changes_only_with_the_content(index: Index) -> None:

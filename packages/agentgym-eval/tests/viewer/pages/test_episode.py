@@ -255,7 +255,7 @@ def test_tokens_have_colors_and_statistics(get_page: GetPage, tmp_path: Path) ->
     segment = {"tokens": ["<user>", "go"], **columns, "entropies": [None, 0.1]}
     line = {"schema": "agentgym.tokens/2", "episode": 1, "task_id": "t/1", "group": 3, "trained": False}
     rollouts.with_suffix(".tokens.jsonl").write_text(json.dumps({**line, "segments": [segment]}))
-    address = re.findall(r'href="(/episode/t/[^"]+/)0"', get_page("/episodes?run=t"))[0]
+    address = re.findall(r'href="(/episode/t/[^"]+/)0\?', get_page("/episodes?run=t"))[0]
     page = get_page(f"{address}1")
     assert 'class="said p4 h0 a5" title="turn 0, log-probability -3.000' in page
     assert '<span class="read">&lt;user&gt;</span>' in page
@@ -344,3 +344,44 @@ def test_slow_scenes_are_rendered_on_request(get_page: GetPage, tmp_path: Path) 
     assert page.count('class="scene text"') == len(recorded.turns) + 1
     assert "that is open)</mark>" in page.split('id="turn-1"')[1].split('id="turn-2"')[0]
     assert "scenes-later" not in page
+
+
+def href(page: str, rel: str) -> str:
+    match = re.search(rf'<a rel="{rel}" href="([^"]*)"', page)
+    return unescape(match[1]) if match else ""
+
+
+def test_filters_stay_with_an_episode_that_was_opened_from_a_list(tmp_path: Path, get_page: GetPage) -> None:
+    played = [episode(f"t/{n}", 0, n % 2 == 0, reply="red door" if n > 2 else "go") for n in range(6)]
+    write_evaluation_run(tmp_path / "runs/eval", played)
+    listed = get_page("/episodes?success=no&sort=-task")
+    link = re.search(r'href="(/episode/[^"]*)">t/<wbr>3', listed)
+    assert link is not None
+    page = get_page(unescape(link[1]))
+    assert "2 of 3" in visible_text(page)
+    assert 'href="/episodes?sort=-task&amp;success=no"' in page
+    assert href(page, "prev") == "/episode/eval/episodes/5?sort=-task&success=no"
+    page = get_page(href(page, "next"))
+    assert "3 of 3" in visible_text(page)
+    assert href(page, "next") == ""
+
+
+def test_next_result_of_a_search_is_opened_at_its_turn(tmp_path: Path, get_page: GetPage) -> None:
+    looks = [Turn("A room.", Reply(text), text, True, 0.0, "s") for text in ("go", "red door")]
+    write_evaluation_run(tmp_path / "runs/eval", [replace(episode(f"t/{n}"), turns=tuple(looks)) for n in range(2)])
+    assert href(get_page("/episode/eval/episodes/0?text=red+door"), "next") == (
+        "/episode/eval/episodes/1?text=red+door#turn-1"
+    )
+
+
+def test_episode_without_a_list_has_the_neighbours_of_its_file(tmp_path: Path, get_page: GetPage) -> None:
+    write_evaluation_run(tmp_path / "runs/a", [episode(f"t/{n}") for n in range(2)])
+    write_evaluation_run(tmp_path / "runs/b", [episode(f"t/{n}") for n in range(2)])
+    page = get_page("/episode/a/episodes/1")
+    assert "2 of 2" in visible_text(page) and "in episodes.jsonl" in visible_text(page)
+    assert (href(page, "prev"), href(page, "next")) == ("/episode/a/episodes/0", "")
+    page = get_page("/episode/a/episodes/1?list=all")
+    assert "of 4" in visible_text(page)
+    assert "list=all" in href(page, "prev") + href(page, "next")
+    assert "not among the 0" in visible_text(get_page("/episode/a/episodes/1?success=no"))
+    assert "no filter colour" in get_page("/episode/a/episodes/1?colour=red", 400)

@@ -75,7 +75,7 @@ def test_list_highlights_matches_and_links_to_their_turn(index: Index) -> None:
     assert snippet == (
         "turn 1: say     &lt;script&gt;<mark>alert</mark>(1)&lt;/script&gt;&lt;b onclick=x&gt; &amp; <mark>north</mark>"
     )
-    assert f'<a href="{Links().episode(ADDRESS, 1)}">t/<wbr>1</a>' in text
+    assert f'<a href="{Links().episode(ADDRESS, 1, {"text": "alert north"})}">t/<wbr>1</a>' in text
     assert "snippet" not in episodes_page(Site(index, Links()), Filters(success="yes"))
 
 

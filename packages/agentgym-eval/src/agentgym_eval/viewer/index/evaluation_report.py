@@ -52,6 +52,8 @@ class RunUsage:
     usage: Usage
     cost: float | None
     """In the currency of the configured prices; None if unknown."""
+    price: tuple[float, ...]
+    """The configured prices, see `Usage.cost`; empty if there are none, or an older run did not record them."""
 
 
 def read_usage(run: Run) -> RunUsage | None:
@@ -60,8 +62,20 @@ def read_usage(run: Run) -> RunUsage | None:
     counts = {field.name: record.get(field.name) or 0 for field in fields(Usage)}
     if not all(isinstance(count, int) and count >= 0 for count in counts.values()) or not counts["requests"]:
         return None
-    cost = record.get("cost")
-    return RunUsage(Usage(**counts), float(cost) if isinstance(cost, int | float) and math.isfinite(cost) else None)
+    cost, price = record.get("cost"), record.get("price")
+    prices = tuple(each for each in price if _is_number(each)) if isinstance(price, list) else ()
+    known = prices if isinstance(price, list) and len(prices) == len(price) in (2, 3) else ()
+    return RunUsage(Usage(**counts), float(cost) if isinstance(cost, int | float) and _is_number(cost) else None, known)
+
+
+def prices(run: Run) -> tuple[float, ...]:
+    """Return the configured prices of an endpoint's tokens, see `RunUsage.price`; empty if they are unknown."""
+    usage = read_usage(run)
+    return usage.price if usage else ()
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def report_page(run: Run) -> Path | None:

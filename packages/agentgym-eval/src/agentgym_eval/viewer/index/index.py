@@ -18,7 +18,9 @@ from typing import Any, TypeVar
 from agentgym_envs import Episode
 
 from agentgym_eval.metrics.intervals import Interval, share
+from agentgym_eval.storage.annotations import Annotation, add_annotation
 from agentgym_eval.util.errors import UsageError, did_you_mean
+from agentgym_eval.viewer.index import annotations
 from agentgym_eval.viewer.index.discovery import discover
 from agentgym_eval.viewer.index.filters import Listing
 from agentgym_eval.viewer.index.indexer import SCHEMA, Indexer
@@ -37,6 +39,7 @@ from agentgym_eval.viewer.index.metrics import (
     run_metrics,
     task_metrics,
 )
+from agentgym_eval.viewer.index.neighbours import NeighbourFinder, Neighbours
 from agentgym_eval.viewer.index.queries import Filters, Row, facets, find_row, listing, make_row
 from agentgym_eval.viewer.index.runs import EpisodeFile, Run
 
@@ -63,10 +66,11 @@ class Index:
         self._runs: dict[str, Run] = {}
         self._generation = 0
         self._cache: dict[str, tuple[str, Any]] = {}
+        self._neighbours = NeighbourFinder()
         self._refresh_lock = threading.Lock()
         self._watch_lock = threading.Lock()
         with self._connection() as connection:
-            connection.executescript(SCHEMA)
+            connection.executescript(SCHEMA + annotations.SCHEMA)
         self._watch = sqlite3.connect(self._database, check_same_thread=False)
         self.complete = False
         """Whether a refresh has indexed everything it found."""
@@ -91,7 +95,9 @@ class Index:
                 self._runs, self._generation = runs, self._generation + 1
             with self._connection() as database:
                 indexer = Indexer(database)
-                indexer.remove_others({str(file.path) for run in runs.values() for file in run.files})
+                paths = [file.path for run in runs.values() for file in run.files]
+                indexer.remove_others(set(map(str, paths)))
+                annotations.update_annotations(database, paths)
                 for run in sorted(runs.values(), key=lambda run: -run.changed):  # runs in progress first
                     for file in run.files:
                         if stop and stop.is_set():
@@ -163,6 +169,29 @@ class Index:
         """Return the values of `queries.FACETS` among the episodes of a run, or of all, with their counts."""
         return self._cached(f"facets {run}", lambda database: facets(database, run))
 
+    def labels(self, run: str = "") -> dict[str, int]:
+        """Return the most frequent labels of the episodes of a run, or of all, with their counts."""
+        return self._cached(f"labels {run}", lambda database: dict(annotations.used_labels(database, run)))
+
+    @property
+    def annotated(self) -> bool:
+        """Whether any episode has an annotation."""
+        return self._cached("annotated", annotations.any_annotation)
+
+    def annotate(self, address: Address, annotation: Annotation) -> None:
+        """Save an annotation next to the file of its episode.
+
+        Raises:
+            NotFound: if the episode doesn't exist.
+            OSError: if the folder can't be written to.
+        """
+        path, row = self.file(address).path, self.row(address)
+        if not path.exists():
+            raise NotFound(f"{address.run}/{address.file} was deleted, so its episodes can't be annotated.")
+        add_annotation(path, address.number, (row.env, row.task, row.sample), annotation)
+        with self._connection() as database:
+            annotations.update_file(database, path)
+
     def file_metrics(self) -> list[FileMetrics]:
         """Return the metrics of every file with episodes."""
         return self._cached("files", file_metrics)
@@ -230,6 +259,15 @@ class Index:
             return Episode.from_json(self.line(address))
         except (ValueError, TypeError, KeyError) as error:
             raise NotFound(f"{address.run}/{address.file}, episode {address.number} can't be read: {error}") from error
+
+    def neighbours(self, address: Address, filters: Filters) -> Neighbours:
+        """Return the episodes before and after an episode in the list of `filters`. Raises `NotFound`."""
+        version = self.version
+        with self._connection() as database:
+            neighbours = self._neighbours.find(database, version, filters, address)
+        if neighbours is None:
+            raise NotFound(f"{address.run}/{address.file} has no episode {address.number}.")
+        return neighbours
 
     def siblings(self, address: Address) -> list[Row]:
         """Return all attempts at the same task in the same file, including this one, in file order."""

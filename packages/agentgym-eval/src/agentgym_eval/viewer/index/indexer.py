@@ -21,7 +21,7 @@ from agentgym_eval.viewer.index.lines import read_line
 from agentgym_eval.viewer.index.runs import EpisodeFile
 from agentgym_eval.viewer.index.tokens import kept_episodes, tokens_file
 
-VERSION = 11
+VERSION = 13
 """Version of the tables and of the validation of lines: an index of another version is never opened."""
 SCHEMA = """
 PRAGMA journal_mode = WAL;
@@ -60,9 +60,8 @@ _TAIL = 1024
 class _Line:
     start: int
     length: int
-    record: dict[str, Any] | None
+    episode: Episode | None
     """None if the line is damaged."""
-    episode: Episode | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +80,9 @@ class _Beside:
         with_tokens = frozenset(kept_episodes(tokens_file(episodes))) if tokens else frozenset[int]()
         return cls(tokens + distances, with_tokens, read_distances(episodes) if distances else {})
 
-    def cause(self, episode: Episode | None) -> tuple[str | None, int | None]:
+    def cause(self, episode: Episode) -> tuple[str | None, int | None]:
         """Return the kind and the turn of an episode's failure cause; None for both if it has none."""
-        cause = episode and failure_cause(episode, distances=self.distances.get(episode_key(episode)))
+        cause = failure_cause(episode, distances=self.distances.get(episode_key(episode)))
         return (cause.kind, cause.turn) if cause else (None, None)
 
 
@@ -133,7 +132,7 @@ class Indexer:
             self._database.execute(
                 "UPDATE files SET size = ?, mtime = ?, read = ?, lines = lines + ?, tail = ?, damaged = damaged + ? "
                 "WHERE id = ?",
-                (*indexed, end, len(lines), tail, sum(line.record is None for line in lines), file_id),
+                (*indexed, end, len(lines), tail, sum(line.episode is None for line in lines), file_id),
             )
         except BaseException:
             self._database.execute("ROLLBACK")
@@ -173,22 +172,22 @@ class Indexer:
     def _add(self, file_id: int, number: int, lines: Sequence[_Line], beside: _Beside) -> None:
         row = self._database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'episodes'").fetchone()
         first = row[0] + 1 if row else 1
-        valid = [(at, line, line.record) for at, line in enumerate(lines) if line.record is not None]
-        tokens = {at: "kept" if number + at in beside.with_tokens else _sampled(record) for at, _, record in valid}
-        causes = {at: beside.cause(line.episode) for at, line, _ in valid}
+        valid = [(at, line, line.episode) for at, line in enumerate(lines) if line.episode is not None]
+        tokens = {at: "kept" if number + at in beside.with_tokens else _sampled(episode) for at, _, episode in valid}
+        causes = {at: beside.cause(episode) for at, _, episode in valid}
         self._database.executemany(
             f"INSERT INTO episodes VALUES ({', '.join('?' * 20)})",
             [
-                (first + at, file_id, number + at, line.start, line.length, *_columns(record), *causes[at], tokens[at])
-                for at, line, record in valid
+                (first + at, file_id, number + at, line.start, line.length, *_columns(episode), *causes[at], tokens[at])
+                for at, line, episode in valid
             ],
         )
         self._database.executemany(
             "INSERT INTO words (rowid, text) VALUES (?, ?)",
-            [(first + at, searchable_text(record)) for at, _, record in valid],
+            [(first + at, searchable_text(episode)) for at, _, episode in valid],
         )
-        self._database.executemany(_ADD_TASK, [_task(file_id, number + at, record) for at, _, record in valid])
-        counts = Counter((file_id, facet, record[facet]) for *_, record in valid for facet in COUNTED)
+        self._database.executemany(_ADD_TASK, [_task(file_id, number + at, episode) for at, _, episode in valid])
+        counts = Counter((file_id, facet, getattr(episode, facet)) for *_, episode in valid for facet in COUNTED)
         counts.update((file_id, "tokens", value) for value in tokens.values() if value)
         counts.update((file_id, "cause", kind) for kind, _ in causes.values() if kind)
         self._database.executemany(
@@ -208,26 +207,24 @@ def _lines(content: BinaryIO, start: int) -> Iterator[_Line]:
     content.seek(start)
     for line in content:
         terminated = line.endswith(b"\n")
-        record, episode = read_line(line) or (None, None)
-        if line.strip() and (terminated or record is not None):
-            yield _Line(start, len(line), record, episode)
+        episode = read_line(line)
+        if line.strip() and (terminated or episode is not None):
+            yield _Line(start, len(line), episode)
         start += len(line)
 
 
-def _columns(record: dict[str, Any]) -> tuple[Any, ...]:
+def _columns(episode: Episode) -> tuple[Any, ...]:
     """Return the columns of an episode in the table `episodes`, from `env` on."""
-    acts = [turn for turn in record["turns"] if turn.get("kind", "act") == "act"]
+    valid = [turn.valid for turn in episode.turns if turn.kind == "act"]
     return (
-        *(record[name] for name in ("env", "split", "task_id", "category", "difficulty", "policy", "sample")),
-        len(acts),
-        sum(not turn["valid"] for turn in acts),
-        *(record[name] for name in ("stop", "score", "success")),
+        *(episode.env, episode.split, episode.task_id, episode.category, episode.difficulty, episode.policy),
+        *(episode.sample, len(valid), valid.count(False), episode.stop, episode.score, episode.success),
     )
 
 
-def _sampled(record: dict[str, Any]) -> str:
-    """Return `sampled` if the record has token ids, otherwise an empty string."""
-    return "sampled" if any(turn["reply"].get("sample") for turn in record["turns"]) else ""
+def _sampled(episode: Episode) -> str:
+    """Return `sampled` if the episode has token ids, otherwise an empty string."""
+    return "sampled" if any(turn.reply.sample for turn in episode.turns) else ""
 
 
 def _mtime(path: Path) -> int:
@@ -238,30 +235,29 @@ def _mtime(path: Path) -> int:
         return 0
 
 
-def _task(file_id: int, number: int, record: dict[str, Any]) -> tuple[Any, ...]:
+def _task(file_id: int, number: int, episode: Episode) -> tuple[Any, ...]:
     """Return what an attempt adds to its task's row; a failed attempt adds only to the count of failures."""
-    env, _, task, category, difficulty, _, _, turns, _, stop, score, success = _columns(record)
-    failed = stop == "failed"
-    sums = (0, 0, 0) if failed else (success or 0, score or 0, turns)
-    return file_id, task, env, category, difficulty, record.get("cluster", ""), failed, *sums, number
+    names = (episode.task_id, episode.env, episode.category, episode.difficulty, episode.cluster)
+    turns = sum(turn.kind == "act" for turn in episode.turns)
+    sums = (0, 0, 0) if episode.failed else (episode.success or 0, episode.score or 0, turns)
+    return file_id, *names, episode.failed, *sums, number
 
 
-def searchable_text(record: dict[str, Any]) -> str:
+def searchable_text(episode: Episode) -> str:
     """Return the observations and replies of an episode as one text."""
-    return "\n".join(searchable_turns(record))
+    return "\n".join(searchable_turns(episode))
 
 
-def searchable_turns(record: dict[str, Any]) -> list[str]:
+def searchable_turns(episode: Episode) -> list[str]:
     """Return the text of each turn and of the end; an observation equal to the previous one is left out."""
     texts: list[str] = []
     previous = None
-    for turn in record["turns"]:
-        observation = [turn["observation"]] if turn["observation"] != previous else []
-        previous = turn["observation"]
-        reasoning = turn["reply"].get("reasoning")
-        texts.append("\n".join((*observation, *([reasoning] if reasoning else []), turn["reply"]["text"])))
-    texts.append(record["final_observation"])
-    return [text.encode(errors="replace").decode() for text in texts]
+    for turn in episode.turns:
+        observation = [turn.observation] if turn.observation != previous else []
+        previous = turn.observation
+        reasoning = turn.reply.reasoning
+        texts.append("\n".join((*observation, *([reasoning] if reasoning else []), turn.reply.text)))
+    return [*texts, episode.final_observation]
 
 
 def _tail(content: BinaryIO, end: int) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 from contextlib import suppress
-from typing import Any
 
 from agentgym_envs import Episode
 
@@ -13,23 +11,19 @@ _MAX_INTEGER = 2**63 - 1
 """The largest SQLite integer."""
 
 
-def read_line(line: bytes) -> tuple[dict[str, Any], Episode] | None:
-    """Return the episode's JSON and the episode; None if the line is damaged, which any invalid field makes it."""
+def read_line(line: bytes) -> Episode | None:
+    """Return the episode; None if the line is damaged, which any invalid field makes it."""
     with suppress(ValueError, TypeError, KeyError, OverflowError):
-        text = line.decode("utf-8-sig")
-        episode = Episode.from_json(text)
-        record = json.loads(text)
-        if _can_index(record) and _can_show(episode):
-            return record, episode
+        episode = Episode.from_json(line.decode("utf-8-sig"))
+        if _can_index(episode) and _can_show(episode):
+            return episode
     return None
 
 
-def _can_index(record: dict[str, Any]) -> bool:
-    """Return whether SQLite can store the names and integers. Raises `ValueError` for lone surrogates."""
-    names = [record.get(name, "") for name in ("env", "task_id", "split", "category", "policy", "cluster")]
-    "".join(names).encode()
-    integers = (record["difficulty"], record["sample"])
-    return all(names[:2]) and all(abs(number) <= _MAX_INTEGER for number in integers)
+def _can_index(episode: Episode) -> bool:
+    """Return whether the episode has a name, and SQLite can store its integers."""
+    integers = (episode.difficulty, episode.sample)
+    return bool(episode.env and episode.task_id) and all(abs(number) <= _MAX_INTEGER for number in integers)
 
 
 def _can_show(episode: Episode) -> bool:

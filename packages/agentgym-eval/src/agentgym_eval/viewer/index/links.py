@@ -11,6 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlencode
 
+LIST, ALL = "list", "all"
+"""The query of an episode that was opened from the list of all episodes, which has no filters."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Address:
@@ -68,9 +71,17 @@ class Links:
         """Return the link to the list of episodes; `queries.Filters` names the filters."""
         return self._page("episodes", {**(filters or {}), **more})
 
-    def episode(self, address: Address, turn: int | None = None) -> str:
-        """Return the link to an episode's replay, optionally at a turn."""
-        return self._page(_episode("episode", address)) + (f"#turn-{turn}" if turn is not None else "")
+    def episode(self, address: Address, turn: int | None = None, filters: Mapping[str, str | int] | None = None) -> str:
+        """Return the link to an episode's replay, optionally at a turn.
+
+        Args:
+            address: The episode.
+            turn: The turn to show first.
+            filters: Filters of the list that the page's links to the next and the previous episode follow; without
+                them, that is the episode's file.
+        """
+        query = {} if filters is None else filters or {LIST: ALL}
+        return self._page(_episode("episode", address), query) + (f"#turn-{turn}" if turn is not None else "")
 
     def scenes(self, address: Address) -> str:
         """Return the link to a replay that includes the scenes of a slow environment."""
@@ -96,6 +107,23 @@ class Links:
     def raw(self, address: Address) -> str:
         """Return the link to an episode's line of JSON."""
         return self._file(_episode("raw", address) + ".json")
+
+    def annotate(self, address: Address, filters: Mapping[str, str | int] | None = None) -> str:
+        """Return the address to which an episode's annotation is posted; for `filters` see `episode`."""
+        query = {} if filters is None else filters or {LIST: ALL}
+        return self._page(_episode("annotate", address), query)
+
+    def annotations(self, kind: str, filters: Mapping[str, str | int] | None = None) -> str:
+        """Return the link to the annotations of a list's episodes, as `jsonl` or `csv`."""
+        return self._file(f"annotations.{kind}") + _query(filters)
+
+    def messages(self, address: Address, turn: int) -> str:
+        """Return the link to the messages that the model received for a turn; live site only."""
+        return self._page(_episode("messages", address) + f"/{turn}")
+
+    def messages_json(self, address: Address, turn: int) -> str:
+        """Return the link to these messages as JSON; live site only."""
+        return self._file(_episode("messages", address) + f"/{turn}.json")
 
     def play(self, **fields: str | int) -> str:
         """Return the link to the start form of interactive play, with `fields` filled in."""
@@ -123,6 +151,14 @@ class FileLinks(Links):
     compared: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     """The comparisons linked so far, which the export must write: maps page names to queries."""
     live = False
+
+    def episode(self, address: Address, turn: int | None = None, filters: Mapping[str, str | int] | None = None) -> str:
+        """Return the link to an episode's replay, whose neighbours in an export are always those in its file."""
+        return Links.episode(self, address, turn)
+
+    def annotations(self, kind: str, filters: Mapping[str, str | int] | None = None) -> str:
+        """Return the link to the file with all annotations."""
+        return Links.annotations(self, kind)
 
     def siblings(self, address: Address) -> str:
         """Return the link to the page that all attempts of a group share."""

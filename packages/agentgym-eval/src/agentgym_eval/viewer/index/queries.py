@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from agentgym_eval.storage.annotations import Annotation
+from agentgym_eval.viewer.index.annotations import (
+    ANNOTATED,
+    MATCHING,
+    NOT_ANNOTATED,
+    SAME,
+    WITH_ANY,
+    WITH_LABEL,
+    WITHOUT,
+)
 from agentgym_eval.viewer.index.filters import FilterSet, Listing, search_terms
 from agentgym_eval.viewer.index.links import Address
 
@@ -78,8 +91,12 @@ class Filters(FilterSet):
     """`yes`, `no`, or `failed` for episodes that ended with an error."""
     turns_from: int | None = None
     turns_to: int | None = None
+    label: str = ""
+    """A label that a reader gave, `*` for any annotation, or `!*` for none."""
     text: str = ""
-    """Words that must all occur in observations or replies; the last one may be a prefix, "in quotes" is a phrase."""
+    """Words that must all occur in observations or replies, or in the annotation; the last one may be a prefix, "in
+    quotes" is a phrase.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,37 +126,76 @@ class Row:
     cause_turn: int | None
     tokens: str
     """As in `Filters`; empty if no token data was recorded."""
+    annotation: Annotation
+    """Without labels and note if there is none."""
 
     @property
-    def filter_values(self) -> dict[str, str | int | float | None]:
+    def filter_values(self) -> dict[str, str | int | float | list[str] | None]:
         """The values to filter and sort by, by the names of `Filters`: for lists filtered in the browser."""
         location = {"run": self.address.run, "file": self.address.file, "number": self.address.number}
         outcome = "failed" if self.success is None else "yes" if self.success else "no"
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "address"}
-        return location | values | {"success": outcome}
+        other = ("address", "annotation")
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in other}
+        annotated = [ANNOTATED] if self.annotation != Annotation() else []
+        return location | values | {"success": outcome, "label": [*annotated, *self.annotation.labels]}
 
 
 _FROM = "FROM episodes e JOIN files f ON f.id = e.file"
-_ROWS = f"SELECT e.*, f.run, f.slug, f.part, f.step, f.decoding {_FROM}"
+_ROWS = (
+    "SELECT e.*, f.run, f.slug, f.part, f.step, f.decoding, a.labels, a.note, a.written "
+    f"{_FROM} LEFT JOIN annotations a ON {SAME}"
+)
 
 
 def listing(database: sqlite3.Connection, filters: Filters) -> Listing[Row]:
     """Return the page of episodes that `filters` selects."""
     where, values = _where(filters)
-    if terms := fts_terms(filters.text):  # evaluated once, because both queries below need the hits
-        database.execute("CREATE TEMP TABLE hits (id INTEGER PRIMARY KEY)")
-        database.execute("INSERT INTO hits SELECT rowid FROM words WHERE words MATCH ?", (" AND ".join(terms),))
+    _find_hits(database, filters)
     (total,) = database.execute(f"SELECT count(*) {_FROM} {where}", values).fetchone()
-    direction = "DESC" if filters.sort.startswith("-") else ""
-    order = f"{_SORTS[filters.sort.removeprefix('-')]} {direction} NULLS LAST, e.id"
     page = database.execute(
-        f"SELECT e.id {_FROM} {where} ORDER BY {order} LIMIT ? OFFSET ?",
+        f"SELECT e.id {_FROM} {where} {_order(filters)} LIMIT ? OFFSET ?",
         (*values, filters.size, (filters.page - 1) * filters.size),
     )
     ids = [row_id for (row_id,) in page]  # sorting ids alone takes a fraction of the time of sorting whole rows
+    rows = rows_by_id(database, ids)
+    return Listing([rows[row_id] for row_id in ids if row_id in rows], total, filters)
+
+
+def ordered_ids(database: sqlite3.Connection, filters: Filters, including: int | None = None) -> array[int]:
+    """Return the ids of all episodes that match `filters`, in their order.
+
+    Args:
+        database: The index.
+        filters: The filters and the order; their page is ignored.
+        including: The id of an episode that is part of the result even if it doesn't match.
+    """
+    where, values = _where(filters)
+    if where and including is not None:
+        where, values = f"{where} OR e.id = ?", [*values, including]
+    _find_hits(database, filters)
+    found = database.execute(f"SELECT e.id {_FROM} {where} {_order(filters)}", values)
+    return array("q", (row[0] for row in found))
+
+
+def rows_by_id(database: sqlite3.Connection, ids: Sequence[int]) -> dict[int, Row]:
+    """Return the rows of the episodes with these ids, without those that have been deleted."""
     marks = ", ".join("?" * len(ids))
-    rows = {row["id"]: row for row in database.execute(f"{_ROWS} WHERE e.id IN ({marks})", ids)}
-    return Listing([make_row(rows[row_id]) for row_id in ids if row_id in rows], total, filters)
+    return {row["id"]: make_row(row) for row in database.execute(f"{_ROWS} WHERE e.id IN ({marks})", ids)}
+
+
+def _find_hits(database: sqlite3.Connection, filters: Filters) -> None:
+    """Search once for the text of `filters`; the conditions of `_where` refer to the hits."""
+    if terms := fts_terms(filters.text):
+        database.execute("CREATE TEMP TABLE IF NOT EXISTS hits (id INTEGER PRIMARY KEY)")
+        database.execute("DELETE FROM hits")
+        query = " AND ".join(terms)
+        database.execute("INSERT INTO hits SELECT rowid FROM words WHERE words MATCH ?", (query,))
+        database.execute(f"INSERT OR IGNORE INTO hits {MATCHING}", (query,))
+
+
+def _order(filters: Filters) -> str:
+    direction = "DESC" if filters.sort.startswith("-") else ""
+    return f"ORDER BY {_SORTS[filters.sort.removeprefix('-')]} {direction} NULLS LAST, e.id"
 
 
 def facets(database: sqlite3.Connection, run: str) -> dict[str, list[tuple[str, int]]]:
@@ -175,8 +231,15 @@ def make_row(record: sqlite3.Row) -> Row:
     return Row(
         address=Address(record["run"], record["slug"], record["number"]),
         success=None if record["success"] is None else bool(record["success"]),
+        annotation=_annotation(record),
         **{name: record[name] for name in (*same, *played)},
     )
+
+
+def _annotation(record: sqlite3.Row) -> Annotation:
+    if record["labels"] is None:
+        return Annotation()
+    return Annotation(tuple(json.loads(record["labels"])), record["note"], record["written"])
 
 
 def _where(filters: Filters) -> tuple[str, list[Any]]:
@@ -193,6 +256,11 @@ def _where(filters: Filters) -> tuple[str, list[Any]]:
             values.append(value)
     if filters.success:
         conditions.append(OUTCOMES[filters.success])
+    if filters.label in (ANNOTATED, NOT_ANNOTATED):
+        conditions.append(WITH_ANY if filters.label == ANNOTATED else WITHOUT)
+    elif filters.label:
+        conditions.append(WITH_LABEL)
+        values.append(filters.label)
     if fts_terms(filters.text):
         conditions.append("e.id IN (SELECT id FROM hits)")
     return (f"WHERE {' AND '.join(conditions)}" if conditions else ""), values

@@ -15,12 +15,16 @@ from agentgym_eval.metrics.usage import Usage
 from agentgym_eval.runs.recorded_env import raw_env_options
 from agentgym_eval.storage.distances import read_distances
 from agentgym_eval.viewer.index import tokens
+from agentgym_eval.viewer.index.evaluation_report import prices
 from agentgym_eval.viewer.index.links import Address
+from agentgym_eval.viewer.index.neighbours import Neighbours
+from agentgym_eval.viewer.index.queries import Filters
 from agentgym_eval.viewer.index.runs import Run
 from agentgym_eval.viewer.pages import reading
 from agentgym_eval.viewer.pages.reading import Passage, ReplyParts
 from agentgym_eval.viewer.pages.scenes import Scene, Scenes
 from agentgym_eval.viewer.pages.site import Site
+from agentgym_eval.viewer.pages.snippets import snippets
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +70,13 @@ class ReplayFrame:
         return "invalid" if self.turn.kind == "act" and not self.turn.valid else self.turn.kind
 
 
-def episode_page(site: Site, address: Address, *, scenes: bool = False) -> str:
+def episode_page(site: Site, address: Address, filters: Filters | None = None, *, scenes: bool = False) -> str:
     """Render the replay.
 
     Args:
         site: The site the page belongs to.
         address: The episode.
+        filters: The list that it was opened from; None for the list of its file.
         scenes: Render scenes even if the environment is slow; by default a live page loads without them and fetches
             them afterwards.
 
@@ -81,6 +86,7 @@ def episode_page(site: Site, address: Address, *, scenes: bool = False) -> str:
     run, file = site.index.run(address.run), site.index.file(address)
     episode = site.index.episode(address)
     defer_scenes = site.links.live and not scenes and site.scene_replayer.is_slow(episode)
+    neighbours = site.index.neighbours(address, filters or Filters(run=run.slug, file=file.slug, sort="number"))
     replayed = Scenes() if defer_scenes else site.scene_replayer.scenes(run, episode)
     return site.render(
         "episode.html",
@@ -94,10 +100,23 @@ def episode_page(site: Site, address: Address, *, scenes: bool = False) -> str:
         frames=list(_frames(episode, replayed, screenshot_store(run))),
         note=replayed.note,
         defer_scenes=defer_scenes,
+        neighbours=neighbours,
+        listed_in=filters,
+        annotation=site.index.row(address).annotation,
+        used_labels=site.index.labels(),
+        first_turns=_first_turns(site, neighbours),
         siblings=sorted(site.index.siblings(address), key=lambda row: row.sample),
         usage=_usage(episode),
+        price=prices(run),
         tokens=tokens.read_tokens(file.path, address.number, episode, run.path),
     )
+
+
+def _first_turns(site: Site, neighbours: Neighbours) -> dict[Address, int]:
+    """Return the turn to show first of each neighbour in a search: the turn that its result in the list links to."""
+    addresses = filter(None, (neighbours.previous, neighbours.next))
+    found = snippets(site.index, addresses, neighbours.filters.text)
+    return {address: snippet.turn for address, snippet in found.items()}
 
 
 def _usage(episode: Episode) -> Usage:

@@ -8,18 +8,18 @@ from starlette.requests import Request
 
 from agentgym_eval.util.errors import UsageError
 
-_MAX_FORM_BYTES = 200_000  # three times the longest reply that an environment accepts
-_MAX_FIELDS = 50
+_MAX_BYTES = 200_000  # three times the longest reply that an environment accepts
+_MAX_FIELDS = 60
 
 
-async def read_form(request: Request) -> dict[str, str]:
-    """Read and parse a posted form, within limits on its size. Raises `UsageError`."""
+async def read_form(request: Request) -> list[tuple[str, str]]:
+    """Read and parse a posted form into its fields, in order. Raises `UsageError` if it is too long."""
     body = b""
     async for chunk in request.stream():
         body += chunk
-        if len(body) > _MAX_FORM_BYTES:
-            raise UsageError(f"The form is longer than {_MAX_FORM_BYTES:,} bytes; shorten the reply.")
+        if len(body) > _MAX_BYTES:
+            raise UsageError(f"The form is longer than {_MAX_BYTES:,} bytes; shorten the text.")
     try:
-        return dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=_MAX_FIELDS))
+        return parse_qsl(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=_MAX_FIELDS)
     except ValueError as error:
         raise UsageError(f"The form has more than {_MAX_FIELDS} fields, more than any form of the viewer.") from error

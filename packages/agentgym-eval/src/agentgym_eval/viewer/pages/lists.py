@@ -99,6 +99,7 @@ def episodes_page(site: Site, filters: Filters, listing: Listing[Row] | None = N
         listing=listing,
         snippets=snippets(site.index, (row.address for row in listing.rows), filters.text),
         facets=site.index.facets(filters.run),
+        used_labels=site.index.labels(filters.run),
         columns=_columns(EPISODES, filters),
     )
 

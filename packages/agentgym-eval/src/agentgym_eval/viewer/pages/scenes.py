@@ -58,7 +58,7 @@ class SceneReplayer:
     def scenes(self, run: Run, episode: Episode) -> Scenes:
         """Return the scenes of an episode of `run`, up to where the replay deviates from the recording."""
         env_class = _scene_class(episode.env)
-        if env_class is None or _played_unseen(episode):
+        if env_class is None or played_unseen(episode):
             return Scenes()
         options, seed = client_options(env_class, run.settings, episode.env), recorded_seed(run.settings)
         key = (episode.env, repr(options), seed, episode.task_id, episode.stop, episode.turns)
@@ -103,7 +103,7 @@ class SceneReplayer:
             opened[1].close()
 
 
-def _played_unseen(episode: Episode) -> bool:
+def played_unseen(episode: Episode) -> bool:
     """Return whether a harness has played, an agent of another program whose actions aren't recorded."""
     acts = [turn for turn in episode.turns if turn.kind == "act" and turn.reply.finish != "length"]
     return bool(acts) and not episode.agent and all(turn.action is None and turn.valid for turn in acts)

@@ -30,7 +30,7 @@ class Site:
     scene_replayer: SceneReplayer = field(default_factory=SceneReplayer)
     """Replays recorded episodes to render their scenes."""
     editable: bool = False
-    """Whether runs can be named and moved to the trash."""
+    """Whether readers can annotate episodes, name runs, and move runs to the trash."""
 
     def render(self, template: str, **values: Any) -> str:
         """Render a template with escaped values; `links`, `index`, `version` and `editable` are always defined."""

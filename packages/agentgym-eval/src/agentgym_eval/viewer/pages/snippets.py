@@ -6,12 +6,13 @@ searched turn by turn.
 
 from __future__ import annotations
 
-import json
 import re
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass
+
+from agentgym_envs import Episode
 
 from agentgym_eval.viewer.index.index import Index
 from agentgym_eval.viewer.index.indexer import searchable_turns
@@ -58,5 +59,5 @@ def snippets(index: Index, addresses: Iterable[Address], text: str) -> dict[Addr
 def _turns(line: str) -> list[str]:
     """Return the text of each turn, without the two characters that mark the bounds of a match."""
     with suppress(ValueError, TypeError, KeyError, AttributeError):  # the file is being rewritten
-        return [re.sub(f"[{_BEGIN}{_END}]", " ", turn) for turn in searchable_turns(json.loads(line))]
+        return [re.sub(f"[{_BEGIN}{_END}]", " ", turn) for turn in searchable_turns(Episode.from_json(line))]
     return []

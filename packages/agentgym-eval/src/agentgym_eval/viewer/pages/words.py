@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from agentgym_envs import Reply
 from markupsafe import Markup, escape
 
 from agentgym_eval.metrics.failure_causes import LABELS
+from agentgym_eval.metrics.usage import Usage
 from agentgym_eval.reports.cells import p_value
 from agentgym_eval.runs.settings import short_name
 from agentgym_eval.viewer.index.run_columns import column_label
@@ -37,13 +38,15 @@ def cost(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.4f}"
 
 
-def reply_usage(reply: Reply) -> str:
-    """Format token counts, latency and finish reason of an endpoint's reply; empty for other replies."""
+def reply_usage(reply: Reply, price: Sequence[float] = ()) -> str:
+    """Format token counts, cost, latency and finish reason of an endpoint's reply; empty for other replies."""
     usage, parts = reply.usage, list[str]()
     if usage is not None:
         cached = f" ({count(usage.cached_tokens)} cached)" if usage.cached_tokens is not None else ""
         parts += [f"{count(usage.prompt_tokens)} prompt tokens{cached}"]
         parts += [f"{count(usage.completion_tokens)} completion tokens"]
+        reply_cost = Usage.of(usage).cost(price)
+        parts += [f"cost {cost(reply_cost)}"] if reply_cost is not None else []
     parts += [f"{reply.seconds:.2f} s"] if reply.seconds is not None else []
     parts += [f"finish reason {reply.finish_reason}"] if reply.finish_reason else []
     return " · ".join(parts)

@@ -49,7 +49,7 @@ def play_routes(site: Site, manager: SessionManager | None, seen: str) -> list[B
 
 def _game_routes(site: Site, manager: SessionManager, seen: str) -> list[BaseRoute]:
     async def begin(request: Request) -> Response:
-        form = await read_form(request)
+        form = dict(await read_form(request))
         try:
             key = await manager.open(_settings(form))
         except (UsageError, EnvFault) as error:
@@ -71,7 +71,7 @@ def _game_routes(site: Site, manager: SessionManager, seen: str) -> list[BaseRou
         session = _session(manager, key)
         if name not in (*_MOVES, "save"):
             raise NotFound(f"There is no move {name}.{did_you_mean(name, [*_MOVES, 'save'])}")
-        form = await read_form(request)
+        form = dict(await read_form(request))
         try:
             await (manager.save(key) if name == "save" else _MOVES[name](session, form))
         except UsageError as error:

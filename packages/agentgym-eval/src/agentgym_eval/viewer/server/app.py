@@ -30,6 +30,7 @@ from agentgym_eval.viewer.pages.run import run_page
 from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.playing.pages import play_routes
 from agentgym_eval.viewer.playing.table import SessionManager
+from agentgym_eval.viewer.server.annotations import annotation_routes
 from agentgym_eval.viewer.server.edit_routes import edit_routes
 from agentgym_eval.viewer.server.guard import Guard, is_loopback
 from agentgym_eval.viewer.server.routes import episode_routes
@@ -47,7 +48,7 @@ def make_app(
     Args:
         site: The site, with live links.
         host: The address the server is bound to. Requests with a `Host` header that no browser on this machine would
-            send for it are refused. Interactive play is available on a loopback address only.
+            send for it are refused. Pages that change anything are available on a loopback address only.
         environment: Environment variables with the keys and addresses that policies in interactive play use.
         read_only: Whether nothing below the folder may be changed. Other machines can never change anything.
     """
@@ -81,6 +82,7 @@ def _routes(site: Site) -> list[BaseRoute]:
         Route("/compare", _polled(site, lambda request: compare_page(site, _comparison_query(request)))),
         Route("/curves", _polled(site, lambda request: curves_page(site, _curves_query(request)))),
         *episode_routes(site),
+        *annotation_routes(site),
         Mount("/static", StaticFiles(packages=[("agentgym_eval.viewer", "static")])),
     ]
 

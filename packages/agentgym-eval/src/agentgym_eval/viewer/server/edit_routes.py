@@ -31,7 +31,7 @@ def edit_routes(site: Site) -> list[BaseRoute]:
         return HTMLResponse(page)
 
     async def label(request: Request) -> Response:
-        run, values = _run(site, request), await read_form(request)
+        run, values = _run(site, request), dict(await read_form(request))
         new = Label(" ".join(values.get("name", "").split()), values.get("note", "").strip())
         await run_in_threadpool(write_label, run.path, new)
         site.index.put(replace(run, title=new.title, note=new.note))

@@ -31,8 +31,9 @@ from agentgym_eval.viewer.pages.lists import episodes_page, runs_page
 from agentgym_eval.viewer.pages.run import run_page
 from agentgym_eval.viewer.pages.side_by_side import siblings_page
 from agentgym_eval.viewer.pages.site import Site
+from agentgym_eval.viewer.server.annotations import TYPES, annotations_content
 
-_LIVE_ONLY = ("htmx.min.js", "htmx.LICENSE.txt", "playing.js", "playing.css")
+_LIVE_ONLY = ("htmx.min.js", "htmx.LICENSE.txt", "playing.js", "playing.css", "messages.js")
 _BATCH = 1000  # rows per query
 
 
@@ -109,6 +110,9 @@ def _files(index: Index, rows: list[Row]) -> Iterator[tuple[str, str | bytes]]:
     yield names.runs(), runs_page(root_site)
     yield (name := names.episodes()), episodes_page(site(name), Filters(), Listing(rows, len(rows), Filters()))
     yield names.asset("words.js"), _search_script(index, rows)
+    if index.annotated:
+        for kind in TYPES:
+            yield names.annotations(kind), annotations_content(index, Filters(), kind)
     yield names.frames(), site(names.frames()).render("frames.html")
     for run in index.runs:
         yield (name := names.run(run.slug)), run_page(site(name), run.slug)
@@ -150,5 +154,5 @@ def _comparable(rows: Iterable[Row]) -> dict[str, list[str]]:
 
 def _search_script(index: Index, rows: Iterable[Row]) -> str:
     """The searchable text of each episode in the list, as a script that is loaded on the first search."""
-    texts = [searchable_text(json.loads(index.line(row.address))) for row in rows]
+    texts = [searchable_text(index.episode(row.address)) for row in rows]
     return f"window.agentgymWords = {json.dumps(texts)};\n"

@@ -11,33 +11,44 @@ from agentgym_eval.viewer.index.evaluation_report import report_page
 from agentgym_eval.viewer.index.index import NotFound
 from agentgym_eval.viewer.index.links import Address, parse_address
 from agentgym_eval.viewer.pages.episode import episode_page, screenshots
+from agentgym_eval.viewer.pages.messages import messages_page, turn_request
 from agentgym_eval.viewer.pages.side_by_side import pair_page, siblings_page
 from agentgym_eval.viewer.pages.site import Site
+from agentgym_eval.viewer.server.addresses import EPISODE, episode_address, listed_in
 from agentgym_eval.viewer.server.guard import STRICT_CSP
-
-_EPISODE = "{run}/{file}/{number:int}"
 
 
 def episode_routes(site: Site) -> list[BaseRoute]:
     """Return the routes; their handlers raise `NotFound` for anything that doesn't exist."""
 
     def replay(request: Request) -> Response:
-        return HTMLResponse(episode_page(site, _address(request), scenes="scenes" in request.query_params))
+        scenes = "scenes" in request.query_params
+        return HTMLResponse(episode_page(site, episode_address(request), listed_in(request), scenes=scenes))
 
     def siblings(request: Request) -> Response:
-        return HTMLResponse(siblings_page(site, _address(request)))
+        return HTMLResponse(siblings_page(site, episode_address(request)))
 
     def pair(request: Request) -> Response:
         return HTMLResponse(pair_page(site, _queried_address(request, "a"), _queried_address(request, "b")))
 
     def picture(request: Request) -> Response:
-        path = dict(screenshots(site, _address(request))).get(request.path_params["frame"])
+        path = dict(screenshots(site, episode_address(request))).get(request.path_params["frame"])
         if path is None:
             raise NotFound("No picture was recorded for this turn.")
         return FileResponse(path, media_type="image/png")
 
     def raw(request: Request) -> Response:
-        return Response(site.index.line(_address(request)), media_type="application/json")
+        return Response(site.index.line(episode_address(request)), media_type="application/json")
+
+    def messages(request: Request) -> Response:
+        return HTMLResponse(messages_page(site, episode_address(request), request.path_params["turn"]))
+
+    def messages_json(request: Request) -> Response:
+        address = episode_address(request)
+        found = turn_request(site.index.run(address.run), site.index.episode(address), request.path_params["turn"])
+        if found.unknown:
+            raise NotFound(found.unknown)
+        return Response(found.to_json(), media_type="application/json")
 
     def report(request: Request) -> Response:
         path = report_page(site.index.run(request.path_params["run"]))
@@ -47,16 +58,14 @@ def episode_routes(site: Site) -> list[BaseRoute]:
 
     return [
         Route("/report/{run}.html", report),
-        Route(f"/episode/{_EPISODE}", replay),
-        Route(f"/siblings/{_EPISODE}", siblings),
+        Route(f"/episode/{EPISODE}", replay),
+        Route(f"/siblings/{EPISODE}", siblings),
         Route("/side-by-side", pair),
-        Route(f"/picture/{_EPISODE}/{{frame:int}}.png", picture),
-        Route(f"/raw/{_EPISODE}.json", raw),
+        Route(f"/picture/{EPISODE}/{{frame:int}}.png", picture),
+        Route(f"/raw/{EPISODE}.json", raw),
+        Route(f"/messages/{EPISODE}/{{turn:int}}", messages),
+        Route(f"/messages/{EPISODE}/{{turn:int}}.json", messages_json),
     ]
-
-
-def _address(request: Request) -> Address:
-    return Address(request.path_params["run"], request.path_params["file"], request.path_params["number"])
 
 
 def _queried_address(request: Request, name: str) -> Address:

@@ -66,13 +66,21 @@
   const byKey = {
     ArrowLeft: "back", ArrowRight: "on", j: "on", k: "back", Home: "first", End: "last", " ": "play", t: "all", "?": "help",
   };
-  const side = document.querySelector(".attempts .all");
+  const annotation = document.querySelector(".annotation details");
+  const links = {
+    s: document.querySelector(".attempts .all"),
+    n: document.querySelector(".neighbours [rel=next]"),
+    p: document.querySelector(".neighbours [rel=prev]"),
+  };
 
   document.addEventListener("keydown", (event) => {
     const at = event.target;
     if (event.ctrlKey || event.metaKey || event.altKey || keys.open || at.matches("select, input, textarea")) return;
     if (event.key === " " && at.closest("button, summary, a")) return;
-    if (event.key === "s" && side) location.href = side.href;
+    if (event.key === "a" && annotation) {
+      annotation.open = true;
+      annotation.querySelector("[name=new]").focus();
+    } else if (links[event.key]) location.href = links[event.key].href;
     else if (event.key === "+" || event.key === "-") faster(event.key === "+" ? 1 : -1);
     else if (byKey[event.key]) actions[byKey[event.key]]();
     else return;
