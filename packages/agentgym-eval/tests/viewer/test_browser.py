@@ -44,12 +44,6 @@ PAGES = [
 ]
 
 
-@pytest.fixture
-def watched(chromium: Browser) -> Iterator[WatchedPage]:
-    with chromium.new_context() as context:
-        yield WatchedPage(context.new_page())
-
-
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
     folder = tmp_path_factory.mktemp("viewer")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +12,7 @@ import pytest
 from agentgym_envs import Episode, Reply, Turn
 from agentgym_eval.metrics.comparison import compare
 from agentgym_eval.storage.distances import write_distances
-from agentgym_eval.viewer.index.index import Index
-from agentgym_eval.viewer.index.links import Address, Links
+from agentgym_eval.viewer.index.links import Address
 from agentgym_eval.viewer.index.queries import Filters
 from agentgym_eval.viewer.pages.comparison import ComparisonQuery, compare_page
 from agentgym_eval.viewer.pages.episode import episode_page
@@ -38,14 +36,6 @@ def refused(task: str, sample: int = 0) -> Episode:
 def walking(task: str, sample: int = 0) -> Episode:
     turns = tuple(Turn(f"Room {at}.", Reply("go"), "go", True, 0.0, f"s{at}") for at in range(4))
     return replace(episode(task, sample, False), turns=turns)
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    (tmp_path / "runs").mkdir()
-    index = Index(tmp_path / "runs", tmp_path / "index.sqlite")
-    yield Site(index, Links())
-    index.close()
 
 
 def test_episodes_are_filtered_and_sorted_by_their_cause(site: Site) -> None:
@@ -125,7 +115,7 @@ def test_causes_in_training_are_plotted_if_they_occurred(site: Site) -> None:
     (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     site.index.refresh()
     chart = run_page(site, "trained").partition("Failure causes in training")[2].partition("</figure>")[0]
-    assert re.findall(r'<span class="s\d">(.*?)</span>', chart) == ["invalid actions", "loop"]
+    assert re.findall(r'<span class="c\d d\d">(.*?)</span>', chart) == ["invalid actions", "loop"]
 
 
 def test_comparison_shows_the_causes_as_the_report_compares_them(site: Site) -> None:

@@ -9,17 +9,11 @@ from pathlib import Path
 import pytest
 from agentgym_eval.viewer.index.index import Index
 from agentgym_eval.viewer.server.export import export
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 from viewer_browser import PHONE, WatchedPage, serve_index
 from viewer_runs import EVIL, episode, write_episodes, write_evaluation_run, write_training_run
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture
-def watched(chromium: Browser) -> Iterator[WatchedPage]:
-    with chromium.new_context() as context:
-        yield WatchedPage(context.new_page())
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,14 +19,6 @@ from starlette.testclient import TestClient
 from viewer_runs import EVIL, episode, write_episodes, write_evaluation_run, write_training_run
 
 DAY = 86_400
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    (tmp_path / "runs").mkdir()
-    index = Index(tmp_path / "runs", tmp_path / "index.sqlite")
-    yield Site(index, Links())
-    index.close()
 
 
 def set_age(path: Path, days: int) -> None:

@@ -5,27 +5,16 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agentgym_eval.util.errors import UsageError
-from agentgym_eval.viewer.index.index import Index
-from agentgym_eval.viewer.index.links import Links
 from agentgym_eval.viewer.pages.curves import CurvesQuery, curves_page
 from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.server.app import make_app
 from starlette.testclient import TestClient
 from viewer_runs import EVIL, episode, write_evaluation_run, write_training_run
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    (tmp_path / "runs").mkdir()
-    index = Index(tmp_path / "runs", tmp_path / "index.sqlite")
-    yield Site(index, Links())
-    index.close()
 
 
 def write_run(site: Site, name: str, steps: int = 3, metrics: int = 1, **settings: Any) -> Path:

@@ -9,13 +9,11 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from agentgym_eval.cli.view import view
-from agentgym_eval.viewer.index.index import Index
 from agentgym_eval.viewer.index.links import Address, FileLinks, Links, parse_address
 from agentgym_eval.viewer.index.queries import Filters
 from agentgym_eval.viewer.pages.comparison import ComparisonQuery, compare_page
@@ -28,14 +26,6 @@ from starlette.testclient import TestClient
 from viewer_runs import EVIL, episode, write_episodes, write_evaluation_run, write_training_run
 
 LOCAL = "http://127.0.0.1:8000"
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    (tmp_path / "runs").mkdir()
-    index = Index(tmp_path / "runs", tmp_path / "index.sqlite")
-    yield Site(index, Links())
-    index.close()
 
 
 def browser(site: Site, base: str = LOCAL, host: str = "127.0.0.1") -> TestClient:

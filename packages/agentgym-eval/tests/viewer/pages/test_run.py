@@ -6,15 +6,13 @@ import html
 import json
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from agentgym_envs import Episode
 from agentgym_eval.metrics.summary import report
 from agentgym_eval.reports import Evaluated, write_reports
-from agentgym_eval.viewer.index.index import Index
-from agentgym_eval.viewer.index.links import FileLinks, Links
+from agentgym_eval.viewer.index.links import FileLinks
 from agentgym_eval.viewer.pages.comparison import ComparisonQuery, compare_page
 from agentgym_eval.viewer.pages.lists import runs_page
 from agentgym_eval.viewer.pages.run import run_page
@@ -24,14 +22,6 @@ from starlette.testclient import TestClient
 from viewer_runs import EVIL, episode, write_evaluation_run, write_training_run
 
 EPISODES = [episode(f"t/{task}", sample, sample < task) for task in range(3) for sample in range(2)]
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    (tmp_path / "runs").mkdir()
-    index = Index(tmp_path / "runs", tmp_path / "index.sqlite")
-    yield Site(index, Links())
-    index.close()
 
 
 def write_reported_run(folder: Path, episodes: list[Episode]) -> Path:
