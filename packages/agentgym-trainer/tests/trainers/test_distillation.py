@@ -104,12 +104,14 @@ def test_a_tiny_model_learns_the_experts_actions_without_rewards(build: Build) -
 
 
 def test_labels_of_groups_without_variance_train(build: Build) -> None:
-    config = loop_config(algorithm=grpo_with_group_filter(zero_variance="drop"), distillation=Distillation("oracle"))
+    config = loop_config(
+        algorithm=grpo_with_group_filter(zero_variance="drop"), distillation=Distillation("oracle"), minibatches=2
+    )
     loop = build(config, lambda: "edge")
     (line,) = take_steps(loop, 1)
     assert line["trained"] == 0
     assert line["label/turns"] == 36
-    assert (line["label/agreement"], line["optimizer_steps"]) == (0, 1)
+    assert (line["label/agreement"], line["optimizer_steps"]) == (0, 2)
 
 
 def test_schedules_decay_the_weight_and_end_the_questions(build: Build) -> None:

@@ -198,7 +198,8 @@ class RLConfig(BaseConfig):
     """Optimizer steps per pass over a full batch, which has `tasks_per_step` x `group_size` episodes that all train."""
     scale_minibatches: bool = True
     """Take fewer optimizer steps if groups are dropped, so that each has about as many completion tokens as those of a
-    full batch; at least one per pass. Otherwise the number of steps stays the same."""
+    full batch; at least one per pass. Otherwise, and with labels (`distillation.expert`), which all groups have, the
+    number of steps stays the same."""
     train_on_truncated: bool = True
     """Whether episodes that ended at the token budget (`length`) are in the loss. Otherwise they are masked, but still
     count in the baseline of their group and in statistics of advantages."""

@@ -100,19 +100,19 @@ _DISTILL = replace(
     _QUICKSTART,
     horizon=FixedHorizon(8),
     warm_start=replace(_QUICKSTART.warm_start, episodes=400, epochs=1),
-    distillation=Distillation("oracle", label_weight=0.3, schedule="linear"),
+    # Labels want a higher learning rate than rewards, and no penalty that holds the policy at its weak start.
+    algorithm=replace(GRPO, kl=KL()),
+    optimizer=replace(_QUICKSTART.optimizer, lr=3e-3),
+    critic=CriticModel(lr=3e-3),
+    distillation=Distillation("oracle", label_weight=1.0, reward_weight=0.3),
     evaluation=Evaluation(tasks=48, test_tasks=96, every=15),
     steps=30,
     tasks_per_step=8,
     group_size=4,
     epochs=1,
-    minibatches=1,
+    minibatches=4,
 )
-_DAGGER = replace(
-    _DISTILL,
-    algorithm=replace(GRPO, kl=KL()),
-    distillation=Distillation("oracle", label_weight=0.3, reward_weight=0.0),
-)
+_DAGGER = replace(_DISTILL, distillation=Distillation("oracle", label_weight=1.0, reward_weight=0.0))
 
 
 def _fixed(config: RLConfig, turns: int) -> Recipe:

@@ -251,8 +251,8 @@ class RLLoop:
             labeled, label_metrics = self.distiller.labels(rollouts.own, step)
             dependence = self._task_dependence(step, rollouts)
         self._log_rollouts(batch, advantages, rollouts, step)
-        # Dropped groups take no labels away.
-        scaled = config.scale_minibatches and config.distillation.reward_weight > 0
+        # Labels fill the mini-batches: groups that are dropped keep theirs.
+        scaled = config.scale_minibatches and labeled is None
         doing = f"take update {step + 1}; the last checkpoint is from before it"
         with self._timer.phase("update"), blaming(self.algorithm, doing=doing, error=RunStopped):
             metrics = self.learner.update(
