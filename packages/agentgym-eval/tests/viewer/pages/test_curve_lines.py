@@ -10,7 +10,7 @@ import pytest
 from agentgym_eval.viewer.index.metric_columns import MetricColumns
 from agentgym_eval.viewer.index.runs import Run
 from agentgym_eval.viewer.pages.curve_chart import CurveChart, short
-from agentgym_eval.viewer.pages.curve_lines import Line, RunCurves, mean_line, run_line, smooth, smoothed, thinned
+from agentgym_eval.viewer.pages.curve_lines import Line, RunCurves, mean_line, run_line, smooth, thinned
 from agentgym_eval.viewer.pages.run_groups import seed_groups
 from scipy import stats
 
@@ -56,6 +56,24 @@ def test_mean_over_seeds_has_the_t_interval_at_the_steps_that_all_reached() -> N
     assert mean_line("g", 0, seeds, "loss", "step", "none").low is None
 
 
+def test_bands_are_those_of_smoothed_runs_and_evaluations_are_not_smoothed() -> None:
+    values = np.random.default_rng(1).normal(size=(3, 8))
+    dev = {"dev": {0: 0.1, 8: 0.5}}
+    seeds = [curves(*({"step": n, "loss": y} for n, y in enumerate(row, 1)), evaluations=dev) for row in values]
+    line = mean_line("g", 0, seeds, "loss", "step", "t", 0.8)
+    expected = np.stack([smooth(row, 0.8) for row in values])
+    low, high = stats.t.interval(0.95, 2, loc=expected.mean(axis=0), scale=stats.sem(expected))
+    assert line.smooth is not None and line.low is not None and line.high is not None
+    np.testing.assert_allclose(line.y, values.mean(axis=0))
+    np.testing.assert_allclose(line.smooth, expected.mean(axis=0))
+    np.testing.assert_allclose((line.low, line.high), (low, high))
+    alone = run_line("r", 0, seeds[0], "loss", "step", 0.8).smooth
+    assert alone is not None
+    np.testing.assert_allclose(alone, expected[0])
+    assert run_line("r", 0, seeds[0], "dev", "step", 0.8).smooth is None
+    assert mean_line("g", 0, seeds, "dev", "step", "t", 0.8).smooth is None
+
+
 def test_seeds_without_the_metric_are_not_counted() -> None:
     line = mean_line("g", 0, [losses({1: 1.0}), losses({1: 3.0}), curves({"step": 1, "kl": 1})], "loss", "step", "t")
     assert (line.y.tolist(), line.runs) == ([2.0], 2)
@@ -88,7 +106,7 @@ def test_of_a_repeated_step_the_last_value_counts() -> None:
 def test_thinning_keeps_ends_and_extremes() -> None:
     y = np.sin(np.arange(20_000) / 50)
     y[[777, 15_000]] = 40, -30
-    line = thinned(smoothed(Line("r", 0, np.arange(20_000.0), y), 0.5), 100)
+    line = thinned(Line("r", 0, np.arange(20_000.0), y, smooth=smooth(y, 0.5)), 100)
     assert len(line.x) <= 100
     assert {0, 777, 15_000, 19_999} <= set(line.x.tolist())
     assert line.smooth is not None
@@ -123,4 +141,14 @@ def test_runs_that_differ_only_in_the_seed_are_a_group() -> None:
         "bare": ["bare"],
         "bare-2": ["bare-2"],
     }
-    assert [group.name for group in seed_groups([run("a", seed=1), run("b", seed=2)])] == ["a and 1 more"]
+
+    def names(*names: str) -> list[str]:
+        return [group.name for group in seed_groups(run(name, seed=seed) for seed, name in enumerate(names))]
+
+    assert names("a", "b") == ["a and 1 more"]
+    assert names("runs/ppo-9", "runs/ppo-10") == ["runs/ppo"]
+    assert names("0", "1") == ["0 and 1 more"]
+    assert names("runs/0", "runs/11") == ["runs/0 and 1 more"]
+    other = [run("ppo-2", lr=2, seed=0), run("ppo-3", lr=2, seed=1)]
+    same = [*(run(f"ppo-{n}", seed=n) for n in (0, 1)), *other]
+    assert [group.name for group in seed_groups(same)] == ["ppo-0 and 1 more", "ppo-2 and 1 more"]

@@ -99,22 +99,28 @@ class RunCurves:
         return np.interp(steps, np.concatenate(([0.0], found[0])), np.concatenate(([0.0], found[1])))
 
 
-def run_line(name: str, style: int, run: RunCurves, metric: str, axis: Axis) -> Line:
-    """Return the line of one run; without points if it doesn't have the metric or the axis."""
+def run_line(name: str, style: int, run: RunCurves, metric: str, axis: Axis, weight: float = 0.0) -> Line:
+    """Return the line of one run, smoothed with a weight; without points if it doesn't have the metric or the axis.
+
+    The few points of evaluations, each of many episodes, are not smoothed.
+    """
     steps, values = run.column(metric)
     if run.axis(axis) is None:
         steps, values = steps[:0], values[:0]
-    return Line(name, style, run.place(steps, axis), values)
+    smoothed = smooth(values, weight) if weight and len(values) > 1 and metric not in run.evaluations else None
+    return Line(name, style, run.place(steps, axis), values, smooth=smoothed)
 
 
-def mean_line(name: str, style: int, runs: Sequence[RunCurves], metric: str, axis: Axis, band: Band) -> Line:
+def mean_line(
+    name: str, style: int, runs: Sequence[RunCurves], metric: str, axis: Axis, band: Band, weight: float = 0.0
+) -> Line:
     """Return the mean over runs with a band, at the steps at which all of them have a value.
 
     Runs without any value of the metric are left out. On other axes than the step, a point is at the mean position of
     the runs at this step.
 
     The band is the 95% t-interval of the mean, mean ± t(n - 1) s / sqrt(n) (Student 1908), or from the smallest to the
-    largest value.
+    largest value. With smoothing, it is that of the smoothed values of each run. Evaluations are not smoothed.
     """
     lines = [(run, *run.column(metric)) for run in runs if run.axis(axis) is not None]
     lines = [line for line in lines if len(line[1])]
@@ -125,12 +131,15 @@ def mean_line(name: str, style: int, runs: Sequence[RunCurves], metric: str, axi
     y = np.stack([values[rows] for (_, _, values), rows in zip(lines, at, strict=True)])  # (runs, N)
     x = np.mean([run.place(common, axis) for run, _, _ in lines], axis=0)
     line = Line(name, style, x, y.mean(axis=0), len(lines))
+    if weight and len(common) > 1 and not any(metric in run.evaluations for run, _, _ in lines):
+        y = smooth(y, weight)
+        line = replace(line, smooth=y.mean(axis=0))
     if band == "none" or len(lines) == 1:
         return line
     if band == "range":
         return replace(line, low=y.min(axis=0), high=y.max(axis=0))
     half = _t_quantile(len(lines) - 1) * y.std(axis=0, ddof=1) / math.sqrt(len(lines))
-    return replace(line, low=line.y - half, high=line.y + half)
+    return replace(line, low=y.mean(axis=0) - half, high=y.mean(axis=0) + half)
 
 
 def _t_quantile(freedom: int) -> float:
@@ -145,21 +154,13 @@ def smooth(values: Floats, weight: float) -> Floats:
     With a_0 = 0 and a_n = w a_(n-1) + (1 - w) y_n, the smoothed value is a_n / (1 - w^n), so that the first one is y_1.
 
     Args:
-        values: The values y_1 ... y_N, shape (N,).
+        values: The values y_1 ... y_N, shape (..., N).
         weight: w, at least 0 and below 1.
     """
     from scipy.signal import lfilter
 
     averages = np.asarray(lfilter([1 - weight], [1, -weight], values), dtype=np.float64)
-    return averages / (1 - weight ** np.arange(1, len(values) + 1))
-
-
-def smoothed(line: Line, weight: float) -> Line:
-    """Smooth a line. Its band is smoothed alike, so that the smoothed mean stays inside."""
-    if not weight or len(line.y) < 2:
-        return line
-    low, high = (None if each is None else smooth(each, weight) for each in (line.low, line.high))
-    return replace(line, smooth=smooth(line.y, weight), low=low, high=high)
+    return averages / (1 - weight ** np.arange(1, values.shape[-1] + 1))
 
 
 def thinned(line: Line, most: int) -> Line:

@@ -22,7 +22,6 @@ from agentgym_eval.viewer.pages.curve_lines import (
     RunCurves,
     mean_line,
     run_line,
-    smoothed,
     thinned,
 )
 from agentgym_eval.viewer.pages.run_groups import RunGroup, seed_groups
@@ -200,22 +199,22 @@ def chart_lines(
     legend: Sequence[Legend], curves: Mapping[str, RunCurves], metric: str, query: CurvesQuery
 ) -> list[Line]:
     """Return the lines of a chart that have points."""
-    return prepared([_line(entry, curves, metric, query) for entry in legend], query)
+    return prepared(_line(entry, curves, metric, query) for entry in legend)
 
 
-def prepared(lines: Iterable[Line], query: CurvesQuery) -> list[Line]:
-    """Smooth and thin the lines that have points."""
+def prepared(lines: Iterable[Line]) -> list[Line]:
+    """Thin the lines that have points."""
     lines = [line for line in lines if len(line.x)]
     fewest, most = _LINE_POINTS
     limit = min(most, max(fewest, _CHART_POINTS // max(1, len(lines))))
-    return [thinned(smoothed(line, query.smooth), limit) for line in lines]
+    return [thinned(line, limit) for line in lines]
 
 
 def _line(entry: Legend, curves: Mapping[str, RunCurves], metric: str, query: CurvesQuery) -> Line:
     runs = [curves[run.slug] for run in entry.runs]
     if len(runs) == 1:
-        return run_line(entry.name, entry.style, runs[0], metric, query.x)
-    return mean_line(entry.name, entry.style, runs, metric, query.x, query.band)
+        return run_line(entry.name, entry.style, runs[0], metric, query.x, query.smooth)
+    return mean_line(entry.name, entry.style, runs, metric, query.x, query.band, query.smooth)
 
 
 def section_of(name: str) -> str:

@@ -42,5 +42,6 @@ def _usual(curves: RunCurves, query: CurvesQuery) -> Iterator[tuple[str, list[Li
 
 
 def _lines(curves: RunCurves, named: list[tuple[str, str]], query: CurvesQuery) -> list[Line]:
-    lines = [run_line(label, style, curves, name, "step") for style, (label, name) in enumerate(named)]
-    return prepared(lines, query)
+    return prepared(
+        run_line(label, style, curves, name, "step", query.smooth) for style, (label, name) in enumerate(named)
+    )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from agentgym_eval.viewer.index.runs import Run
 
 _SEED = re.compile(r"[/_ -]?seed[_= -]?\d+", re.IGNORECASE)
+_NUMBER = re.compile(r"[_= -]*(?<![/\d])\d+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +35,25 @@ def seed_groups(runs: Iterable[Run]) -> list[RunGroup]:
         seed = (key, json.dumps(run.settings.get("seed")))
         repeats[seed] = repeats.get(seed, 0) + 1
         groups.setdefault((key, repeats[seed]), []).append(run)
-    return [RunGroup(_name(group), tuple(group)) for group in groups.values()]
+    shared = [_shared_name(group) for group in groups.values()]
+    return [
+        RunGroup(name if name and shared.count(name) == 1 else _first_name(group), tuple(group))
+        for name, group in zip(shared, groups.values(), strict=True)
+    ]
 
 
-def _name(runs: list[Run]) -> str:
-    """Return the name that the runs share without the seed, such as `lr=1e-3` of `lr=1e-3_seed=0`."""
+def _shared_name(runs: list[Run]) -> str:
+    """Return the name that the runs share without the seed, such as `lr=1e-3` of `lr=1e-3_seed=0`, or the beginning
+    of their names before a number, such as `ppo` of `ppo-0`; empty if there is none.
+    """
     if len(runs) == 1:
         return runs[0].name
     names = {_SEED.sub("", run.name) for run in runs}
-    return names.pop() if len(names) == 1 and all(names) else f"{runs[0].name} and {len(runs) - 1} more"
+    if len(names) == 1:
+        return names.pop()
+    names = {_NUMBER.sub("", run.name) for run in runs}
+    return names.pop() if len(names) == 1 else ""
+
+
+def _first_name(runs: list[Run]) -> str:
+    return runs[0].name + (f" and {len(runs) - 1} more" if len(runs) > 1 else "")
