@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from agentgym_eval.storage.annotations import Annotation, add_annotation
 from agentgym_eval.storage.lock import FolderLock
 from agentgym_eval.viewer.index.index import Index
 from agentgym_eval.viewer.index.labels import Label, read_label, write_label
@@ -91,6 +92,7 @@ def test_label_that_is_too_long_is_refused(site: Site) -> None:
 def test_run_is_moved_to_the_trash_and_restored(site: Site, name: str) -> None:
     root = site.index.root
     write_label(root / name, Label("named"))
+    add_annotation(root / "c.jsonl", 0, ("agentgym/Near-v0", "t/1", 0), Annotation.of(["good"], ""))
     site.index.refresh()
     before, key = files(root), slug(site, name)
     form = client(site).get(f"/run/{key}/edit").text
@@ -101,6 +103,7 @@ def test_run_is_moved_to_the_trash_and_restored(site: Site, name: str) -> None:
     site.index.refresh()
     assert name not in {run.name for run in site.index.runs}
     assert len(files(root)) == len(before) + 1
+    assert not [path for path in files(root) if str(path).startswith(name.removesuffix("jsonl"))]
     (trashed,) = trashed_runs(root)
     assert (trashed.name, trashed.title) == (name, "named")
     page = client(site).get("/trash").text
