@@ -168,7 +168,7 @@ def test_unknown_names_are_rejected_with_the_known_names(
 def test_unknown_recipe_is_rejected_with_a_suggestion(capfd: pytest.CaptureFixture[str]) -> None:
     sentence = error_of(["textcraft-grop"], capfd)
     assert sentence.startswith(
-        "There is no recipe 'textcraft-grop'. Did you mean 'textcraft-grpo'? There are: babyai-dpo, babyai-grpo"
+        "There is no recipe 'textcraft-grop'. Did you mean 'textcraft-grpo'? There are: babyai-dagger, babyai-distill"
     )
 
 

@@ -185,7 +185,7 @@ def test_help_imports_no_environments_and_no_numpy(name: str) -> None:
     code = f"from agentgym_eval.cli.main import {name}\ntry:\n    {name}(['--help'])\nexcept SystemExit:\n    pass"
     loaded = modules_after(code)
     assert loaded.isdisjoint(
-        {*HEAVY, "numpy", "gymnasium", "matplotlib", "jinja2", "agentgym_envs", "agentgym_eval.runs.run"}
+        {*HEAVY, "numpy", "gymnasium", "matplotlib", "jinja2", "agentgym_envs.core.registry", "agentgym_eval.runs.run"}
     )
 
 
