@@ -187,6 +187,7 @@ def test_help_imports_no_environments_and_no_numpy(name: str) -> None:
     assert loaded.isdisjoint(
         {*HEAVY, "numpy", "gymnasium", "matplotlib", "jinja2", "agentgym_envs.core.registry", "agentgym_eval.runs.run"}
     )
+    assert not [module for module in loaded if module.startswith(("agentgym_envs.worlds.", "agentgym_envs.episodes."))]
 
 
 REPLY_FORMAT = """

@@ -35,7 +35,12 @@ def test_nested_numbers_are_columns_and_everything_else_is_left_out(tmp_path: Pa
 
 
 def test_damaged_lines_are_skipped_and_an_incomplete_one_waits(tmp_path: Path) -> None:
-    (tmp_path / "metrics.jsonl").write_bytes(b'\xff\xfe\n[1]\n{"step": "one", "loss": 1}\n{"step": 1, "loss": 3}\n')
+    (tmp_path / "metrics.jsonl").write_bytes(
+        b'\xff\xfe\n[1]\n{"step": "one", "loss": 1}\n{"step": 9223372036854775808, "loss": 1}\n'
+        + b'{"step": 1, "deep": '
+        + b"[" * 100_000
+        + b'\n{"step": 1, "loss": 3}\n'
+    )
     add(tmp_path, {"step": 2, "loss": 4}, end="")
     assert column(metric_columns(tmp_path), "loss") == {1: 3}
     add(tmp_path, end="\n")

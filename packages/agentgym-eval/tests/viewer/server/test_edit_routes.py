@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from agentgym_eval.storage.annotations import Annotation, add_annotation
 from agentgym_eval.storage.lock import FolderLock
+from agentgym_eval.viewer.index.display_names import DisplayName, read_display_name, write_display_name
 from agentgym_eval.viewer.index.index import Index
-from agentgym_eval.viewer.index.labels import Label, read_label, write_label
 from agentgym_eval.viewer.index.links import Links
 from agentgym_eval.viewer.index.trash import TRASH, trashed_runs
 from agentgym_eval.viewer.pages.site import Site
@@ -80,18 +80,18 @@ def test_name_of_a_single_file_is_beside_it(site: Site) -> None:
 )
 def test_damaged_labels_do_no_harm(tmp_path: Path, text: str) -> None:
     (tmp_path / "viewer.json").write_text(text, encoding="latin-1")
-    assert isinstance(read_label(tmp_path).title, str)
+    assert isinstance(read_display_name(tmp_path).title, str)
 
 
 def test_label_that_is_too_long_is_refused(site: Site) -> None:
     assert post(site, "/run/b/label", name="x" * 201).status_code == 400
-    assert not read_label(site.index.root / "b").title
+    assert not read_display_name(site.index.root / "b").title
 
 
 @pytest.mark.parametrize("name", ["one/a", "c.jsonl"])
 def test_run_is_moved_to_the_trash_and_restored(site: Site, name: str) -> None:
     root = site.index.root
-    write_label(root / name, Label("named"))
+    write_display_name(root / name, DisplayName("named"))
     add_annotation(root / "c.jsonl", 0, ("agentgym/Near-v0", "t/1", 0), Annotation.of(["good"], ""))
     site.index.refresh()
     before, key = files(root), slug(site, name)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym_eval.storage.store import STOPPED
-from agentgym_eval.viewer.index.labels import read_label
+from agentgym_eval.viewer.index.display_names import read_display_name
 from agentgym_eval.viewer.index.runs import HUMAN, EpisodeFile, Kind, Part, Run, State, slug_of
 
 ALIVE_S = 180.0
@@ -98,10 +98,10 @@ def _run(folder: Path, root: Path, record: Mapping[str, Any], paths: list[Path])
     done = not final_output or (folder / final_output).exists()
     reason = "" if done else str(read_json(folder / STOPPED).get("reason") or "")
     times = [path.stat().st_mtime for path in (*written, *paths)]
-    label = read_label(folder)
+    named = read_display_name(folder)
     run = Run(
-        title=label.title,
-        note=label.note,
+        title=named.title,
+        note=named.note,
         slug=slug_of(root.resolve().name if name == "." else name),
         name=root.resolve().name if name == "." else name,
         path=folder,
@@ -166,9 +166,9 @@ def _single_file(path: Path, root: Path) -> Run:
     written = path.stat().st_mtime
     file = EpisodeFile(path, slug_of(path.stem), path.stem, "data" if record else "played")
     kind: Kind = "collect" if record else "episodes"
-    label = read_label(path)
+    named = read_display_name(path)
     run = Run(slug_of(name), name, path, kind, record, (file,), written, written)
-    return replace(run, title=label.title, note=label.note)
+    return replace(run, title=named.title, note=named.note)
 
 
 def _holds_episodes(path: Path) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-_LARGEST = 1e300
+_LARGEST, _LARGEST_STEP = 1e300, 2**63
 _TAIL = 64
 _MAX_FILES = 512
 
@@ -116,9 +116,10 @@ def _copy(columns: MetricColumns) -> MetricColumns:
 def _record(line: bytes) -> dict[str, Any] | None:
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return record if isinstance(record, dict) and type(record.get("step")) is int else None
+    step = record.get("step") if isinstance(record, dict) else None
+    return record if type(step) is int and abs(step) < _LARGEST_STEP else None
 
 
 def _numbers(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:

@@ -16,7 +16,7 @@ from agentgym_eval.storage.lock import NAME as LOCK
 from agentgym_eval.storage.lock import FolderLock
 from agentgym_eval.util.errors import UsageError
 from agentgym_eval.viewer.index.discovery import ALIVE_S, read_json
-from agentgym_eval.viewer.index.labels import label_file
+from agentgym_eval.viewer.index.display_names import display_name_file
 from agentgym_eval.viewer.index.runs import Run
 from agentgym_eval.viewer.index.tokens import tokens_file
 
@@ -159,7 +159,7 @@ def _paths(run: Run) -> list[Path]:
     """Return the folder of a run, or a single file with all that belongs to it."""
     if run.path.is_dir():
         return [run.path]
-    named = (label_file, annotations_file, distances_file, tokens_file)
+    named = (display_name_file, annotations_file, distances_file, tokens_file)
     beside = [run.path.with_suffix(".card.json"), *(file_of(run.path) for file_of in named)]
     return [run.path, *(path for path in beside if path.exists())]
 

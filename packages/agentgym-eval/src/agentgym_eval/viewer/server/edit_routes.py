@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from agentgym_eval.viewer.index.labels import Label, write_label
+from agentgym_eval.viewer.index.display_names import DisplayName, write_display_name
 from agentgym_eval.viewer.index.runs import Run
 from agentgym_eval.viewer.index.trash import move_to_trash, restore, run_size, trashed_runs, why_kept
 from agentgym_eval.viewer.pages.forms import read_form
@@ -32,8 +32,8 @@ def edit_routes(site: Site) -> list[BaseRoute]:
 
     async def label(request: Request) -> Response:
         run, values = _run(site, request), dict(await read_form(request))
-        new = Label(" ".join(values.get("name", "").split()), values.get("note", "").strip())
-        await run_in_threadpool(write_label, run.path, new)
+        new = DisplayName(" ".join(values.get("name", "").split()), values.get("note", "").strip())
+        await run_in_threadpool(write_display_name, run.path, new)
         site.index.put(replace(run, title=new.title, note=new.note))
         return RedirectResponse(site.links.run(run.slug), 303)
 
