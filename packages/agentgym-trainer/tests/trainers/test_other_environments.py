@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from agentgym_envs import read_episodes
@@ -13,6 +15,10 @@ from agentgym_eval.cli.main import collect, evaluate
 from agentgym_trainer.run.folder import RunFolder
 from dev_packages import require_packages
 from toy_learner import train_cli
+from uvicorn_threads import served
+
+require_packages("openenv", "skyrl_gym")
+from openenv.core.env_server import Action, Environment, Observation, State, create_fastapi_app
 
 pytestmark = pytest.mark.long
 
@@ -40,17 +46,51 @@ def written(file: Path, rows: list[dict[str, object]]) -> Path:
     return file
 
 
-def blackjack(_: Path) -> Door:
-    return Door("gymnasium:Blackjack-v1", ("actions=('stick', 'hit')", "low=-1"), ("random",))
+class Guess(Action):
+    message: str
 
 
-def sums(folder: Path) -> Door:
+class Answer(Observation):
+    message: str
+
+
+class Parity(Environment[Guess, Answer, State]):
+    """Pays 1 for the right word on the parity of a number, which is all that there is to do."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None, **_: Any) -> Answer:
+        self.word = ("even", "odd")[(seed or 0) % 2]
+        return Answer(message=f"Is {(seed or 0) % 10} even or odd?")
+
+    def step(self, action: Guess, timeout_s: float | None = None, **_: Any) -> Answer:
+        right = action.message.strip() == self.word
+        return Answer(message="Right." if right else f"No, {self.word}.", done=True, reward=float(right))
+
+    @property
+    def state(self) -> State:
+        return State()
+
+
+@contextmanager
+def blackjack(_: Path) -> Iterator[Door]:
+    yield Door("gymnasium:Blackjack-v1", ("actions=('stick', 'hit')", "low=-1"), ("random",))
+
+
+@contextmanager
+def parity(folder: Path) -> Iterator[Door]:
+    with served(create_fastapi_app(Parity, Guess, Answer, max_concurrent_envs=64)) as url:
+        yield Door(f"openenv:{url}", ("train=40", "test=8"), scripts(folder, "even", "odd"))
+
+
+@contextmanager
+def sums(folder: Path) -> Iterator[Door]:
     rows: list[dict[str, object]] = [
         {"prompt": [{"role": "user", "content": f"{i} + 1 = ?"}], "reward_spec": {"ground_truth": str(i + 1)}}
         for i in (0, 1) * 20
     ]
     file = written(folder / "sums.jsonl", rows)
-    return Door("skyrl:gsm8k_multi_turn", (f"rows={file}", "max_turns=2"), scripts(folder, "#### 1", "#### 2"))
+    yield Door("skyrl:gsm8k_multi_turn", (f"rows={file}", "max_turns=2"), scripts(folder, "#### 1", "#### 2"))
 
 
 def small(door: Door, out: Path, recipe: str, **settings: str) -> list[str]:
@@ -76,10 +116,14 @@ def demonstrations(door: Door, folder: Path) -> list[str]:
     return files
 
 
-@pytest.mark.parametrize("make_door", [blackjack, sums])
-def test_a_model_is_trained_in_it_and_evaluated(make_door: Callable[[Path], Door], tmp_path: Path) -> None:
-    require_packages("skyrl_gym")
-    door = make_door(tmp_path)
+@pytest.fixture(params=[blackjack, parity, sums])
+def door(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Door]:
+    opened: Callable[[Path], AbstractContextManager[Door]] = request.param
+    with opened(tmp_path) as found:
+        yield found
+
+
+def test_a_model_is_trained_in_it_and_evaluated(door: Door, tmp_path: Path) -> None:
     files = demonstrations(door, tmp_path)
     imitated, trained = tmp_path / "imitated", tmp_path / "trained"
     scratch = {"scratch.vocab": "300", "scratch.hidden": "32", "scratch.layers": "1", "scratch.heads": "2"}
