@@ -54,6 +54,19 @@ class PageInput:
             )
         return node
 
+    async def element_at(self, point: Point) -> Node:
+        """Return the innermost element at a point of the window.
+
+        Raises:
+            ActionRefused: if the point is outside of the window, or the observation has no element there.
+        """
+        place = await self._locate(point)
+        hit = await self._hit(place, await self._scroll_offset())
+        node = None if hit is None else self.snapshot.owner(hit)
+        if node is None:
+            raise ActionRefused(f"There is no element at the point {point.x},{point.y}.")
+        return node
+
     def tag(self, node: Node) -> str:
         """Return the name of an element's DOM node in upper case."""
         return self.layout.tag(node.backend_id)
