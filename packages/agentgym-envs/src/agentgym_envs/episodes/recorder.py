@@ -114,7 +114,8 @@ class EpisodeRecorder:
         """Record the first observation of a trial, after a reset.
 
         Raises:
-            InvalidFeedback: if the score isn't a finite number, or an agent with the habit `pictures` gets no screenshot.
+            InvalidFeedback: if the score isn't a finite number, or an agent with the habit `pictures` gets no
+                screenshot.
             OSError: if the screenshot can't be stored.
         """
         self._take(self._counted(observation), info)

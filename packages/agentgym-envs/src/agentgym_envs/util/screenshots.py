@@ -127,7 +127,8 @@ class ScreenshotStore:
         write_whole(path, png)
 
     def _path(self, task_id: str, observation: str) -> Path:
-        return self.folder / f"{_digest(f'{task_id}\n{observation}'.encode(errors='replace'))}.png"
+        key = f"{task_id}\n{observation}".encode(errors="replace")
+        return self.folder / f"{_digest(key)}.png"
 
 
 def element_boxes(path: Path) -> ElementBoxes | None:

@@ -30,8 +30,8 @@ def plain(conversation: Conversation, tools: Sequence[Mapping[str, Any]] = ()) -
 
 
 def native(conversation: Conversation, *, write: Callable[[dict[str, Any]], object]) -> list[dict[str, Any]]:
-    """Return the messages with function calls as tool calls and the observations after them as tool answers. As a tool's
-    answer can only be text, its picture follows in a message of its own.
+    """Return the messages with function calls as tool calls and the observations after them as tool answers. As a
+    tool's answer can only be text, its picture follows in a message of its own.
 
     Args:
         conversation: The conversation of a function-calling agent.

@@ -54,12 +54,12 @@ with brought_by("webarena"):
 
 _FRAME_CHARS = 6_000  # characters of an observation that are reserved for the text around the tree
 _ON_SCREENSHOTS = (
-    "A screenshot that comes with the page shows the window as it is now; points are counted in its pixels. Screenshots "
-    "of earlier pages may be left out."
+    "A screenshot that comes with the page shows the window as it is now; points are counted in its pixels. "
+    "Screenshots of earlier pages may be left out."
 )
 _ON_MARKS = (
-    "In it, each element that you can act on has a box, and on a corner of the box, in the same color, its id: the id of "
-    "its line in the tree, which is not part of the page."
+    "In it, each element that you can act on has a box, and at a corner of the box, in the same color, its id: the id "
+    "of its line in the tree. Boxes and ids are not part of the page."
 )
 _STEP_TIMEOUT = 120.0  # seconds
 _EPISODE_TIMEOUT = 1_200.0  # seconds to begin or to evaluate an episode; a real site may have to be reset first
@@ -94,8 +94,8 @@ class WebArena(TextEnv):
         positions: Show where visible elements are: `at: x,y` in pixels, for actions on points.
         max_chars: Maximum length of the accessibility tree in an observation, in characters.
         viewport: Width and height of the window in pixels.
-        screenshot: Add a screenshot to `info["screenshot"]`, as an array (height, width, 3) of uint8, and the positions of
-            the visible elements in it to `info["element_boxes"]`: left, top, right and bottom by id.
+        screenshot: Add a screenshot to `info["screenshot"]`, as an array (height, width, 3) of uint8, and the positions
+            of the visible elements in it to `info["element_boxes"]`: left, top, right and bottom by id.
         marks: Draw a box and the id on screenshots around each visible element that can be acted on.
         pictures: A folder to which a screenshot of each observed page is written; see `agentgym_envs.util.screenshots`.
         executable_path: Path of the Chromium to run.
@@ -361,7 +361,7 @@ class WebArena(TextEnv):
         return observation
 
     def _element_boxes(self) -> dict[int, Box]:
-        return {node.id: tuple(node.seen) for node in self._page.nodes if node.seen is not None}
+        return {node.id: node.seen for node in self._page.nodes if node.seen is not None}
 
     def _observation_text(self) -> str:
         page = tree(self._page, self._whole_page, self._max_chars, self._positions)

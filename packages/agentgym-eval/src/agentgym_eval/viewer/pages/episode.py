@@ -190,7 +190,7 @@ def _marks(action: str | None, places: ElementBoxes | None) -> list[Mark]:
         if target.point is not None:
             x, y = target.point
             found.append(Mark(f"Point {x},{y}", (x, y, x, y)))
-        elif target.element in boxes:
+        elif target.element is not None and target.element in boxes:
             found.append(Mark(f"Element {target.element}", boxes[target.element]))
     return found
 

@@ -89,8 +89,8 @@ _TEXT = r"\[(.*)\]"
 def parse(text: str) -> Action | str:
     """Parse an action, or return a hint for the agent if `text` is not an action. Never raises.
 
-    Case, blanks and backticks around the action are ignored, and brackets around a number or a point are optional. If the text as
-    a whole is no action but has exactly one fenced part (as in WebArena's prompts), that part is parsed.
+    Case, blanks and backticks around the action are ignored, and brackets around a number or a point are optional. If
+    the text as a whole is no action but has exactly one fenced part (as in WebArena's prompts), that part is parsed.
     """
     parsed = _parse(text.strip().strip("`").strip())
     fenced = re.findall(r"```(.+?)```", text, re.DOTALL)
