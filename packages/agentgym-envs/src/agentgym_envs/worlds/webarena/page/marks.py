@@ -91,7 +91,8 @@ def draw_marks(png: bytes, nodes: Sequence[Node]) -> bytes:
 
 
 def _within(box: Box, size: tuple[int, int]) -> Box:
-    """Return a box in whole pixels of the image."""
+    """Return a box in whole pixels of the image whose outline lies around the element."""
+    box = Box(box.left - _LINE, box.top - _LINE, box.right + _LINE, box.bottom + _LINE)
     left, top = (min(max(int(side), 0), most - 1) for side, most in zip(box[:2], size, strict=True))
     right, bottom = (
         min(max(int(side) - 1, least), most - 1) for side, least, most in zip(box[2:], (left, top), size, strict=True)
