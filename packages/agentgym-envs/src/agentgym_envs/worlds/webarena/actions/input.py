@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from playwright.async_api import Error
@@ -54,8 +55,9 @@ class PageInput:
             )
         return node
 
-    async def element_at(self, point: Point) -> Node:
-        """Return the innermost element at a point of the window.
+    async def element_at(self, point: Point, *, exact: bool = False) -> Node:
+        """Return the innermost element at a point of the window; with `exact`, its DOM node is the innermost one there,
+        even if the observation doesn't have it.
 
         Raises:
             ActionRefused: if the point is outside of the window, or the observation has no element there.
@@ -65,7 +67,7 @@ class PageInput:
         node = None if hit is None else self.snapshot.owner(hit)
         if node is None:
             raise ActionRefused(f"There is no element at the point {point.x},{point.y}.")
-        return node
+        return replace(node, backend_id=hit) if exact and hit is not None else node
 
     def tag(self, node: Node) -> str:
         """Return the name of an element's DOM node in upper case."""

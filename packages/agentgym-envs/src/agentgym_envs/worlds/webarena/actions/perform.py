@@ -103,8 +103,10 @@ async def _perform_on_page(session: Session, page_input: PageInput, action: Acti
             await _press(session, page_input, keys)
         case actions.Scroll(direction, None):
             await _scroll(page_input, direction)
-        case actions.Scroll(direction, actions.Point() | int() as target):
-            await _scroll_part(page_input, await _node(page_input, target), direction)
+        case actions.Scroll(direction, actions.Point() as point):
+            await _scroll_part(page_input, await page_input.element_at(point, exact=True), direction)
+        case actions.Scroll(direction, int(id)):
+            await _scroll_part(page_input, page_input.element(id), direction)
         case _:
             raise ValueError(f"{action!r} is not an action on a page.")
 

@@ -1,9 +1,9 @@
 """Set-of-marks (Yang et al. 2023, arXiv 2310.11441): screenshots on which the elements that an agent can act on have a
 box and their id.
 
-Elements that can be acted on are those of an interactive role, those whose DOM node listens for clicks, and images
-without an element of either kind around them. Colours depend on the id alone, so that they stay while a page doesn't
-change.
+Elements that can be acted on are those of an interactive role, those that listen for clicks or are in a DOM node that
+does, and images without an element of either kind around them. Colors depend on the id alone, so that they stay while
+a page doesn't change.
 """
 
 from __future__ import annotations
@@ -50,11 +50,20 @@ def _can_be_acted_on(node: Node, page: Snapshot) -> bool:
     if node.role in _ROLES:
         # The options of a closed list have the position of the list.
         return not (node.role == "option" and page.layout.tag(node.backend_id) == "OPTION")
-    if node.role == "StaticText":
-        return False
-    if node.backend_id in page.layout.clickable:
-        return page.layout.tag(node.backend_id) not in ("HTML", "BODY", "#document")
+    if _listens(node, page):
+        return True
     return node.role in ("image", "img") and not any(_can_be_acted_on(above, page) for above in _ancestors(node, page))
+
+
+def _listens(node: Node, page: Snapshot) -> bool:
+    """Whether the node listens for clicks, or a DOM node around it that is no node of its own."""
+    parent = page.node(node.parent or 0)
+    for element in page.layout.ancestors(node.backend_id):
+        if parent is not None and element == parent.backend_id:
+            return False
+        if element in page.layout.clickable:
+            return page.layout.tag(element) not in ("HTML", "BODY", "#document")
+    return False
 
 
 def _ancestors(node: Node, page: Snapshot) -> Iterator[Node]:
