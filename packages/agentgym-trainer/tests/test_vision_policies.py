@@ -58,15 +58,14 @@ def policy(folder: Path) -> Any:
 
 
 def test_reply_depends_on_the_picture(policy: VisionPolicy) -> None:
-    """The logits differ, so that among some seeds there are pictures with different replies."""
-    black = [sample(policy, user("Go", 0), seed=seed).text for seed in range(8)]
-    white = [sample(policy, user("Go", 255), seed=seed).text for seed in range(8)]
-    assert black == [sample(policy, user("Go", 0), seed=seed).text for seed in range(8)]
+    black = [sample(policy, user("Go", 0), seed=seed).text for seed in range(16)]
+    white = [sample(policy, user("Go", 255), seed=seed).text for seed in range(16)]
+    assert black == [sample(policy, user("Go", 0), seed=seed).text for seed in range(16)]
     chat: VisionChat = policy.chat
     inputs = [chat.inputs((user("Go", shade),)) for shade in (0, 255)]
     assert torch.equal(inputs[0]["input_ids"], inputs[1]["input_ids"])
     assert not torch.equal(inputs[0]["pixel_values"], inputs[1]["pixel_values"])
-    assert len(set(black)) > 1 or len(set(white)) > 1
+    assert black != white
 
 
 def test_each_picture_is_in_its_message(folder: Path) -> None:
@@ -119,7 +118,7 @@ def test_template_without_a_system_message(tmp_path: Path) -> None:
     assert not chat.takes_system
     ids = chat.inputs((Message("system", "Look."), user("First", 10)))["input_ids"][0].tolist()
     text = chat.tokenizer.decode(ids).replace("<image>" * IMAGE_TOKENS, "<image>")
-    assert text == "user: <image>Look.\n\nFirst\n"
+    assert text.rstrip() == "user: <image>Look.\n\nFirst"
 
 
 def test_replies_end_and_are_counted(policy: VisionPolicy) -> None:

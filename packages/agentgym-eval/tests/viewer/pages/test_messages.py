@@ -149,4 +149,4 @@ def test_messages_have_the_pictures_that_were_sent(get: GetText, tmp_path: Path)
     assert len(urls) == 2
     for path in store.folder.glob("*.png"):  # without the files, the text is still shown
         path.unlink()
-    assert "<img" not in get("/messages/a/episodes/0/3")
+    assert '<img class="picture"' not in get("/messages/a/episodes/0/3")
