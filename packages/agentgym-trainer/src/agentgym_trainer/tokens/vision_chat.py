@@ -29,9 +29,9 @@ class VisionChat:
             ValueError: The processor takes no images, or has no chat template.
         """
         self.processor = processor
-        self.tokenizer = getattr(processor, "tokenizer", None)
-        if self.tokenizer is None or getattr(processor, "image_processor", None) is None:
+        if any(getattr(processor, part, None) is None for part in ("tokenizer", "image_processor")):
             raise ValueError("Its processor takes no images.")
+        self.tokenizer: Any = processor.tokenizer
         if not (getattr(processor, "chat_template", None) or self.tokenizer.chat_template):
             raise ValueError(
                 "Its processor has no chat template; choose an instruct model, or save a template with it."
