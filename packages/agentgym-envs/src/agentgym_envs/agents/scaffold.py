@@ -17,9 +17,10 @@ SYNTAX = {
     "reflect": "reflect:N",
     "retry": "retry[:K]",
     "turns_left": "turns_left",
+    "pictures": "pictures[:K]",
 }
 """Each habit as it is written in the name of an agent."""
-_DEFAULTS = {"plan": 0, "retry": 1, "turns_left": True}
+_DEFAULTS = {"plan": 0, "retry": 1, "turns_left": True, "pictures": 2}
 """The value of a habit without a number."""
 
 
@@ -49,6 +50,9 @@ class Scaffold:
     turns_left: bool = False
     """Append the number of actions left in this attempt to every observation (time awareness, Pardo et al. 2018, arXiv
     1712.00378). This is not a turn of its own."""
+    pictures: int = 0
+    """Number of screenshots in the context: each of the newest observations comes with its own, older ones are text
+    only. 0: none. This is not a turn of its own."""
 
     def __post_init__(self) -> None:
         for name in SYNTAX:

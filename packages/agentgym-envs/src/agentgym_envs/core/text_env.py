@@ -166,6 +166,14 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         return _instructions(self.package)
 
     @property
+    def has_screenshots(self) -> bool:
+        """Whether `info["screenshot"]` is an image of each observation, an array (height, width, 3) of uint8, for
+        agents with the habit `pictures`. `info["element_boxes"]` may have the boxes of the elements that the text
+        numbers.
+        """
+        return False
+
+    @property
     def functions(self) -> tuple[Function, ...]:
         """The kinds of actions, for agents that call functions: those in `actions.json`, or else one function that
         takes the action as text.

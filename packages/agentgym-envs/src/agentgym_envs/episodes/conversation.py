@@ -7,12 +7,13 @@ the next reply. It depends neither on environments nor on policies; wrappers par
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from agentgym_envs.agents.call_parsing import spoken
 from agentgym_envs.agents.scaffold import Scaffold
 from agentgym_envs.episodes.episode import Episode, Kind, Turn
+from agentgym_envs.util.screenshots import Picture
 
 __all__ = ["Conversation", "ConversationBuilder", "Message", "Scaffold", "replay"]
 
@@ -23,6 +24,8 @@ class Message:
 
     role: Literal["system", "user", "assistant"]
     content: str
+    picture: Picture | None = None
+    """The screenshot of the observation in `content`, for agents with the habit `pictures`."""
 
 
 Conversation = tuple[Message, ...]
@@ -73,8 +76,10 @@ class ConversationBuilder:
     def _begin(self) -> None:
         self._messages = self._instructions
         self._observation = ""
+        self._picture: Picture | None = None  # of the observation
         self._pending = ""  # content of the next user message
-        self._acts: list[tuple[str, str]] = []  # (observation, reply) of each action
+        self._pending_picture: Picture | None = None
+        self._acts: list[tuple[Message, str]] = []  # (observation, reply) of each action
         self._acts_in_context = 0
         self._acts_since_summary = 0
         self._plan: str | None = None
@@ -103,11 +108,15 @@ class ConversationBuilder:
     @property
     def conversation(self) -> Conversation:
         """The conversation for the next reply: it extends the previous one, or starts again with a summary."""
-        return (*self._messages, Message("user", self._pending))
+        whole = (*self._messages, Message("user", self._pending, self._pending_picture))
+        return _with_newest_pictures(whole, self._habits.pictures)
 
-    def add_observation(self, observation: str) -> None:
-        """Add an observation, at the start of a trial and after each action that didn't end it."""
+    def add_observation(self, observation: str, picture: Picture | None = None) -> None:
+        """Add an observation, at the start of a trial and after each action that didn't end it, with its picture for
+        agents that get them.
+        """
         self._observation = observation
+        self._picture = self._pending_picture = picture
         self._due = [*self._due_before_action(), "act"]
         retry = (self._reflection_notes(), _BEGINS_AGAIN) if self._trial and not self._acts else ()
         self._pending = _joined(*retry, observation, self._question())
@@ -116,9 +125,11 @@ class ConversationBuilder:
         """Add a reply of the agent."""
         kind = self._due.pop(0)
         self._messages = (*self.conversation, Message("assistant", text))
+        self._pending_picture = None
         match kind:
             case "act":
-                self._acts.append((self._observation, text))
+                self._acts.append((Message("user", self._observation, self._picture), text))
+                self._drop_old_pictures()
                 self._acts_in_context += 1
                 self._acts_since_summary += 1
             case "plan":
@@ -154,7 +165,7 @@ class ConversationBuilder:
         self._messages = (*self.conversation, Message("assistant", text))
         self._due = []
 
-    def end_trial(self, observation: str) -> bool:
+    def end_trial(self, observation: str, picture: Picture | None = None) -> bool:
         """End a trial that failed, with its final observation.
 
         Returns:
@@ -165,7 +176,7 @@ class ConversationBuilder:
         self._trial += 1
         self._acts = []
         self._due = ["reflect"]
-        self._pending = _joined(observation, _LOOK_BACK_AT_THE_END)
+        self._pending, self._pending_picture = _joined(observation, _LOOK_BACK_AT_THE_END), picture
         return True
 
     def _due_before_action(self) -> Iterator[Kind]:
@@ -188,15 +199,22 @@ class ConversationBuilder:
         self._acts_since_summary = 0
         kept = self._acts[len(self._acts) - self._acts_in_context :]
         plan = f"Your plan:\n{self._plan}" if self._plan else ""
-        begun = f"This is how it began:\n{self._acts[0][0]}"
+        begun = f"This is how it began:\n{self._acts[0][0].content}"
         since = f"What has happened since, in your words:\n{summary}"
         rest = "Your last steps, as they were:" if kept else "This is what you see now:"
         pending = _joined(self._reflection_notes(), begun, plan, since, rest)
         self._messages = self._instructions
-        for observation, reply in kept:
-            self._messages += (Message("user", _joined(pending, observation)), Message("assistant", reply))
+        for observed, reply in kept:
+            observed = replace(observed, content=_joined(pending, observed.content))
+            self._messages += (observed, Message("assistant", reply))
             pending = ""
-        self._pending = _joined(pending, self._observation)
+        self._pending, self._pending_picture = _joined(pending, self._observation), self._picture
+
+    def _drop_old_pictures(self) -> None:
+        """Free the picture that no conversation shows any more."""
+        if len(self._acts) > self._habits.pictures:
+            observed, reply = self._acts[-1 - self._habits.pictures]
+            self._acts[-1 - self._habits.pictures] = replace(observed, picture=None), reply
 
     def _reflection_notes(self) -> str:
         """Return the last reflections as a numbered list; empty if there are none."""
@@ -208,17 +226,32 @@ class ConversationBuilder:
         return f"{tried}What you noted when you looked back:\n{listed}"
 
 
+def _with_newest_pictures(conversation: Conversation, most: int) -> Conversation:
+    """Remove the pictures of older messages, so that at most `most` are left."""
+    pictured = [at for at, message in enumerate(conversation) if message.picture is not None]
+    old = set(pictured[: max(0, len(pictured) - most)])
+    if not old:
+        return conversation
+    return tuple(replace(message, picture=None) if at in old else message for at, message in enumerate(conversation))
+
+
 def _joined(*parts: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def replay(episode: Episode) -> Iterator[tuple[Conversation, Turn]]:
+def replay(episode: Episode, *, pictures: bool = False) -> Iterator[tuple[Conversation, Turn]]:
     """Yield each turn of a recorded episode with its conversation, exactly as the policy received it.
+
+    Args:
+        episode: The episode.
+        pictures: Whether messages have their pictures, of which an episode has only the digests. Without them, the
+            conversation is text, as for training.
 
     Raises:
         ValueError: if the episode's agent has an unknown habit, or could not have produced these turns.
     """
-    return _replay(episode, ConversationBuilder(Scaffold.parse(episode.agent), episode.instructions))
+    builder = ConversationBuilder(Scaffold.parse(episode.agent), episode.instructions)
+    return _replay(episode, builder, pictures=pictures)
 
 
 def continued(episode: Episode) -> tuple[Conversation, Conversation]:
@@ -236,10 +269,13 @@ def continued(episode: Episode) -> tuple[Conversation, Conversation]:
     return last[0][0], builder.conversation
 
 
-def _replay(episode: Episode, builder: ConversationBuilder) -> Iterator[tuple[Conversation, Turn]]:
+def _replay(
+    episode: Episode, builder: ConversationBuilder, *, pictures: bool = False
+) -> Iterator[tuple[Conversation, Turn]]:
     for number, turn in enumerate(episode.turns):
-        if builder.needs_observation and not (turn.trial > builder.trial and builder.end_trial(turn.observation)):
-            builder.add_observation(turn.observation)
+        seen = turn.observation, Picture(turn.picture) if pictures and turn.picture else None
+        if builder.needs_observation and not (turn.trial > builder.trial and builder.end_trial(*seen)):
+            builder.add_observation(*seen)
         if turn.kind == "summary" and builder.token_limit:
             builder.shorten()
         if turn.trial != builder.trial or turn.kind not in (builder.kind, "talk"):

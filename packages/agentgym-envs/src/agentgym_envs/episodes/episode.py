@@ -146,6 +146,13 @@ class Turn:
     loss: bool = True
     """Whether training learns from the reply; False for an expert's turns before the policy's (`Reply.expert`), and for
     some replies in imported data."""
+    picture: str | None = None
+    """Digest of the observation's screenshot, the name of its file in the run's folder `pictures`; None for agents that
+    get no pictures."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to JSON values; `picture` is left out if None."""
+        return {name: value for name, value in _record(self).items() if name != "picture" or value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +185,8 @@ class Episode:
     """JSON schemas of the functions that the agent could call; empty for agents without function calls."""
     cluster: str = ""
     """Cluster of similar tasks that the task belongs to; empty if it has none."""
+    final_picture: str | None = None
+    """Digest of the screenshot of the final observation; see `Turn.picture`."""
 
     @property
     def failed(self) -> bool:
@@ -196,6 +205,8 @@ class Episode:
             ValueError: if it holds a number that isn't finite, which `from_json` would reject.
         """
         record = {"schema": SCHEMA, **_record(self)}
+        if self.final_picture is None:
+            del record["final_picture"]
         try:
             return json.dumps(record, ensure_ascii=False, separators=(",", ":"), default=_encoded, allow_nan=False)
         except ValueError as error:
@@ -218,7 +229,7 @@ class Episode:
             record = _upgraded(record)
         elif found != SCHEMA:
             raise ValueError(f"This is not a line of schema {SCHEMA}, but of {found!r}; convert the file first.")
-        _check(cls, record, frozenset({"cluster"}))
+        _check(cls, record, frozenset({"cluster", "final_picture"}))
         if record["stop"] not in _STOPS:
             raise ValueError(f"{record['stop']!r} is not a stop reason; there are {', '.join(_STOPS)}.")
         if record["stop"] != "failed" and (record["score"] is None or record["success"] is None):
@@ -236,7 +247,7 @@ def _record(instance: Any) -> dict[str, Any]:
 
 
 def _encoded(instance: Any) -> dict[str, Any]:
-    return instance.to_dict() if isinstance(instance, Reply) else _record(instance)
+    return instance.to_dict() if isinstance(instance, Reply | Turn) else _record(instance)
 
 
 _Types = tuple[frozenset[type], str]
@@ -277,7 +288,7 @@ _FIELDS: dict[type, dict[str, _Types]] = {
         **dict.fromkeys(("observation", "state_key", "kind"), _TEXT),
         **dict.fromkeys(("valid", "loss"), _BOOL),
         "reply": _OBJECT,
-        "action": _TEXT_OR_NULL,
+        **dict.fromkeys(("action", "picture"), _TEXT_OR_NULL),
         "reward": _NUMBER,
         "trial": _WHOLE,
     },
@@ -288,7 +299,7 @@ _FIELDS: dict[type, dict[str, _Types]] = {
         **dict.fromkeys(("turns", "tools"), _LIST),
         "score": (frozenset({int, float, type(None)}), "a number or null"),
         "success": (frozenset({bool, type(None)}), "true, false or null"),
-        "error": _TEXT_OR_NULL,
+        **dict.fromkeys(("error", "final_picture"), _TEXT_OR_NULL),
         "seconds": _OBJECT,
     },
 }
@@ -304,7 +315,7 @@ def _upgraded(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _turn(record: dict[str, Any]) -> Turn:
-    _check(Turn, record)
+    _check(Turn, record, frozenset({"picture"}))
     if record["kind"] not in _KINDS:
         raise ValueError(f"{record['kind']!r} is not a kind of turn; there are {', '.join(_KINDS)}.")
     record["reply"] = Reply.from_dict(record["reply"])

@@ -23,6 +23,7 @@ from agentgym_envs.episodes.expert_start import ExpertPrefix, ExpertStart
 from agentgym_envs.episodes.policy import Policy, TurnContext
 from agentgym_envs.episodes.recorder import EpisodeRecorder, EpisodeSpec
 from agentgym_envs.episodes.slots import EnvSlot, LocalSlot
+from agentgym_envs.util.screenshots import ScreenshotStore
 
 T = TypeVar("T")
 
@@ -41,6 +42,7 @@ class OpenEpisode:
         horizon: int | None = None,
         with_env: bool = False,
         expert_start: ExpertStart | None = None,
+        pictures: ScreenshotStore | None = None,
     ) -> None:
         """Record nothing yet.
 
@@ -51,10 +53,11 @@ class OpenEpisode:
                 actions come on top of it, but count towards the environment's own limit.
             with_env: Whether contexts carry the environment.
             expert_start: Lets the environment's expert play the first turns of each trial.
+            pictures: Where the screenshots are stored that an agent with the habit `pictures` gets; None: nowhere.
         """
         env = slot.env
         turns = env.get_wrapper_attr("turn_limit")(horizon)
-        self.recorder = EpisodeRecorder(spec, horizon, env.get_wrapper_attr("agent"), turns=turns)
+        self.recorder = EpisodeRecorder(spec, horizon, env.get_wrapper_attr("agent"), turns=turns, pictures=pictures)
         self._slot, self._spec, self._with_env = slot, spec, with_env
         self._horizon, self._expert_start, self._prefix = horizon, expert_start, ExpertPrefix()
 
@@ -133,6 +136,7 @@ async def play_episode(
     horizon: int | None = None,
     retries: int = 1,
     expert_start: ExpertStart | None = None,
+    pictures: ScreenshotStore | None = None,
 ) -> Episode:
     """Play one episode.
 
@@ -144,6 +148,7 @@ async def play_episode(
         retries: How often the task is begun again after an `EnvFault`, or any other exception of the environment,
             before the episode counts as failed.
         expert_start: Lets the environment's expert play the first turns; see `OpenEpisode`.
+        pictures: Where screenshots are stored; see `OpenEpisode`.
 
     Raises:
         KeyError: for a task that doesn't exist.
@@ -154,7 +159,8 @@ async def play_episode(
         raise ValueError(f"The number of retries is at least 0, not {retries}.")
     task = slot.task(spec)
     while True:
-        episode = OpenEpisode(slot, spec, horizon=horizon, with_env=policy.needs_env, expert_start=expert_start)
+        settings: dict[str, Any] = {"horizon": horizon, "expert_start": expert_start, "pictures": pictures}
+        episode = OpenEpisode(slot, spec, with_env=policy.needs_env, **settings)
         recorder, stop, error = episode.recorder, None, None
         try:
             await episode.begin()
@@ -183,6 +189,7 @@ async def play_slots(
     horizon: int | None = None,
     retries: int = 1,
     expert_start: ExpertStart | None = None,
+    pictures: ScreenshotStore | None = None,
 ) -> AsyncGenerator[Episode]:
     """Play `specs`, one coroutine per slot, and yield episodes as they end.
 
@@ -196,11 +203,13 @@ async def play_slots(
         horizon: See `play_episode`.
         retries: See `play_episode`.
         expert_start: See `play_episode`.
+        pictures: See `play_episode`.
 
     Raises:
         Exception: as `play_episode`, from any of the coroutines.
     """
     settings: dict[str, Any] = {"horizon": horizon, "retries": retries, "expert_start": expert_start}
+    settings |= {"pictures": pictures}
     players = [partial(_play_in, slot, policy, settings) for slot in slots]
     async with aclosing(play_each(players, specs, policy.name)) as episodes:
         async for episode in episodes:
@@ -275,6 +284,7 @@ def play_many(
     horizon: int | None = None,
     retries: int = 1,
     expert_start: ExpertStart | None = None,
+    pictures: ScreenshotStore | None = None,
 ) -> Iterator[Episode]:
     """Play `specs` one after the other, synchronously, on the caller's thread.
 
@@ -286,16 +296,16 @@ def play_many(
         horizon: See `play_episode`.
         retries: See `play_episode`.
         expert_start: See `play_episode`.
+        pictures: See `play_episode`.
 
     Raises:
         RuntimeError: if the policy waits.
         Exception: as `play_episode`.
     """
     slot = LocalSlot(env)
+    settings: dict[str, Any] = {"horizon": horizon, "retries": retries, "expert_start": expert_start}
     for spec in specs:
-        yield run_without_loop(
-            play_episode(slot, policy, spec, horizon=horizon, retries=retries, expert_start=expert_start)
-        )
+        yield run_without_loop(play_episode(slot, policy, spec, **settings, pictures=pictures))
 
 
 def run_without_loop(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -21,6 +21,7 @@ from agentgym_envs.episodes.recorder import EpisodeSpec
 from agentgym_envs.episodes.slots import EnvSlot, Start, Transition
 from agentgym_envs.pool import Ask, EnvPool, Reset, Result, Step
 from agentgym_envs.pool.calls import Call
+from agentgym_envs.util.screenshots import ScreenshotStore
 
 
 class PoolSlot(EnvSlot):
@@ -93,6 +94,7 @@ def play_pool(
     retries: int = 1,
     deadline: float | None = None,
     expert_start: ExpertStart | None = None,
+    pictures: ScreenshotStore | None = None,
 ) -> AsyncGenerator[Episode]:
     """Play `specs` in slots of a pool and yield episodes as they end. See `play_slots`.
 
@@ -106,9 +108,11 @@ def play_pool(
         retries: How often a task is begun again after a fault.
         deadline: Seconds for each call of the environment.
         expert_start: Lets the environment's expert play the first turns; see `play_episode`.
+        pictures: Where the screenshots are stored that an agent with the habit `pictures` gets; None: nowhere.
 
     Raises:
         Exception: as `play_episode`, from any slot.
     """
     taken = [PoolSlot(pool, slot, env, deadline) for slot in (range(len(pool)) if slots is None else slots)]
-    return play_slots(taken, policy, specs, horizon=horizon, retries=retries, expert_start=expert_start)
+    settings: dict[str, Any] = {"horizon": horizon, "retries": retries, "expert_start": expert_start}
+    return play_slots(taken, policy, specs, **settings, pictures=pictures)

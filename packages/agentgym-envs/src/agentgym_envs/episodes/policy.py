@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 
 _CHARACTERS_PER_TOKEN = 4
+_PER_PICTURE = 1_200
+"""Tokens of a screenshot of 1280 x 720 pixels, in the patches of 28 x 28 pixels of Qwen2-VL and Qwen2.5-VL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,12 @@ class TurnContext:
 
 
 def estimate_tokens(context: TurnContext) -> int:
-    """Return about how many tokens a context has: one for four characters, as in English text."""
-    return sum(len(message.content) for message in context.conversation) // _CHARACTERS_PER_TOKEN
+    """Return about how many tokens a context has: one for four characters, as in English text, and `_PER_PICTURE` for
+    each picture.
+    """
+    pictures = sum(message.picture is not None for message in context.conversation)
+    characters = sum(len(message.content) for message in context.conversation)
+    return characters // _CHARACTERS_PER_TOKEN + pictures * _PER_PICTURE
 
 
 class Policy(ABC):
@@ -58,6 +64,9 @@ class Policy(ABC):
     needs_env: ClassVar[bool] = False
     """Whether replies need `TurnContext.env`, as those of experts do, which read the simulator's state. Such a policy
     plays environments of this process only, and its `reply` must not wait for anything."""
+    sees_pictures: bool = False
+    """Whether replies depend on the pictures of messages (`Message.picture`). Where it is False, a run whose agent gets
+    pictures is refused, unless the policy has `needs_env`."""
 
     @abstractmethod
     async def reply(self, context: TurnContext) -> Reply:

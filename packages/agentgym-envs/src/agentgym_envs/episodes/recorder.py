@@ -22,6 +22,7 @@ from agentgym_envs.episodes.conversation import ConversationBuilder
 from agentgym_envs.episodes.episode import Episode, Reply, StopReason, Turn
 from agentgym_envs.episodes.policy import TurnContext
 from agentgym_envs.util.redaction import redacted
+from agentgym_envs.util.screenshots import Picture, ScreenshotStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,15 @@ class EpisodeRecorder:
     reply with `record_other`; where that returns True, reset the environment once more and call `begin_trial`.
     """
 
-    def __init__(self, spec: EpisodeSpec, horizon: int | None, agent: str, *, turns: int | None = None) -> None:
+    def __init__(
+        self,
+        spec: EpisodeSpec,
+        horizon: int | None,
+        agent: str,
+        *,
+        turns: int | None = None,
+        pictures: ScreenshotStore | None = None,
+    ) -> None:
         """Record nothing yet.
 
         Args:
@@ -57,6 +66,7 @@ class EpisodeRecorder:
             agent: Name of the agent, as `Agent.parse` takes it.
             turns: Maximum number of actions of a trial by either limit, where observations are to say how many are
                 left.
+            pictures: Where the screenshots are stored that an agent with the habit `pictures` gets; None: nowhere.
 
         Raises:
             ValueError: for a horizon below 1.
@@ -67,6 +77,8 @@ class EpisodeRecorder:
         self._spec = spec
         self.limit(horizon, turns)
         self._agent = agent
+        self._store, self._sees = pictures, Scaffold.parse(agent).pictures > 0
+        self._picture: Picture | None = None
         self._tools: tuple[dict[str, Any], ...] = ()
         self._instructions = ""
         self._conversation = ConversationBuilder(Scaffold(), "")
@@ -102,10 +114,12 @@ class EpisodeRecorder:
         """Record the first observation of a trial, after a reset.
 
         Raises:
-            InvalidFeedback: if the score isn't a finite number.
+            InvalidFeedback: if the score isn't a finite number, or an agent with the habit `pictures` gets no
+                screenshot.
+            OSError: if the screenshot can't be stored.
         """
         self._take(self._counted(observation), info)
-        self._conversation.add_observation(self._observation)
+        self._conversation.add_observation(self._observation, self._picture)
 
     @property
     def task_id(self) -> str:
@@ -143,7 +157,9 @@ class EpisodeRecorder:
         """Record an action and its result; `info` has the `action`. Returns why the episode ends here, or None.
 
         Raises:
-            InvalidFeedback: if the reward or the score isn't a finite number.
+            InvalidFeedback: if the reward or the score isn't a finite number, or an agent with the habit `pictures`
+                gets no screenshot.
+            OSError: if the screenshot can't be stored.
         """
         if not math.isfinite(reward):
             raise InvalidFeedback(f"The reward of a step in task {self.task_id} must be a finite number, not {reward}.")
@@ -152,8 +168,8 @@ class EpisodeRecorder:
         self._take(observation if terminated else self._counted(observation), info)
         over = terminated or truncated or self._conversation.acts == self._horizon
         if not over:
-            self._conversation.add_observation(self._observation)
-        elif info["success"] or not self._conversation.end_trial(self._observation):
+            self._conversation.add_observation(self._observation, self._picture)
+        elif info["success"] or not self._conversation.end_trial(self._observation, self._picture):
             return "terminated" if terminated else "truncated"
         return None
 
@@ -168,13 +184,25 @@ class EpisodeRecorder:
         if not math.isfinite(info["score"]):
             raise InvalidFeedback(f"The score in task {info['task_id']} must be a finite number, not {info['score']}.")
         self._observation, self._info = observation, info
+        if self._sees:
+            self._picture = Picture.of(info)
+            if self._picture is None:
+                raise InvalidFeedback(
+                    f"The agent {self._agent} gets screenshots, but task {info['task_id']} has none in "
+                    'info["screenshot"]. Make the environment with screenshot=True, or leave the habit pictures out.'
+                )
+            if self._store is not None:
+                self._store.add(self._picture)
+
+    @property
+    def _digest(self) -> str | None:
+        return None if self._picture is None else self._picture.digest
 
     def _record(self, reply: Reply, action: str | None, *, valid: bool, reward: float) -> None:
         kind, state, trial = self._conversation.kind, self._info["state_key"], self._conversation.trial
         key = state if kind == "act" else f"{state} {kind}"
-        self._turns.append(
-            Turn(self._observation, reply, action, valid, reward, key, kind=kind, trial=trial, loss=not reply.expert)
-        )
+        more: dict[str, Any] = {"kind": kind, "trial": trial, "loss": not reply.expert, "picture": self._digest}
+        self._turns.append(Turn(self._observation, reply, action, valid, reward, key, **more))
 
     def episode(self, task: Task, policy: str, stop: StopReason, error: str | None = None) -> Episode:
         """The finished `Episode` of `task`, played by `policy`."""
@@ -198,4 +226,5 @@ class EpisodeRecorder:
             agent=self._agent,
             tools=self._tools,
             cluster=task.cluster,
+            final_picture=self._digest,
         )

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 import httpx
-import numpy as np
-from gymnasium.error import DependencyNotInstalled, ResetNeeded
-from numpy.typing import NDArray
+from gymnasium.error import ResetNeeded
 
 from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.pool.calls import Result
-from agentgym_envs.util.installation import install
+from agentgym_envs.util.images import pixels
 
 MAX_RETRY_AFTER = 10.0
 """Upper bound in seconds on a server's `Retry-After`."""
@@ -112,17 +109,3 @@ def result(slot: int, outcome: dict[str, Any]) -> Result:
             except Exception as error:  # noqa: BLE001 - the caller gets it in the result
                 return Result(slot, error=error)
     return Result(slot, **outcome)
-
-
-def pixels(png: bytes) -> NDArray[np.uint8]:
-    """Decode a PNG to an array of shape (height, width, 3).
-
-    Raises:
-        DependencyNotInstalled: If Pillow is missing.
-    """
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise DependencyNotInstalled(f"Images need the package pillow. Install it: {install('pillow')}") from error
-    with Image.open(io.BytesIO(png)) as picture:
-        return np.asarray(picture.convert("RGB"))

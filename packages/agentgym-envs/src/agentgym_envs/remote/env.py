@@ -88,6 +88,11 @@ class RemoteEnv(TextEnv):
         return text
 
     @property
+    def has_screenshots(self) -> bool:
+        """Whether `info` has screenshots: those that the option `screenshot` asks for."""
+        return self._world.options.get("screenshot") is True
+
+    @property
     def functions(self) -> tuple[Function, ...]:
         """See `TextEnv.functions`. Raises the errors of `reset`."""
         return self._call(Ask("functions")).value

@@ -10,8 +10,9 @@ from typing import Any
 from gymnasium.error import ResetNeeded
 
 from agentgym_envs.pool.calls import Ask, Call, Done, Reset, Result, Step, WorldSpec
-from agentgym_envs.remote.answers import SessionLost, pixels, result
+from agentgym_envs.remote.answers import SessionLost, result
 from agentgym_envs.remote.servers import Servers, Session
+from agentgym_envs.util.images import pixels
 
 __all__ = ["RemoteSlot", "Servers"]
 

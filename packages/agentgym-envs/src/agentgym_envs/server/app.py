@@ -33,7 +33,8 @@ from agentgym_envs.server.session_types import Session
 from agentgym_envs.server.sessions import Sessions
 from agentgym_envs.server.settings import Settings
 from agentgym_envs.server.streaming import Stream, lines
-from agentgym_envs.server.wire import parsed, png
+from agentgym_envs.server.wire import parsed
+from agentgym_envs.util.images import png
 
 MAX_PAGE = 1_000
 """Maximum number of tasks per page."""

@@ -1,4 +1,4 @@
-"""Serialization: values to JSON, images to PNG, and request bodies to models.
+"""Serialization: values to JSON, and request bodies to models.
 
 Every value can be written, and every body that is JSON can be parsed.
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 import base64
 import json
 import math
-import struct
-import zlib
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,6 +16,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from agentgym_envs.core.text_env import writable
 from agentgym_envs.pool import Result
+from agentgym_envs.util.images import png
 
 _Body = TypeVar("_Body", bound=BaseModel)
 _SURROGATE = ("surrogate", "hex escape")  # words in pydantic's errors about lone surrogates
@@ -77,19 +76,6 @@ class OutcomeWriter:
         }
         comma = b"," if info else b""
         return b'%b%b"available_actions":%b}}' % (written(outcome)[:-2], comma, self._written)
-
-
-def png(pixels: np.ndarray[Any, Any]) -> bytes:
-    """Encode a uint8 array of shape (height, width, 3) as PNG."""
-    height, width, _ = pixels.shape
-    rows = np.pad(pixels.reshape(height, width * 3), ((0, 0), (1, 0)))  # filter type 0 (none) before each row
-    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    parts = (b"IHDR", head), (b"IDAT", zlib.compress(rows.tobytes(), 1)), (b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, data) for kind, data in parts)
-
-
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
 def _without_surrogates(body: bytes) -> bytes:

@@ -20,9 +20,10 @@ import psutil
 import pytest
 from agentgym_envs.core.registry import make, text_env
 from agentgym_envs.core.text_env import EnvFault
-from agentgym_envs.util.screenshots import ScreenshotStore
+from agentgym_envs.util.screenshots import ScreenshotStore, element_boxes
 from agentgym_envs.worlds.webarena.browser.browser import acquire
 from agentgym_envs.worlds.webarena.env import WebArena
+from agentgym_envs.worlds.webarena.page.marks import colour
 from browser_processes import alive, command_line, descendants
 from pages_server import Page, PagesServer
 
@@ -200,7 +201,7 @@ def test_screenshots_are_stored_with_observations(custom_env: Make, tmp_path: Pa
     shown = [first, env.step("dance")[0], env.step("click [3]")[0]]
     front, refused, more = (store.find(task, text) for text in shown)
     assert front is not None and refused is not None and more is not None
-    places = store.places(task, first)
+    places = element_boxes(front)
     assert places is not None and (places.width, places.height) == (320, 240)
     assert all(
         0 <= left < right <= 320 and 0 <= top < bottom <= 240 for left, top, right, bottom in places.boxes.values()
@@ -209,6 +210,29 @@ def test_screenshots_are_stored_with_observations(custom_env: Make, tmp_path: Pa
     assert front.read_bytes() == refused.read_bytes() != more.read_bytes()
     assert store.find(task, env.step("stop []")[0]) is None
     assert len(list(store.folder.glob("*.png"))) == len(shown)
+
+
+def test_marks_are_drawn_on_screenshots(custom_env: Make) -> None:
+    env, plain = custom_env(ANSWER_TASK, screenshot=True, marks=True), custom_env(ANSWER_TASK, screenshot=True)
+    text, info = env.reset(options=only_task(env))
+    assert "[3] link" in text
+    left, top, right, bottom = map(int, info["element_boxes"]["3"])
+    image, unmarked = info["screenshot"], plain.reset(options=only_task(plain))[1]["screenshot"]
+    middle = (top + bottom) // 2, left - 1
+    assert tuple(image[middle]) == colour(3) != tuple(unmarked[middle])
+    inside = slice(top + 1, bottom - 1), slice(left + 1, (left + right) // 2)
+    assert np.array_equal(image[inside], unmarked[inside])
+    assert env.instructions.startswith(plain.instructions)
+    assert "each element that you can act on has a box" in env.instructions
+    assert "each element that you can act on has a box" not in plain.instructions
+    assert (env.has_screenshots, custom_env(ANSWER_TASK).has_screenshots) == (True, False)
+
+
+def test_marks_need_screenshots(custom_env: Make) -> None:
+    with pytest.raises(ValueError, match="none are taken; add screenshot=True"):
+        custom_env(ANSWER_TASK, marks=True)
+    with pytest.raises(ValueError, match="marks must be true or false, not 'yes'"):
+        custom_env(ANSWER_TASK, screenshot=True, marks="yes")
 
 
 def test_unwritable_screenshots_are_a_fault(custom_env: Make, tmp_path: Path) -> None:

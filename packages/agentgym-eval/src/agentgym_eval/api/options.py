@@ -34,6 +34,8 @@ class PlayOptions(TypedDict, total=False):
     """Number of attempts at each task; default 1."""
     agent: str | None
     """Reply format with habits, such as `react+plan`; MODULE:CLASS for your own. Default: the environment's own."""
+    pictures: int | None
+    """Number of screenshots in the context, for models that see and environments with screenshots. Default: none."""
     instructions: bool
     """Whether to show the environment's instructions to the policy; default True."""
     horizon: int | None

@@ -15,6 +15,7 @@ from pathlib import Path
 from agentgym_envs import Episode
 from agentgym_envs.core.tasks import SPLITS
 from agentgym_envs.util.files import write_whole
+from agentgym_envs.util.screenshots import FOLDER, ScreenshotStore
 
 from agentgym_eval.data.card import SCHEMA, Card, make_card
 from agentgym_eval.data.page import page
@@ -97,6 +98,7 @@ class Collection:
 
     def _write_file(self, card: Card, kept: Sequence[Episode]) -> None:
         markdown, statistics = self._cards
+        self._copy_pictures(kept, self._out.parent / FOLDER)
         split = kept[0].split if kept and len(card.total.splits) == 1 else "train"
         write_json(statistics, card.to_dict())  # first, because it marks the other files as written by `collect`
         write_whole(markdown, page(card, self._out.stem, {"": {split: self._out.name}}))
@@ -115,9 +117,21 @@ class Collection:
                 write_whole(fresh / files[name][split], _lines(some))
         write_whole(fresh / "README.md", page(card, self._out.name, files))
         write_json(fresh / _CARD, card.to_dict())
+        self._copy_pictures(kept, fresh / FOLDER)
         if self._out.is_dir():
             shutil.rmtree(self._out)
         fresh.replace(self._out)
+
+    def _copy_pictures(self, kept: Sequence[Episode], folder: Path) -> None:
+        """Copy the pictures that the episodes refer to, from the unfinished runs to `folder`."""
+        stores = [ScreenshotStore(run / FOLDER) for run in self._settings.worlds()]
+        digests = {turn.picture for episode in kept for turn in episode.turns}
+        digests |= {episode.final_picture for episode in kept}
+        for path in filter(None, (store.get(digest) for digest in digests for store in stores)):
+            folder.mkdir(parents=True, exist_ok=True)
+            for file in (path, path.with_suffix(".json")):
+                if file.is_file():
+                    write_whole(folder / file.name, file.read_bytes())
 
 
 def _entries(folder: Path) -> list[Path]:

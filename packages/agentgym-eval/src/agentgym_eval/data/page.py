@@ -61,6 +61,7 @@ _FEATURES = """
     - {name: kind, dtype: string}
     - {name: trial, dtype: int64}
     - {name: loss, dtype: bool}
+    - {name: picture, dtype: string}
   - {name: final_observation, dtype: string}
   - {name: stop, dtype: string}
   - {name: score, dtype: float64}
@@ -73,6 +74,7 @@ _FEATURES = """
   - {name: agent, dtype: string}
   - {name: tools, list: json}
   - {name: cluster, dtype: string}
+  - {name: final_picture, dtype: string}
 """
 
 

@@ -44,7 +44,7 @@ def build_policy(found: Any, spec: str, argument: str, settings: dict[str, Any])
             subclass of `Policy` that takes no arguments.
         spec: What the user named.
         argument: The argument of the name, or an empty string.
-        settings: The other arguments of a factory.
+        settings: The other arguments of a factory; `pictures` is left out if it doesn't take it.
 
     Raises:
         UsageError: if it can't be built, or isn't a policy.
@@ -73,6 +73,8 @@ def _called(found: Any, argument: str, settings: dict[str, Any]) -> Any:
     if not callable(found):
         return found
     call: Callable[..., Any] = found
+    if "pictures" in settings and not _takes(found, argument, **settings):
+        settings = {name: value for name, value in settings.items() if name != "pictures"}
     if inspect.isclass(found) and not argument and _takes(found) and not _takes(found, argument, **settings):
         return call()
     return call(argument, **settings)

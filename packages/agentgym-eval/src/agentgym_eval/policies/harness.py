@@ -79,7 +79,7 @@ class HarnessSettings:
         given = {"harness": self.harness, "harness_command": self.harness_command}
         return {name: value for name, value in given.items() if value}
 
-    def check(self, policy: str, agent: str | None, *, instructions: bool) -> None:
+    def check(self, policy: str, agent: str | None, *, instructions: bool, pictures: bool) -> None:
         """Check settings that a harness excludes.
 
         Raises:
@@ -92,10 +92,10 @@ class HarnessSettings:
                 f"The policy {policy} has no model that the harness {self.name} could call. Give --policy hf:PATH, "
                 "vllm:PATH or openai:MODEL."
             )
-        if agent is not None or not instructions:
+        if agent is not None or not instructions or pictures:
             raise UsageError(
-                f"The harness {self.name} is an agent of its own, so --agent and --no-instructions don't apply; leave "
-                "them out."
+                f"The harness {self.name} is an agent of its own, so --agent, --pictures and --no-instructions don't "
+                "apply; leave them out."
             )
 
 

@@ -32,9 +32,9 @@ _HOMES = {"hf": "agentgym-trainer", "vllm": "agentgym-trainer"}
 class PolicyFactory(Protocol):
     """Builds a policy. Loads whatever is heavy."""
 
-    def __call__(self, *, temperature: float, seed: int, max_tokens: int) -> Policy:
+    def __call__(self, *, temperature: float, seed: int, max_tokens: int, pictures: bool = False) -> Policy:
         """Build the policy. `seed` is for random choices that can't come from `TurnContext.rng`; a resumed run passes
-        another one.
+        another one. `pictures` tells whether the agent gets pictures, for policies that load a model which sees them.
         """
         ...
 
@@ -198,7 +198,9 @@ def _openai(
     temperature: float,
     seed: int,
     max_tokens: int,
+    pictures: bool = False,
 ) -> Policy:
+    del pictures  # only the endpoint knows whether its model sees them
     from agentgym_eval.policies.endpoint.client import Client
     from agentgym_eval.policies.endpoint.player import Endpoint
 

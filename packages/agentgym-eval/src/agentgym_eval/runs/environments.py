@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
+from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import gymnasium
 from agentgym_envs import WORLDS, EnvFault, ReplyWrapper, Task, Tasks, TaskSet, WorldSpec, text_env
 from agentgym_envs.agents.agent import Agent
 from agentgym_envs.core.registration import REMOTE, full_id
-from agentgym_envs.core.registry import find_spec, read_resolved
+from agentgym_envs.core.registry import find_spec, read_resolved, world_class
 from agentgym_envs.core.tasks import SPLITS
 
 from agentgym_eval.runs.item_ids import task_ids
@@ -74,7 +76,22 @@ def world_spec(settings: PlaySettings) -> WorldSpec:
         options["env"] = full_id(str(options["env"]))
     if settings.horizon is not None:  # replaces the environment's limit, which may be lower
         options["horizon" if remote else "max_episode_steps"] = settings.horizon
+    if _pictures(settings) and _takes_screenshots(str(options.get("env", "")) if remote else full_id(settings.env)):
+        options.setdefault("screenshot", True)
     return WorldSpec(full_id(settings.env), options)
+
+
+def _pictures(settings: PlaySettings) -> int:
+    """Return how many pictures the agent gets."""
+    return settings.pictures or agent(settings.agent or "react").scaffold.pictures
+
+
+def _takes_screenshots(world: str) -> bool:
+    """Return whether an environment has the option `screenshot`; False if it isn't known here."""
+    with suppress(ValueError, ImportError, gymnasium.error.DependencyNotInstalled):
+        found = world_class(world)
+        return found is not None and "screenshot" in signature(found).parameters
+    return False
 
 
 def open_world(settings: PlaySettings) -> ReplyWrapper:
@@ -96,6 +113,15 @@ def open_world(settings: PlaySettings) -> ReplyWrapper:
     played = spec.options.get("env", name) if name == REMOTE else name
     own = {world.id: world.agent for world in WORLDS}.get(played, "react")
     parsed_agent = agent(own if settings.agent is None else settings.agent)
+    if settings.pictures:
+        scaffold = replace(parsed_agent.scaffold, pictures=settings.pictures)
+        parsed_agent = replace(parsed_agent, scaffold=scaffold)
+    if parsed_agent.scaffold.pictures and not text_env(env).has_screenshots:
+        env.close()
+        raise UsageError(
+            f"{settings.env} has no screenshots with these options, so its agent can't get pictures; leave out "
+            f"{'--pictures' if settings.pictures else 'the habit pictures of --agent'}."
+        )
     wrapped = parsed_agent.wrap(env, instructions=None if settings.instructions else "")
     try:
         wrapped.turn_limit()

@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium
 from agentgym_envs import EnvPool, Episode, EpisodeSpec, Policy, ReplyWrapper, Task, play_many, play_pool, text_env
 from agentgym_envs.episodes.play import play_each
+from agentgym_envs.util.screenshots import FOLDER, ScreenshotStore
 
 from agentgym_eval.metrics.usage import Usage
 from agentgym_eval.policies.harness import EpisodePlayer, PlayerFactory, find_player
@@ -23,7 +24,7 @@ from agentgym_eval.runs.extending import BEFORE, GROWING, counts_before, digest,
 from agentgym_eval.runs.protocols import find_protocol
 from agentgym_eval.runs.settings import PlaySettings
 from agentgym_eval.storage.store import EPISODES, USAGE, Store, write_json
-from agentgym_eval.util.errors import RunStopped, Unplayable, WorldMissing
+from agentgym_eval.util.errors import RunStopped, Unplayable, UsageError, WorldMissing
 
 _IN_A_ROW = 10
 """Fewer failed episodes in a row don't predict that the following ones fail, too."""
@@ -111,7 +112,7 @@ class Run:
         if player is not None:
             yield from self._played(runner, lambda _: self._play_each(player))
         elif policy.needs_env:
-            yield from play_many(self.env, policy, self.missing)
+            yield from play_many(self.env, policy, self.missing, pictures=self._pictures)
         else:
             yield from self._played(runner, partial(self._play_pool, policy))
 
@@ -127,7 +128,12 @@ class Run:
     def _play_pool(self, policy: Policy, stack: AsyncExitStack) -> AsyncGenerator[Episode]:
         specs = self.missing
         pool = stack.enter_context(EnvPool(world_spec(self.settings), min(self.settings.slots, len(specs))))
-        return play_pool(pool, policy, specs, env=self.env)
+        return play_pool(pool, policy, specs, env=self.env, pictures=self._pictures)
+
+    @property
+    def _pictures(self) -> ScreenshotStore:
+        """Where the screenshots are stored that the agent gets."""
+        return ScreenshotStore(self.store.folder / FOLDER)
 
     def _played(
         self, runner: asyncio.Runner, begin: Callable[[AsyncExitStack], AsyncGenerator[Episode]]
@@ -191,13 +197,21 @@ def _play_alike(
     seed = asked.seed + sum(len(run.store.episodes) for run in runs)
     given = waiting[0].policy
     owned = isinstance(given, Policy)
-    policy = given if owned else given(temperature=asked.temperature, seed=seed, max_tokens=asked.max_tokens)
+    sees = any(run.env.scaffold.pictures for run in waiting)
+    building: dict[str, Any] = {"temperature": asked.temperature, "seed": seed, "max_tokens": asked.max_tokens}
+    policy = given if owned else given(**building, **({"pictures": True} if sees else {}))
     with ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
         for run in waiting:
             stack.callback(run.write_usage)  # last, since closing a policy may bring more replies
         if not owned:
             stack.callback(lambda: runner.run(policy.close()))
+        if sees and not (policy.sees_pictures or policy.needs_env):
+            raise UsageError(
+                f"The policy {asked.policy} doesn't see pictures. Leave out --pictures, or choose one that does: "
+                "openai:MODEL, hf:PATH with a vision-language model, or a Policy of your own that sets "
+                "sees_pictures = True and reads Message.picture."
+            )
         player = None
         if build := waiting[0].player_factory:
             player = build(policy, temperature=asked.temperature, max_tokens=asked.max_tokens)

@@ -72,6 +72,9 @@ class _Play:
     agent: Annotated[str | None, tyro.conf.arg(metavar="FORM[+HABIT]")] = None
     """Agent: reply format (react, bare, tags, function-call, code-act, or MODULE:CLASS for your own), optionally with
     habits, as in react+plan+window:6. Default: the environment's own agent."""
+    pictures: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
+    """Number of screenshots in the context of a model that sees: each of the newest observations comes with its own. It
+    is the habit pictures of --agent, for environments with screenshots, and turns on their option screenshot."""
     instructions: bool = True
     """Whether to show the environment's instructions to the policy. Turn it off for a model that was trained without
     them."""
@@ -97,7 +100,7 @@ class _Play:
     """Endpoint of --policy openai:MODEL."""
 
     def __post_init__(self) -> None:
-        for name in ("tasks", "samples", "horizon", "max_tokens", "slots"):
+        for name in ("tasks", "samples", "horizon", "max_tokens", "slots", "pictures"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"--{name.replace('_', '-')} must be at least 1, not {value}.")
@@ -107,6 +110,8 @@ class _Play:
             raise UsageError(f"--max-failed must be a share between 0 and 1, not {self.max_failed:g}.")
         if (self.tasks is not None) + bool(self.task) + bool(self.items) > 1:
             raise UsageError("--task, --items and --tasks exclude each other; give one of the three.")
+        if self.pictures is not None and "+pictures" in (self.agent or ""):
+            raise UsageError(f"--agent {self.agent} says how many pictures the agent gets; leave out --pictures.")
         if self.skip and not self.items:
             raise UsageError("--skip applies only to --items; give --items as well.")
 
@@ -164,13 +169,14 @@ class PlaySettings(_ByProtocol, _InHarness, _Play, _OnePolicy, _OneWorld):
         values["options"] = [pair for pair in self.shown_options if pair.partition("=")[0] not in _ADDRESS]
         values["items"] = [str(path) for path in self.items]
         values |= {"body": list(map(redacted_option, self.endpoint.body))} if self.endpoint.body else {}
+        values |= {"pictures": self.pictures} if self.pictures else {}
         values |= self.harness.identity()
         values |= {"protocol": self.protocol} if self.protocol else {}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 _ADDRESS = ("url", "token", "timeout")  # options that locate an environment on a server; one of them is a secret
-_NOT_IDENTITY = ("skip", "slots", "overwrite", "max_failed", "endpoint", "harness", "protocol")
+_NOT_IDENTITY = ("skip", "slots", "overwrite", "max_failed", "endpoint", "harness", "protocol", "pictures")
 ALL = "all"
 """Value of --env that stands for every installed environment."""
 
@@ -212,7 +218,7 @@ class EvaluateSettings(_ByProtocol, _InHarness, _Play, _Policies, _Worlds):
         _check_names("--policy", "policy", [_file_name(policy) for policy in self.policy])
         _options(self.env, self.options)
         for policy in self.policy:
-            self.harness.check(policy, self.agent, instructions=self.instructions)
+            self.harness.check(policy, self.agent, instructions=self.instructions, pictures=self.pictures is not None)
 
     @property
     def ks(self) -> tuple[int, ...]:

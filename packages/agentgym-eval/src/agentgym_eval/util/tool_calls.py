@@ -14,11 +14,14 @@ from typing import Any
 from agentgym_envs import Conversation, Message
 from agentgym_envs.agents.call_parsing import find_call
 from agentgym_envs.core.action_schema import Call, CallError, described
+from agentgym_envs.util.screenshots import Picture
 
 
 def plain(conversation: Conversation, tools: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
-    """Return the messages as text, with the function descriptions appended to the system message."""
-    messages = [{"role": message.role, "content": message.content} for message in conversation]
+    """Return the messages as text, with the function descriptions appended to the system message. A message with a
+    picture has a list of parts, its text and the picture.
+    """
+    messages: list[dict[str, Any]] = [{"role": each.role, "content": _content(each)} for each in conversation]
     if tools:
         if not messages or messages[0]["role"] != "system":
             return [{"role": "system", "content": described(tools)}, *messages]
@@ -27,7 +30,8 @@ def plain(conversation: Conversation, tools: Sequence[Mapping[str, Any]] = ()) -
 
 
 def native(conversation: Conversation, *, write: Callable[[dict[str, Any]], object]) -> list[dict[str, Any]]:
-    """Return the messages with function calls as tool calls and the observations after them as tool answers.
+    """Return the messages with function calls as tool calls and the observations after them as tool answers. As a
+    tool's answer can only be text, its picture follows in a message of its own.
 
     Args:
         conversation: The conversation of a function-calling agent.
@@ -45,9 +49,21 @@ def native(conversation: Conversation, *, write: Callable[[dict[str, Any]], obje
         elif called:
             messages.append({"role": "tool", "tool_call_id": called, "content": message.content})
             called = ""
+            if message.picture is not None:
+                messages.append({"role": "user", "content": [_image(message.picture)]})
         else:
-            messages.append({"role": message.role, "content": message.content})
+            messages.append({"role": message.role, "content": _content(message)})
     return messages
+
+
+def _content(message: Message) -> str | list[dict[str, Any]]:
+    if message.picture is None:
+        return message.content
+    return [{"type": "text", "text": message.content}, _image(message.picture)]
+
+
+def _image(picture: Picture) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": picture.url}}
 
 
 def _call(message: Message) -> Call | None:

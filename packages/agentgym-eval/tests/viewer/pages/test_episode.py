@@ -25,7 +25,7 @@ from agentgym_envs import (
     play_many,
 )
 from agentgym_envs.agents.agent import Agent
-from agentgym_envs.util.screenshots import ElementBoxes, ScreenshotStore
+from agentgym_envs.util.screenshots import ElementBoxes, Picture, ScreenshotStore
 from agentgym_eval.policies.policies import Oracle
 from agentgym_eval.viewer.index.index import Index
 from agentgym_eval.viewer.index.links import Links
@@ -223,6 +223,40 @@ def test_target_element_of_an_action_is_highlighted(
     assert re.findall(r'<mark class="target"[^>]*>(.*?)</mark>', page) == ([marked] if marked else [])
     boxes = re.findall(r'viewBox="0 0 1280 720".*?<rect ([^>]+)/>', page)
     assert boxes == (['x="10.0" y="20.0" width="100.0" height="25.5"'] if marked else [])
+
+
+@pytest.mark.parametrize(
+    ("action", "shapes"),
+    [
+        ("click [4]", ['rect x="10.0" y="20.0" width="100.0" height="25.5"']),
+        ("click [120,45]", ['circle cx="120" cy="45" r="14"', 'path d="M98 45h44M120 23v44"']),
+        ("type [120 45] [words]", ['circle cx="120" cy="45" r="14"', 'path d="M98 45h44M120 23v44"']),
+        (
+            "drag [4] [120,45]",
+            [
+                'rect x="10.0" y="20.0" width="100.0" height="25.5"',
+                'circle cx="120" cy="45" r="14"',
+                'path d="M98 45h44M120 23v44"',
+            ],
+        ),
+        ("press [Enter]", []),
+    ],
+)
+def test_picture_that_the_policy_saw_is_shown_with_the_target(
+    get_page: GetPage, tmp_path: Path, action: str, shapes: list[str]
+) -> None:
+    picture = Picture("0123456789abcdef" * 2, PNG, ElementBoxes(1280, 720, {4: (10.0, 20.0, 110.0, 45.5)}))
+    turn = Turn("text", Reply(action), action, valid=True, reward=0.0, state_key="s", picture=picture.digest)
+    other = replace(turn, picture="f" * 32)
+    recorded = replace(episode(), turns=(turn, other), final_observation="text", final_picture=None)
+    folder = write_evaluation_run(tmp_path / "runs" / "a", [recorded])
+    ScreenshotStore(folder / "pictures").add(picture)
+    page = get_page("/episode/a/episodes/0")
+    assert re.findall(r'<img class="picture" src="([^"]+)"', page) == ["/picture/a/episodes/0/0.png"]
+    drawn = page.partition('viewBox="0 0 1280 720"')[2].partition("</svg>")[0]
+    assert re.findall(r"<([^/][^>]+)/>", drawn) == shapes
+    assert get_page("/picture/a/episodes/0/0.png") == PNG.decode(errors="replace")
+    assert "No picture" in get_page("/picture/a/episodes/0/1.png", 404)
 
 
 def test_usage_and_reasoning_of_replies_are_shown(get_page: GetPage, tmp_path: Path) -> None:

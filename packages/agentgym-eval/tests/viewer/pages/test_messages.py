@@ -10,13 +10,28 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from agentgym_envs import Conversation, EpisodeSpec, Policy, Reply, Sample, TokenUsage, Turn, TurnContext, make, play
+from agentgym_envs import (
+    Conversation,
+    EpisodeSpec,
+    Policy,
+    Reply,
+    Sample,
+    TokenUsage,
+    Turn,
+    TurnContext,
+    make,
+    play,
+    play_many,
+)
 from agentgym_envs.agents.agent import Agent
+from agentgym_envs.util.screenshots import ScreenshotStore
+from agentgym_eval.util.tool_calls import plain
 from agentgym_eval.viewer.index.index import Index
 from agentgym_eval.viewer.index.links import Links
 from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.server.app import make_app
 from counting_world import ENV
+from pictured_world import ENV as PICTURED
 from starlette.testclient import TestClient
 from viewer_runs import EVIL, episode, write_evaluation_run
 
@@ -105,3 +120,33 @@ def test_endpoint_replies_have_usage_reasoning_and_cost(tmp_path: Path, get: Get
     assert "cost 0.0150" in get("/episode/eval/episodes/0")
     (folder / "usage.json").write_text(json.dumps(usage | {"price": [10, None]}))
     assert "cost" not in get("/messages/eval/episodes/0/1")
+
+
+class Looking(Policy):
+    """Acts without looking, and records what it got."""
+
+    name = "looking"
+    sees_pictures = True
+
+    def __init__(self) -> None:
+        self.seen: list[Conversation] = []
+
+    async def reply(self, context: TurnContext) -> Reply:
+        self.seen.append(context.conversation)
+        return Reply("Action: add")
+
+
+def test_messages_have_the_pictures_that_were_sent(get: GetText, tmp_path: Path) -> None:
+    env, policy = Agent.parse("react+pictures").wrap(make(PICTURED, screenshot=True)), Looking()
+    store = ScreenshotStore(tmp_path / "runs" / "a" / "pictures")
+    (recorded,) = play_many(env, policy, [EpisodeSpec("count/test/3")], horizon=4, pictures=store)
+    write_evaluation_run(tmp_path / "runs" / "a", [recorded])
+    shown = json.loads(get("/messages/a/episodes/0/3.json"))["messages"]
+    assert shown == plain(policy.seen[3])
+    urls = [message["content"][1]["image_url"]["url"] for message in shown if isinstance(message["content"], list)]
+    page = get("/messages/a/episodes/0/3")
+    assert re.findall(r'<img class="picture" src="([^"]+)"', page) == urls
+    assert len(urls) == 2
+    for path in store.folder.glob("*.png"):  # without the files, the text is still shown
+        path.unlink()
+    assert '<img class="picture"' not in get("/messages/a/episodes/0/3")

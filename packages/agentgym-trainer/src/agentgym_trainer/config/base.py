@@ -35,6 +35,11 @@ class WorldConfig:
     def __post_init__(self) -> None:
         if not 0 < self.weight < math.inf:
             raise ValueError(f"The weight of a world must be above 0 and finite, not {self.weight}.")
+        if "+pictures" in self.agent:
+            raise ValueError(
+                f"The agent {self.agent} gets pictures, and training on pictures isn't supported: its episodes would "
+                "be learned from without what the model saw. Leave the habit pictures out of the agent."
+            )
         if not self.deadline > 0:
             raise ValueError(f"The deadline of a world must be above 0 seconds, not {self.deadline}.")
 

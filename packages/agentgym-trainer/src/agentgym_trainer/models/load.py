@@ -14,6 +14,7 @@ import torch
 from agentgym_envs import Episode
 from agentgym_envs.core.action_schema import described
 from agentgym_envs.episodes.conversation import replay
+from agentgym_envs.util.installation import install
 from agentgym_eval.util.errors import UsageError
 
 from agentgym_trainer.config import Lora
@@ -22,6 +23,7 @@ from agentgym_trainer.models.quantization import keep_layout, quantization_confi
 from agentgym_trainer.models.resolve import ON_HUB, SMOLLM2, how_to_install, resolve_base, resolve_model
 from agentgym_trainer.models.scratch import build_model, train_tokenizer
 from agentgym_trainer.tokens.chat import Chat
+from agentgym_trainer.tokens.vision_chat import VisionChat
 
 
 def load_model(name: str, *, dtype: torch.dtype | Literal["auto"], device: torch.device) -> tuple[Any, Chat]:
@@ -49,6 +51,37 @@ def load_model(name: str, *, dtype: torch.dtype | Literal["auto"], device: torch
             # Loaded like this, it is frozen and could neither train nor get another adapter.
             model = AutoPeftModelForCausalLM.from_pretrained(path, **options).merge_and_unload().requires_grad_(True)
         return model, chat
+
+
+def load_vision_model(name: str, *, dtype: torch.dtype, device: torch.device) -> tuple[Any, VisionChat]:
+    """Load a vision-language model and its processor by name or path.
+
+    Raises:
+        UsageError: It is a text model or only an adapter, its processor needs a package that isn't installed, or it
+            can't be loaded; the message says what was tried.
+    """
+    from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+
+    if is_adapter(name):
+        raise UsageError(f"{name} is an adapter, which can't be loaded for pictures. Merge it into its model first.")
+    with _loading(name) as path:
+        config = AutoConfig.from_pretrained(path)
+        if type(config) not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
+            raise UsageError(
+                f"The model {name} ({config.model_type}) reads only text, so it doesn't see pictures. Leave out "
+                "--pictures, or give a vision-language model, such as Qwen2.5-VL."
+            )
+        try:
+            chat = VisionChat(AutoProcessor.from_pretrained(path))
+        except ImportError as error:
+            lines = [line for line in str(error).splitlines() if line.strip()]
+            raise UsageError(
+                f"The processor of {name} needs a package that isn't installed: {lines[0] if lines else error} For "
+                f"torchvision: {install('torchvision')}"
+            ) from error
+        options: Any = {"dtype": dtype, "device_map": {"": device}}
+        return AutoModelForImageTextToText.from_pretrained(path, **options), chat
 
 
 def load_quantized(name: str, *, dtype: torch.dtype, compute: torch.dtype, device: torch.device) -> tuple[Any, Chat]:

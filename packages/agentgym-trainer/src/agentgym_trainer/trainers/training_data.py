@@ -145,13 +145,18 @@ def keep_episodes(
         The episodes that are kept.
 
     Raises:
-        UsageError: when none is kept, or replaying one with its agent gives other turns.
+        UsageError: when none is kept, one was played with pictures, or replaying one with its agent gives other turns.
     """
     kept = list(good_enough(found, data))
     if not kept:
         raise UsageError(
             f"None of the {len(found)} episodes of {where} is kept: data.keep is {data.keep} and data.min_score is "
             f"{data.min_score:g}. Relax them, or use other episodes."
+        )
+    if any(turn.picture is not None for episode in kept for turn in episode.turns):
+        raise UsageError(
+            f"Some episodes of {where} were played with pictures, and training on pictures isn't supported: a model "
+            "would learn from them without what the policy saw. Collect episodes without --pictures."
         )
     try:
         for episode in kept:

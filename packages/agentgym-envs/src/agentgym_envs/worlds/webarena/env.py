@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,8 @@ from agentgym_envs.core.tasks import Task, TaskSet
 from agentgym_envs.core.text_env import MAX_OBSERVATION_CHARS, EnvFault, Feedback, TextEnv
 from agentgym_envs.util.chromium import check_chromium
 from agentgym_envs.util.extras import brought_by
-from agentgym_envs.util.screenshots import ElementBoxes, ScreenshotStore
+from agentgym_envs.util.images import pixels
+from agentgym_envs.util.screenshots import Box, ElementBoxes, ScreenshotStore
 
 with brought_by("webarena"):
     from agentgym_envs.worlds.webarena.actions import grammar
@@ -37,6 +37,7 @@ with brought_by("webarena"):
     from agentgym_envs.worlds.webarena.miniwob.pages import choose_pages
     from agentgym_envs.worlds.webarena.miniwob.tasks import is_miniwob, miniwob_tasks
     from agentgym_envs.worlds.webarena.options import choose_skins, draw_skin, judge_of, real_sites
+    from agentgym_envs.worlds.webarena.page.marks import draw_marks, marked_nodes
     from agentgym_envs.worlds.webarena.page.observation import frame, literal, one_line, shortened, tree
     from agentgym_envs.worlds.webarena.page.snapshot import take_snapshot
     from agentgym_envs.worlds.webarena.tasks.reset_hook import ResetHook
@@ -52,6 +53,14 @@ with brought_by("webarena"):
     from agentgym_envs.worlds.webarena.tasks.verified import ANSWER_FORMAT, evaluate_verified, is_verified
 
 _FRAME_CHARS = 6_000  # characters of an observation that are reserved for the text around the tree
+_ON_SCREENSHOTS = (
+    "A screenshot that comes with the page shows the window as it is now; points are counted in its pixels. "
+    "Screenshots of earlier pages may be left out."
+)
+_ON_MARKS = (
+    "In it, each element that you can act on has a box, and at a corner of the box, in the same color, its id: the id "
+    "of its line in the tree. Boxes and ids are not part of the page."
+)
 _STEP_TIMEOUT = 120.0  # seconds
 _EPISODE_TIMEOUT = 1_200.0  # seconds to begin or to evaluate an episode; a real site may have to be reset first
 
@@ -85,7 +94,9 @@ class WebArena(TextEnv):
         positions: Show where visible elements are: `at: x,y` in pixels, for actions on points.
         max_chars: Maximum length of the accessibility tree in an observation, in characters.
         viewport: Width and height of the window in pixels.
-        screenshot: Add a screenshot to `info["screenshot"]`, as an array (height, width, 3) of uint8.
+        screenshot: Add a screenshot to `info["screenshot"]`, as an array (height, width, 3) of uint8, and the positions
+            of the visible elements in it to `info["element_boxes"]`: left, top, right and bottom by id.
+        marks: Draw a box and the id on screenshots around each visible element that can be acted on.
         pictures: A folder to which a screenshot of each observed page is written; see `agentgym_envs.util.screenshots`.
         executable_path: Path of the Chromium to run.
         render_mode: `ansi` for the text, `rgb_array` for a screenshot.
@@ -98,7 +109,9 @@ class WebArena(TextEnv):
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 1}  # noqa: RUF012 - as in Gymnasium
     package: ClassVar[str] = __package__ or ""
-    client_options = frozenset({"templates", "pages", "skin", "observe", "positions", "max_chars", "screenshot"})
+    client_options = frozenset(
+        {"templates", "pages", "skin", "observe", "positions", "max_chars", "screenshot", "marks"}
+    )
     secret_options = frozenset({"accounts", "reset_hook"})
     step_seconds = 0.17
     step_waits = True
@@ -122,6 +135,7 @@ class WebArena(TextEnv):
         max_chars: int = 12_000,
         viewport: tuple[int, int] = (1280, 720),
         screenshot: bool = False,
+        marks: bool = False,
         pictures: str | Path | None = None,
         executable_path: str | None = None,
         render_mode: str | None = None,
@@ -147,7 +161,7 @@ class WebArena(TextEnv):
         longest = MAX_OBSERVATION_CHARS - _FRAME_CHARS
         if isinstance(max_chars, bool) or not isinstance(max_chars, int) or not 500 <= max_chars <= longest:
             raise ValueError(f"max_chars must be an integer from 500 to {longest:,}, not {max_chars!r}.")
-        for name, flag in (("screenshot", screenshot), ("positions", positions)):
+        for name, flag in (("screenshot", screenshot), ("marks", marks), ("positions", positions)):
             if not isinstance(flag, bool):
                 raise ValueError(f"{name} must be true or false, not {flag!r}.")
         if len(viewport) != 2 or not all(100 <= side <= 10_000 for side in viewport):
@@ -165,6 +179,9 @@ class WebArena(TextEnv):
         self._screenshot = screenshot
         self._screenshot_store = None if pictures is None else ScreenshotStore(pictures)
         self._needs_picture = screenshot or self._screenshot_store is not None or render_mode == "rgb_array"
+        if marks and not self._needs_picture:
+            raise ValueError("marks=True draws on screenshots, but none are taken; add screenshot=True.")
+        self._marks = marks
         self._executable_path = executable_path
         self._episode: EpisodeSession | None = None
 
@@ -179,9 +196,17 @@ class WebArena(TextEnv):
 
     @property
     def instructions(self) -> str:
-        """The instructions for an agent, with a paragraph on the pages of `miniwob` if they are played."""
-        general = super().instructions
-        return f"{general}\n\n{INSTRUCTIONS}" if self._task_set == MINIWOB else general
+        """The instructions for an agent, with a paragraph on the pages of `miniwob` if they are played, and one on
+        screenshots if there are any.
+        """
+        own = INSTRUCTIONS if self._task_set == MINIWOB else ""
+        seen = f"{_ON_SCREENSHOTS} {_ON_MARKS}" if self._marks else _ON_SCREENSHOTS
+        return "\n\n".join(filter(None, (super().instructions, own, seen if self._screenshot else "")))
+
+    @property
+    def has_screenshots(self) -> bool:
+        """Whether `info` has screenshots."""
+        return self._screenshot
 
     def check_dependencies(self) -> None:
         """Check that Chromium is installed, and the pages of `miniwob` if they are played."""
@@ -289,7 +314,7 @@ class WebArena(TextEnv):
             await session.settle()
             try:
                 self._page = await session.guard(take_snapshot(session.tab))
-                self._picture = await session.screenshot() if self._needs_picture else None
+                self._picture = await self._take_picture(session) if self._needs_picture else None
                 break
             except TabClosed:
                 continue
@@ -297,6 +322,11 @@ class WebArena(TextEnv):
         self._titles = tuple(tab.title for tab in session.tabs)
         self._addresses = tuple(tab.url for tab in session.tabs)
         self._active = session.active
+
+    async def _take_picture(self, session: Session) -> bytes:
+        """Take a screenshot of the page, with marks if they are drawn."""
+        png = await session.screenshot()
+        return await asyncio.to_thread(draw_marks, png, marked_nodes(self._page)) if self._marks else png
 
     def _stop(self, episode: EpisodeSession, answer: str) -> Feedback:
         self._verdict = episode.run(self._evaluate_answer(episode, answer), _EPISODE_TIMEOUT)
@@ -324,13 +354,14 @@ class WebArena(TextEnv):
         observation = self._observation_text()
         if self._screenshot_store is not None and self._picture is not None:
             try:
-                boxes = {node.id: node.seen for node in self._page.nodes if node.seen is not None}
-                self._screenshot_store.put(
-                    self.task.id, observation, self._picture, ElementBoxes(*self._viewport, boxes)
-                )
+                boxes = ElementBoxes(*self._viewport, self._element_boxes())
+                self._screenshot_store.put(self.task.id, observation, self._picture, boxes)
             except OSError as error:
                 raise EnvFault(f"Cannot write a screenshot to {self._screenshot_store.folder}: {error}") from error
         return observation
+
+    def _element_boxes(self) -> dict[int, Box]:
+        return {node.id: node.seen for node in self._page.nodes if node.seen is not None}
 
     def _observation_text(self) -> str:
         page = tree(self._page, self._whole_page, self._max_chars, self._positions)
@@ -362,19 +393,19 @@ class WebArena(TextEnv):
         return raw | ({"skin": self._skin} if self._task_set == EMBEDDED else {})
 
     def _info(self) -> dict[str, Any]:
-        picture = {"screenshot": self._pixels()} if self._screenshot else {}
-        return super()._info() | picture
+        if not self._screenshot:
+            return super()._info()
+        boxes = {str(id): list(box) for id, box in self._element_boxes().items()}  # keys of JSON, as servers send it
+        return super()._info() | {"screenshot": self._pixels(), "element_boxes": boxes}
 
     def render(self) -> Any:
         """Return the last observation (`ansi`), or a screenshot of shape (height, width, 3) in uint8 (`rgb_array`)."""
         return self._pixels() if self.render_mode == "rgb_array" else super().render()
 
     def _pixels(self) -> NDArray[np.uint8]:
-        from PIL import Image
-
         if self._picture is None:
             raise EnvFault("There is no screenshot of this page.")
-        return np.asarray(Image.open(io.BytesIO(self._picture)).convert("RGB"))
+        return pixels(self._picture)
 
     def close(self) -> None:
         """Close the session. The last environment of the process also closes the browser and the embedded sites."""

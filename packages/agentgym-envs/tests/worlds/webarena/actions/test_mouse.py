@@ -135,3 +135,24 @@ def test_candidates_contain_drags_between_draggable_elements(agent: PageAgent) -
     drags = [action for action in candidate_actions(agent.page, 1) if action.startswith("drag")]
     one, two = (node.id for node in agent.page.find("StaticText")[:2])
     assert drags == [f"drag [{one}] [{two}]", f"drag [{two}] [{one}]"]
+
+
+def test_a_point_stands_for_the_field_list_or_part_there(agent: PageAgent) -> None:
+    agent.open(
+        "<body style='margin:0'><input aria-label=Field style='position:fixed;left:10px;top:10px;width:200px'>"
+        "<select style='position:fixed;left:300px;top:10px'><option>One</option><option>Two</option></select>"
+        "<div id=part style='position:fixed;left:10px;top:100px;width:200px;height:100px;overflow:auto'>"
+        "<p>First</p><p style='margin-top:900px'>Last</p></div><p style='margin-top:600px'>Text</p></body>"
+    )
+    assert agent.do("type [50,20] [some words] [0]") is None
+    assert agent.do("select_option [310,20] [Two]") is None
+    assert agent.do("scroll [down] [50,150]") is None
+    assert agent.js("[document.querySelector('input').value, document.querySelector('select').value]") == [
+        "some words",
+        "Two",
+    ]
+    assert agent.js("document.getElementById('part').scrollTop") > 0
+    assert agent.do("type [50,150] [more] [0]") is not None  # no field
+    assert agent.do("type [5000,20] [more]") == (
+        "The point 5000,20 is outside of the window, which is 1280 pixels wide and 720 high."
+    )

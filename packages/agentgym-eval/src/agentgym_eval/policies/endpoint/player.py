@@ -22,6 +22,7 @@ from agentgym_eval.util.tool_calls import native, plain
 
 _TOO_LONG = ("context_length", "context length", "context window", "maximum context", "too long")
 _FILTERED = ("content_filter", "content_policy", "content management policy", "moderation", "flagged")
+_ON_PICTURES = ("image", "multimodal", "multi-modal", "vision")
 _CUT = "content_filter"
 _SHOWN = 10  # models in a message
 _THEIR_FAULT = (400, 413, 422)  # statuses of requests at which other requests may be no better or worse
@@ -39,7 +40,11 @@ class Attempt:
 
 
 class Endpoint(Metered):
-    """Requests each reply from the model, concurrently for all episodes in progress."""
+    """Requests each reply from the model, concurrently for all episodes in progress. Pictures are sent as `data:` URLs;
+    whether the model sees them, only the endpoint knows.
+    """
+
+    sees_pictures = True
 
     def __init__(
         self,
@@ -200,6 +205,8 @@ class Endpoint(Metered):
         if self.usage.requests or filtered:
             raise EnvFault(f"{address} refuses the conversation ({refused})")
         hint = " If it doesn't support tools, use --no-native-tools." if "tool" in message else ""
+        if any(word in message for word in _ON_PICTURES):
+            hint += " If the model doesn't see pictures, leave out --pictures."
         raise RunStopped(f"{address} refuses the first request ({refused}).{hint}")
 
     async def _missing(self, refused: Refused) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from agentgym_envs import Episode, Turn
-from agentgym_envs.util.screenshots import FOLDER, ElementBoxes, ScreenshotStore
+from agentgym_envs.util.screenshots import FOLDER, Box, ElementBoxes, ScreenshotStore, element_boxes
 
 from agentgym_eval.metrics.failure_causes import episode_key, failure_cause
 from agentgym_eval.metrics.usage import Usage
@@ -25,6 +26,21 @@ from agentgym_eval.viewer.pages.reading import Passage, ReplyParts
 from agentgym_eval.viewer.pages.scenes import Scene, Scenes
 from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.pages.snippets import snippets
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An element or a point of a screenshot that an action is about."""
+
+    label: str
+    box: Box
+    """Left, top, right and bottom; a point is a box without area."""
+
+    @property
+    def is_point(self) -> bool:
+        """Whether it is a point."""
+        left, top, right, bottom = self.box
+        return right <= left and bottom <= top
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +66,10 @@ class ReplayFrame:
     """Whether a screenshot was recorded."""
     element: int | None
     """The number of the page element that the action is about."""
-    element_boxes: ElementBoxes | None
-    """The positions of elements in the screenshot."""
+    marks: list[Mark]
+    """What the action is about, in the screenshot."""
+    size: tuple[int, int]
+    """Width and height of the screenshot in pixels, the unit of the marks."""
 
     @property
     def target_line(self) -> int | None:
@@ -134,8 +152,8 @@ def screenshots(site: Site, address: Address) -> Iterator[tuple[int, Path]]:
     store = screenshot_store(site.index.run(address.run))
     if not store.folder.is_dir():
         return
-    for number, observation in enumerate(_observations(site.index.episode(address))):
-        if (path := store.find(*observation)) is not None:
+    for number, observed in enumerate(_observations(site.index.episode(address))):
+        if (path := observed.screenshot(store)) is not None:
             yield number, path
 
 
@@ -144,23 +162,67 @@ def screenshot_store(run: Run) -> ScreenshotStore:
     return ScreenshotStore((run.path if run.path.is_dir() else run.path.parent) / FOLDER)
 
 
-def _observations(episode: Episode) -> list[tuple[str, str]]:
-    """Return the task id and the observation of each frame."""
-    texts = [turn.observation for turn in episode.turns]
-    return [(episode.task_id, text) for text in (*texts, episode.final_observation)]
+@dataclass(frozen=True, slots=True)
+class _Observed:
+    """The observation of a frame."""
+
+    task: str
+    text: str
+    picture: str | None
+    """Digest of the picture that the policy saw."""
+
+    def screenshot(self, store: ScreenshotStore) -> Path | None:
+        """Return the file of the picture that the policy saw, or else of the one that the environment stored."""
+        return store.get(self.picture) or store.find(self.task, self.text)
+
+
+def _observations(episode: Episode) -> list[_Observed]:
+    """Return the observation of each frame."""
+    seen = [(turn.observation, turn.picture) for turn in episode.turns]
+    return [_Observed(episode.task_id, *each) for each in (*seen, (episode.final_observation, episode.final_picture))]
+
+
+def _marks(action: str | None, places: ElementBoxes | None) -> list[Mark]:
+    """Return the marks of an action on the screenshot with these element boxes."""
+    boxes = places.boxes if places else {}
+    found: list[Mark] = []
+    for target in reading.targets(action):
+        if target.point is not None:
+            x, y = target.point
+            found.append(Mark(f"Point {x},{y}", (x, y, x, y)))
+        elif target.element is not None and target.element in boxes:
+            found.append(Mark(f"Element {target.element}", boxes[target.element]))
+    return found
+
+
+def _size(places: ElementBoxes | None, path: Path | None) -> tuple[int, int]:
+    """Return width and height of a screenshot, from its PNG header if the element boxes are unknown; (0, 0) if it has
+    none.
+    """
+    if places is not None:
+        return places.width, places.height
+    with suppress(OSError):
+        if path is not None and (head := path.read_bytes()[:24]).startswith(b"\x89PNG") and len(head) == 24:
+            return int.from_bytes(head[16:20]), int.from_bytes(head[20:24])
+    return 0, 0
 
 
 def _frames(episode: Episode, scenes: Scenes, store: ScreenshotStore) -> Iterator[ReplayFrame]:
     known_passages: list[Passage] = []
     before, score = None, 0.0
     has_store, reply_format = store.folder.is_dir(), episode.agent.partition("+")[0]
-    for number, (task, text) in enumerate(_observations(episode)):
+    for number, observed in enumerate(_observations(episode)):
+        text = observed.text
         turn = episode.turns[number] if number < len(episode.turns) else None
         passages = reading.passages(text, f"passage-{number}") if text != before else []
         known_passages += passages
         reply = reading.split_reply(turn, reply_format) if turn else ReplyParts("", None)
         element = reading.element(turn.action) if turn else None
-        has_picture = has_store and store.find(task, text) is not None
+        screenshot = observed.screenshot(store) if has_store else None
+        marks, size = list[Mark](), (0, 0)
+        if turn and screenshot:
+            places = element_boxes(screenshot)
+            marks, size = _marks(turn.action, places), _size(places, screenshot)
         yield ReplayFrame(
             number,
             turn,
@@ -171,8 +233,9 @@ def _frames(episode: Episode, scenes: Scenes, store: ScreenshotStore) -> Iterato
             score,
             scenes.at(number),
             scenes.at(number - 1) if number else None,
-            has_picture,
+            screenshot is not None,
             element,
-            store.places(task, text) if has_picture and element is not None else None,
+            marks if all(size) else [],
+            size,
         )
         before, score = text, score + (turn.reward if turn else 0.0)

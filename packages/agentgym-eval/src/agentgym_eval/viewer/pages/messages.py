@@ -13,6 +13,7 @@ from typing import Any
 
 from agentgym_envs import Conversation, Episode, Turn
 from agentgym_envs.episodes.conversation import replay
+from agentgym_envs.util.screenshots import Picture, ScreenshotStore
 
 from agentgym_eval.util.tool_calls import native, plain
 from agentgym_eval.viewer.index import tokens
@@ -21,6 +22,7 @@ from agentgym_eval.viewer.index.index import NotFound
 from agentgym_eval.viewer.index.links import Address
 from agentgym_eval.viewer.index.runs import Run
 from agentgym_eval.viewer.index.tokens import Tokens
+from agentgym_eval.viewer.pages.episode import screenshot_store
 from agentgym_eval.viewer.pages.scenes import played_unseen
 from agentgym_eval.viewer.pages.site import Site
 
@@ -49,10 +51,28 @@ def turn_request(run: Run, episode: Episode, number: int) -> TurnRequest:
     if played_unseen(episode):
         return TurnRequest((), unknown="An agent of another program played, which composed its messages by itself.")
     try:
-        conversations = [conversation for conversation, _ in replay(episode)]
+        conversations = [conversation for conversation, _ in replay(episode, pictures=True)]
     except ValueError as error:
         return TurnRequest((), unknown=f"The messages can't be rebuilt: {error}")
-    return _as_sent(run, episode, conversations[number])
+    return _as_sent(run, episode, _with_images(conversations[number], screenshot_store(run)))
+
+
+def _with_images(conversation: Conversation, store: ScreenshotStore) -> Conversation:
+    """Return the conversation with the stored images of its pictures; a picture whose file is missing is left out."""
+
+    def stored(picture: Picture | None) -> Picture | None:
+        path = picture and store.get(picture.digest)
+        return Picture(picture.digest, path.read_bytes()) if picture and path else None
+
+    return tuple(replace(message, picture=stored(message.picture)) for message in conversation)
+
+
+def _parts(message: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the parts of a message's content, each with its type, `text` or `image_url`: a text, or a `data:` URL."""
+    content = message["content"]
+    if isinstance(content, str):
+        return [("text", content)] if content else []
+    return [(part["type"], part["text"] if part["type"] == "text" else part["image_url"]["url"]) for part in content]
 
 
 def _as_sent(run: Run, episode: Episode, conversation: Conversation) -> TurnRequest:
@@ -68,6 +88,7 @@ def messages_page(site: Site, address: Address, number: int) -> str:
     """Render the request and the reply of one turn. Raises `NotFound`."""
     run, episode = site.index.run(address.run), site.index.episode(address)
     request = turn_request(run, episode, number)
+    contents = [_parts(message) for message in request.messages]
     path = site.index.file(address).path
     return site.render(
         "messages.html",
@@ -77,6 +98,8 @@ def messages_page(site: Site, address: Address, number: int) -> str:
         number=number,
         turn=episode.turns[number],
         request=request,
+        contents=contents,
+        text_length=sum(len(value) for parts in contents for kind, value in parts if kind == "text"),
         price=prices(run),
         tokens=_context(tokens.read_tokens(path, address.number, episode, run.path), episode.turns, number),
     )

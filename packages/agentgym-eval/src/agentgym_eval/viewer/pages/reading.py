@@ -23,9 +23,11 @@ _GOAL = re.compile(r"^(?:Your goal|Goal|Question|OBJECTIVE):\s*(.+)$|^(Your task
 _MAX_GOAL = 300
 _INFORMATION = re.compile(r"<information>(.*)</information>", re.DOTALL)
 _PASSAGE = re.compile(r"^Doc (\d+)\(Title: ((?:[^()\n]|\([^()\n]*\))*)\) (.*)$", re.MULTILINE)
-_ON_ELEMENT = re.compile(
-    r"[\s`]*(?:(?:double_|right_)?click|type|hover|select_option|select_text|drag)\s*\[\s*(\d{1,9})\s*\]", re.IGNORECASE
-)
+_VERBS = r"[\s`]*(?:(?:double_|right_)?click|type|hover|select_option|select_text|drag|scroll\s*\[\s*(?:up|down)\s*\])"
+_ON_ELEMENT = re.compile(rf"{_VERBS}\s*\[?\s*(\d{{1,9}})\s*(?:\]|$)", re.IGNORECASE)
+_XY = r"(\d{1,5})(?:\s*,\s*|\s+)(\d{1,5})"
+_ON_POINT = re.compile(rf"{_VERBS}\s*[\[(]?\s*{_XY}", re.IGNORECASE)
+_DRAG_END = re.compile(rf"[\s`]*drag\s*\[[^\]]*\]\s*(?:to\s*)?\[\s*(?:{_XY}|(\d{{1,9}}))\s*\]", re.IGNORECASE)
 _MIN_COMMON = 1 / 3
 """Minimum share of lines in common with the previous text; below it, the texts are unrelated and no line is new."""
 
@@ -94,6 +96,27 @@ def element(action: str | None) -> int | None:
     """Return the number of the page element in a web action, such as 4 in `click [4]`; None for other actions."""
     match = _ON_ELEMENT.match(action or "")
     return int(match[1]) if match else None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a web action is about: an element by its number, or a point in pixels of the window."""
+
+    element: int | None = None
+    point: tuple[int, int] | None = None
+
+
+def targets(action: str | None) -> list[Target]:
+    """Return what a web action is about: nothing, one element or point, or the two of a drag."""
+    text = action or ""
+    found: list[Target] = []
+    if (number := element(text)) is not None:
+        found.append(Target(number))
+    elif match := _ON_POINT.match(text):
+        found.append(Target(point=(int(match[1]), int(match[2]))))
+    if found and (end := _DRAG_END.match(text)):
+        found.append(Target(int(end[3])) if end[3] else Target(point=(int(end[1]), int(end[2]))))
+    return found
 
 
 def line_of(number: int | None, text: str) -> int | None:

@@ -18,7 +18,7 @@ class Point:
 
 
 Target = int | Point
-"""What the mouse acts on: the id of an element, or a point."""
+"""What is acted on: the id of an element, or a point, which stands for the element there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class SelectText:
 class Type:
     """Replace the content of a field by `text`."""
 
-    element: int
+    target: Target
     text: str
     enter: bool = True
     """Whether to press Enter afterwards."""
@@ -76,8 +76,8 @@ class Scroll:
     """Scroll by the height of the viewport, or of an element."""
 
     direction: Literal["up", "down"]
-    element: int | None = None
-    """The id of an element: the innermost scrollable part that it is in or that it is scrolls; None for the page."""
+    target: Target | None = None
+    """An element or a point: the innermost scrollable part that it is in or that it is scrolls; None for the page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class GoForward:
 class Select:
     """Choose an option of a drop-down list."""
 
-    element: int
+    target: Target
     option: str
 
 

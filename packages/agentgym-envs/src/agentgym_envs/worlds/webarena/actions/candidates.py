@@ -9,12 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice, permutations
 
+from agentgym_envs.worlds.webarena.page.marks import CLICKABLE
 from agentgym_envs.worlds.webarena.page.snapshot import Node, Snapshot
-
-_CLICKABLE = frozenset((
-    "button", "checkbox", "combobox", "gridcell", "link", "menuitem", "menuitemcheckbox", "menuitemradio", "radio",
-    "searchbox", "slider", "spinbutton", "switch", "tab", "textbox", "treeitem",
-))  # fmt: skip
 
 _DRAGGABLE_CLASSES = frozenset(("ui-draggable", "ui-sortable-handle"))
 _MOST_DRAGGABLE = 10
@@ -48,5 +44,5 @@ def _actions_on(node: Node, page: Snapshot) -> Iterator[str]:
             owner = page.node(owner.parent or 0)
         if owner is not None and not node.property("selected"):
             yield f"select_option [{owner.id}] [{node.name}]"
-    elif node.role in _CLICKABLE or node.role == "option":
+    elif node.role in CLICKABLE or node.role == "option":
         yield f"click [{node.id}]"

@@ -79,8 +79,9 @@ _MEANT = {
     "highlight": "select_text",
 }
 _SHOWN = 60
-_XY = r"\d{1,5}\s*,\s*\d{1,5}"
-_PLACE = rf"\[?\s*(\d{{1,9}}|{_XY})\s*\]?"
+_XY = r"\d{1,5}(?:\s*,\s*|\s+)\d{1,5}"
+_TARGET = rf"\[\s*({_XY}|\d{{1,9}})\s*\]"
+_PLACE = rf"[\[(]?\s*({_XY}|\d{{1,9}})\s*[\])]?"
 _ID = r"\[?\s*(\d{1,9})\s*\]?"
 _TEXT = r"\[(.*)\]"
 
@@ -88,8 +89,8 @@ _TEXT = r"\[(.*)\]"
 def parse(text: str) -> Action | str:
     """Parse an action, or return a hint for the agent if `text` is not an action. Never raises.
 
-    Case, blanks and backticks around the action are ignored, and brackets around a number are optional. If the text as
-    a whole is no action but has exactly one fenced part (as in WebArena's prompts), that part is parsed.
+    Case, blanks and backticks around the action are ignored, and brackets around a number or a point are optional. If
+    the text as a whole is no action but has exactly one fenced part (as in WebArena's prompts), that part is parsed.
     """
     parsed = _parse(text.strip().strip("`").strip())
     fenced = re.findall(r"```(.+?)```", text, re.DOTALL)
@@ -137,7 +138,7 @@ def _element(make: Callable[[int], Action]) -> Callable[[str], Action | None]:
 
 
 def _target(written: str) -> Target:
-    numbers = [int(number) for number in written.split(",")]
+    numbers = [int(number) for number in re.findall(r"\d+", written)]
     return numbers[0] if len(numbers) == 1 else Point(*numbers)
 
 
@@ -150,8 +151,7 @@ def _mouse(make: Callable[[Target], Action]) -> Callable[[str], Action | None]:
 
 
 def _drag(rest: str) -> Action | None:
-    place = rf"\[\s*(\d{{1,9}}|{_XY})\s*\]"
-    found = re.fullmatch(rf"{place}\s*(?:to\s*)?{place}", rest, re.IGNORECASE)
+    found = re.fullmatch(rf"{_TARGET}\s*(?:to\s*)?{_TARGET}", rest, re.IGNORECASE)
     return Drag(_target(found[1]), _target(found[2])) if found else None
 
 
@@ -167,13 +167,13 @@ def _without_arguments(action: Action) -> Callable[[str], Action | None]:
 def _type(rest: str) -> Action | None:
     # The content ends at the last bracket that is followed by nothing or only by the flag.
     flag = r"(?:\s*\[\s*(?:press_enter_after\s*=\s*)?([01])\s*\])?"
-    found = re.fullmatch(rf"\[\s*(\d{{1,9}})\s*\]\s*\[(.*?)\]{flag}", rest, re.DOTALL | re.IGNORECASE)
-    return Type(int(found[1]), found[2], found[3] != "0") if found else None
+    found = re.fullmatch(rf"{_TARGET}\s*\[(.*?)\]{flag}", rest, re.DOTALL | re.IGNORECASE)
+    return Type(_target(found[1]), found[2], found[3] != "0") if found else None
 
 
 def _select(rest: str) -> Action | None:
-    found = re.fullmatch(rf"\[\s*(\d{{1,9}})\s*\]\s*{_TEXT}", rest, re.DOTALL)
-    return Select(int(found[1]), found[2].strip()) if found else None
+    found = re.fullmatch(rf"{_TARGET}\s*{_TEXT}", rest, re.DOTALL)
+    return Select(_target(found[1]), found[2].strip()) if found else None
 
 
 def _press(rest: str) -> Action | str | None:
@@ -187,10 +187,10 @@ def _press(rest: str) -> Action | str | None:
 
 def _scroll(rest: str) -> Action | None:
     way = r"\[?\s*(?:direction\s*=\s*)?(up|down)\s*\]?"
-    found = re.fullmatch(rf"{way}(?:\s*\[\s*(\d{{1,9}})\s*\])?", rest, re.IGNORECASE)
+    found = re.fullmatch(rf"{way}(?:\s*{_TARGET})?", rest, re.IGNORECASE)
     if found is None:
         return None
-    return Scroll("up" if found[1].lower() == "up" else "down", int(found[2]) if found[2] else None)
+    return Scroll("up" if found[1].lower() == "up" else "down", _target(found[2]) if found[2] else None)
 
 
 def _wait(rest: str) -> Action | str | None:

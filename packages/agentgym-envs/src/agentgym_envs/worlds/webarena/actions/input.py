@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from playwright.async_api import Error
@@ -53,6 +54,20 @@ class PageInput:
                 f"There is no element [{id}]; the ids of this page go from 1 to {len(self.snapshot.nodes)}."
             )
         return node
+
+    async def element_at(self, point: Point, *, exact: bool = False) -> Node:
+        """Return the innermost element at a point of the window; with `exact`, its DOM node is the innermost one there,
+        even if the observation doesn't have it.
+
+        Raises:
+            ActionRefused: if the point is outside of the window, or the observation has no element there.
+        """
+        place = await self._locate(point)
+        hit = await self._hit(place, await self._scroll_offset())
+        node = None if hit is None else self.snapshot.owner(hit)
+        if node is None:
+            raise ActionRefused(f"There is no element at the point {point.x},{point.y}.")
+        return replace(node, backend_id=hit) if exact and hit is not None else node
 
     def tag(self, node: Node) -> str:
         """Return the name of an element's DOM node in upper case."""

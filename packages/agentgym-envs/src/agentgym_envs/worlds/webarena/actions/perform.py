@@ -93,16 +93,18 @@ async def _perform_on_page(session: Session, page_input: PageInput, action: Acti
             await _drag(page_input, source, destination)
         case actions.SelectText(id, text):
             await _select_text(page_input, page_input.element(id), text)
-        case actions.Type(id, text, enter):
-            await _type(page_input, page_input.element(id), text, enter)
+        case actions.Type(target, text, enter):
+            await _type(page_input, await _node(page_input, target), text, enter)
         case actions.Hover(target):
             await page_input.hover(_node_or_point(page_input, target))
-        case actions.Select(id, option):
-            await _select(page_input, page_input.element(id), option)
+        case actions.Select(target, option):
+            await _select(page_input, await _node(page_input, target), option)
         case actions.Press(keys):
             await _press(session, page_input, keys)
         case actions.Scroll(direction, None):
             await _scroll(page_input, direction)
+        case actions.Scroll(direction, actions.Point() as point):
+            await _scroll_part(page_input, await page_input.element_at(point, exact=True), direction)
         case actions.Scroll(direction, int(id)):
             await _scroll_part(page_input, page_input.element(id), direction)
         case _:
@@ -111,6 +113,11 @@ async def _perform_on_page(session: Session, page_input: PageInput, action: Acti
 
 def _node_or_point(page_input: PageInput, target: actions.Target) -> Node | actions.Point:
     return target if isinstance(target, actions.Point) else page_input.element(target)
+
+
+async def _node(page_input: PageInput, target: actions.Target) -> Node:
+    """Return the element, or the one at a point."""
+    return await page_input.element_at(target) if isinstance(target, actions.Point) else page_input.element(target)
 
 
 async def _click(page_input: PageInput, node: Node, kind: str) -> None:
