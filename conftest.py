@@ -10,6 +10,7 @@ import functools
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -32,6 +33,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background or by nohup. This process keeps ignoring SIGINT, by a handler: unlike SIG_IGN, a handler
     # isn't inherited by the commands that tests start and interrupt.
     signal.signal(signal.SIGINT, lambda *_: None)
+
+if sys.dont_write_bytecode:
+    # Where PYTHONDONTWRITEBYTECODE is set, each worker and each of hundreds of processes would compile torch's and
+    # transformers' thousands of modules anew, for most of a minute. They share bytecode, in a folder of its own.
+    sys.pycache_prefix = str(Path(__file__).parent / ".pytest_cache/bytecode")
+    sys.dont_write_bytecode = False
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_xdist_auto_num_workers() -> int:
