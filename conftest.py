@@ -110,6 +110,14 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """After a file, collect its garbage, and exempt what it leaves: later files' collections would scan it again."""
+    if nextitem is not None and nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+
+
 _FORKED = (
     "trainers/test_interruption.py",
     "trainers/test_agent_evol.py",
