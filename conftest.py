@@ -42,6 +42,10 @@ if sys.dont_write_bytecode:
     os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# Workers and the processes of tests share the cores. OpenMP's threads wait for each other in loops, so that a second
+# thread triples the time of small models.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 def pytest_xdist_auto_num_workers() -> int:
     """Two workers more than cores, since tests that start processes mostly wait; at most 4, each of up to 2.5 GB."""
