@@ -59,7 +59,8 @@ def test_names_of_no_engine_are_refused(name: str, message: str) -> None:
 )
 def test_a_run_without_an_engine_ends_with_the_reason(name: str, code: int, message: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    assert train_cli(coin_flags(tmp_path / "run", "--engine.kind", name), log) == code
+    flags = coin_flags(tmp_path / "run", "--warm-start.episodes", "8", "--engine.kind", name)
+    assert train_cli(flags, log) == code
     assert message in " ".join(log.read_text().split())
     assert "Traceback" not in log.read_text()
 

@@ -112,21 +112,21 @@ def test_runs_train_an_adapter_of_a_gguf_file_and_resume(
 ) -> None:
     file, run = write(), RunFolder(tmp_path / "run")
     flags = coin_flags(run.path, "--model", str(file), "--lora.rank", "2", "--warm-start.episodes", "0")
-    assert train_cli(flags) == 0
+    assert train_cli([*flags, "--steps", "4"]) == 0
     assert json.loads(run.settings.read_text())["config"]["model"] == str(file)
     shutil.rmtree(cache)
-    for path in (run.model, run.checkpoints / "step-000006"):
+    for path in (run.model, run.checkpoints / "step-000004"):
         shutil.rmtree(path)
     assert train_cli(["--resume", str(run.path)]) == 0
     check_model(str(run.model))
-    adapter = run.checkpoints / "step-000006"
+    adapter = run.checkpoints / "step-000004"
     assert is_adapter(str(adapter))
     load_model(str(adapter), **CPU)
 
 
 def test_sft_trains_a_gguf_file(write: Callable[..., Path], tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
-    assert train_cli(sft_flags(run.path, "--model", str(write()))) == 0
+    assert train_cli(sft_flags(run.path, "--model", str(write()), "--data.episodes", "8")) == 0
     check_model(str(run.model))
 
 

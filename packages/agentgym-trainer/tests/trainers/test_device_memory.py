@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from device_memory import OWN_ENGINE, MemoryLog, accounted, live_bytes
+from device_memory import OWN_ENGINE, MemoryLog, accounted, exempt_existing, live_bytes
 from toy_learner import coin_flags, train_cli
 from transformers import AutoModelForCausalLM
 
@@ -21,6 +21,7 @@ SHORT = (
 
 
 def test_live_bytes_counts_each_storage_once_and_no_meta_tensors() -> None:
+    exempt_existing()
     before = live_bytes()
     kept = torch.zeros(1000)
     views = [kept[:10], kept.view(10, 100)]

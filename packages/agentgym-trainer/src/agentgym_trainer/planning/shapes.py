@@ -118,18 +118,25 @@ def count_weights(config: Any) -> Shape:
     )
 
 
+_adapters: dict[tuple[str, Lora], int] = {}
+"""Counts by configuration: searching for settings that fit plans the same model dozens of times."""
+
+
 def adapter_weights(config: Any, lora: Lora) -> int:
     """Return the number of weights of a model's LoRA adapters.
 
     Raises:
         UsageError: One of `lora.targets` is not a linear layer of the model.
     """
-    one, two = (
-        sum(weight.numel() for weight in with_lora(_on_meta(config, layers), lora, seed=0).parameters()
-            if weight.requires_grad)
-        for layers in (1, 2)
-    )  # fmt: skip
-    return one + (config.num_hidden_layers - 1) * (two - one)
+    key = (config.to_json_string(), lora)
+    if key not in _adapters:
+        one, two = (
+            sum(weight.numel() for weight in with_lora(_on_meta(config, layers), lora, seed=0).parameters()
+                if weight.requires_grad)
+            for layers in (1, 2)
+        )  # fmt: skip
+        _adapters[key] = one + (config.num_hidden_layers - 1) * (two - one)
+    return _adapters[key]
 
 
 def build(config: Any, layers: int, dtype: torch.dtype) -> Any:
