@@ -137,8 +137,8 @@ def update_quarter(accelerator: Accelerator) -> tuple[dict[str, float], dict[str
 def score_and_update(folder: Path, teacher_folder: Path, out: Path, lora_rank: int) -> None:
     """As one of two processes, load the model in `folder` sharded in bfloat16, score a batch, and update on it.
 
-    The model in `teacher_folder` is loaded likewise, as a teacher. Writes log-probabilities, metrics and the updated weights to `out`, and a checkpoint to the folder `checkpoints`
-    beside it.
+    The model in `teacher_folder` is loaded likewise, as a teacher. Writes log-probabilities, metrics and the updated
+    weights to `out`, and a checkpoint to the folder `checkpoints` beside it.
     """
     accelerator = Accelerator(cpu=True, mixed_precision="bf16")
     shard(accelerator)

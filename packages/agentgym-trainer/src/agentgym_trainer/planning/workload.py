@@ -189,7 +189,7 @@ class Workload:
         return self._largest(replace(self._pass(self.config.lora, self.critic), train=False, checkpointing=False))
 
     def frozen_activations(self) -> Activations:
-        """Measure the forward pass of a frozen copy in the run's precision, such as a teacher, for log-probabilities."""
+        """Measure the forward pass of a frozen model in the run's precision, such as a teacher."""
         run = replace(self._pass(Lora(), ""), train=False, checkpointing=False, autocast=False)
         return self._largest(run)
 
