@@ -22,6 +22,7 @@ import pytest
 from accelerate import Accelerator
 from agentgym_envs import Episode, Reply, Sample, Turn
 from agentgym_trainer.algorithms import Algorithm, Imitation
+from agentgym_trainer.algorithms.distillation import with_teacher
 from agentgym_trainer.cli import main
 from agentgym_trainer.config import Optimizer
 from agentgym_trainer.learner.learner import Learner
@@ -66,12 +67,15 @@ def make_learner(
 def update_on(
     learner: Learner, trajectories: Sequence[Trajectory], algorithm: Algorithm | Imitation, **options: Any
 ) -> dict[str, float]:
-    """Update on trajectories, and return the metrics."""
+    """Update on trajectories, with the advantages of a teacher if the learner has one, and return the metrics."""
     batch = make_batch(trajectories)
     token_batch = learner.compute_logprobs(batch, algorithm)
-    return learner.update(
-        batch, token_batch, algorithm.compute_advantages(token_batch, learner.total), algorithm, **options
-    )
+    advantages, from_teacher = algorithm.compute_advantages(token_batch, learner.total), dict[str, float]()
+    if learner.teacher is not None:
+        token_batch = token_batch.with_logprobs(teacher_logprobs_N=learner.teacher_logprobs(batch))
+        advantages = with_teacher(advantages, token_batch, learner.total, reward_weight=1.0, teacher_weight=1.0)
+        from_teacher = {"teacher/kl": advantages.metrics["teacher/kl"]}
+    return learner.update(batch, token_batch, advantages, algorithm, **options) | from_teacher
 
 
 def auxiliary_loss(

@@ -51,6 +51,7 @@ CASES: dict[str, tuple[str, Algorithm | Imitation, Any]] = {
     "grpo with imitation": ("uneven", GRPO, None),
     "only imitation, in grpo": ("idle", GRPO, None),
     "a reward that is nan": ("uneven", GRPO, None),
+    "grpo with a teacher": ("idle", GRPO, None),
 }
 """Distribution of the episodes, algorithm, and critic."""
 
@@ -67,9 +68,11 @@ def train(case: str, accelerator: Accelerator) -> tuple[dict[str, float], dict[s
         else (slice(0, FIRST_PROCESS_EPISODES[distribution]), slice(FIRST_PROCESS_EPISODES[distribution], None))[rank]
     )
     model = build_model(Scratch(vocab=320, hidden=32, layers=2, heads=2), vocab=320, end_id=2, pad_id=0, seed=5)
+    teacher = build_model(Scratch(vocab=320, hidden=48, layers=3, heads=3), vocab=320, end_id=2, pad_id=0, seed=6)
     student = make_learner(
         model, critic=critic, accelerator=accelerator, lr=1e-3, micro_tokens=32, warmup=8,
         reference=algorithm.needs_reference, critic_lr=1e-3,
+        teacher=PolicyModel(teacher.requires_grad_(False).eval()) if "teacher" in case else None,
     )  # fmt: skip
     auxiliary: list[LossTerm] = []
     if "imitation" in case and algorithm is GRPO:
@@ -131,11 +134,11 @@ def update_quarter(accelerator: Accelerator) -> tuple[dict[str, float], dict[str
     return metrics, accelerator.get_state_dict(student.actor)
 
 
-def score_and_update(folder: Path, out: Path, lora_rank: int) -> None:
+def score_and_update(folder: Path, teacher_folder: Path, out: Path, lora_rank: int) -> None:
     """As one of two processes, load the model in `folder` sharded in bfloat16, score a batch, and update on it.
 
-    Writes log-probabilities, metrics and the updated weights to `out`, and a checkpoint to the folder `checkpoints`
-    beside it.
+    The model in `teacher_folder` is loaded likewise, as a teacher. Writes log-probabilities, metrics and the updated
+    weights to `out`, and a checkpoint to the folder `checkpoints` beside it.
     """
     accelerator = Accelerator(cpu=True, mixed_precision="bf16")
     shard(accelerator)
@@ -145,17 +148,24 @@ def score_and_update(folder: Path, out: Path, lora_rank: int) -> None:
     model, chat = load_policy(config, str(folder), accelerator)
     # Only the main process reads the weights.
     assert all(weight.is_meta is (accelerator.process_index == 1) for weight in model.parameters())
-    reference = None
-    if not lora_rank:
-        frozen, _ = load_policy(config, str(folder), accelerator, dtype=torch.bfloat16)
-        reference = PolicyModel(frozen.requires_grad_(False).eval())
+
+    def frozen(path: Path) -> PolicyModel:
+        loaded, _ = load_policy(config, str(path), accelerator, dtype=torch.bfloat16)
+        assert all(weight.is_meta is (accelerator.process_index == 1) for weight in loaded.parameters())
+        return PolicyModel(loaded.requires_grad_(False).eval())
+
     model = with_lora(model, lora, seed=0) if lora_rank else model
     student = Learner(
         PolicyModel(model, critic=ValueHead(model.config.hidden_size)),
-        accelerator, Optimizer(lr=1e-3, micro_tokens=64), reference=reference,
+        accelerator, Optimizer(lr=1e-3, micro_tokens=64), teacher=frozen(teacher_folder),
+        reference=None if lora_rank else frozen(folder),
     )  # fmt: skip
+    for kept in (student.teacher, student.reference):
+        if kept is not None:
+            _assert_sharded_in_half_precision(kept)
     batch = make_batch(make_trajectories(21, 4))
     scores = {"policy": student.logprobs(batch), "entropies": student.entropies(batch)}
+    scores["teacher"] = student.teacher_logprobs(batch)
     # As if sampled by this very policy: the ratio of the update is then 1.
     batch = replace(batch, tokens=replace(batch.tokens, rollout_logprobs_N=scores["policy"]))
     tokens = student.compute_logprobs(batch, GRPO)
@@ -170,6 +180,15 @@ def score_and_update(folder: Path, out: Path, lora_rank: int) -> None:
         torch.save({**scores, "metrics": metrics, "dtypes": dtypes, "weights": weights}, out)
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
+
+
+def _assert_sharded_in_half_precision(model: Any) -> None:
+    """Check that this process has about half of a frozen model's weights, in bfloat16."""
+    weights = list(model.parameters())
+    assert all(isinstance(weight, DTensor) and weight.dtype == torch.bfloat16 for weight in weights)
+    assert not any(weight.requires_grad for weight in weights)
+    local, whole = sum(weight.to_local().numel() for weight in weights), sum(weight.numel() for weight in weights)
+    assert 0.45 * whole < local < 0.55 * whole
 
 
 def resume_sharded(folder: Path, out: Path) -> None:

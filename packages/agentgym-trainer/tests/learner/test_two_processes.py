@@ -61,16 +61,23 @@ def _assert_equal_metrics(metrics: dict[str, float], expected: dict[str, float])
 def test_sharded_bfloat16_keeps_float32_log_probabilities(
     new_model: Callable[..., Any], chat: Chat, tmp_path: Path, lora_rank: int
 ) -> None:
-    model, folder, out, log = new_model(init=1.0), tmp_path / "model", tmp_path / "scores.pt", tmp_path / "log"
-    model.save_pretrained(folder)
-    chat.tokenizer.save_pretrained(folder)
-    ended = run_two_processes(two_processes.score_and_update, folder, out, lora_rank, log=log)
+    models, out, log = (
+        {"policy": new_model(init=1.0), "teacher": new_model(1)},
+        tmp_path / "scores.pt",
+        tmp_path / "log",
+    )
+    folders = [tmp_path / name for name in models]
+    for model, folder in zip(models.values(), folders, strict=True):
+        model.save_pretrained(folder)
+        chat.tokenizer.save_pretrained(folder)
+    ended = run_two_processes(two_processes.score_and_update, *folders, out, lora_rank, log=log)
     assert ended == [0, 0], log.read_text()
     found = torch.load(out)
-    exact = make_learner(model)
+    exact, teacher = (make_learner(model) for model in models.values())
     batch = make_batch(make_trajectories(21, 4))
     logprobs_N = exact.logprobs(batch)
-    for name, exact_N in {"policy": logprobs_N, "reference": logprobs_N, "entropies": exact.entropies(batch)}.items():
+    expected = {"policy": logprobs_N, "reference": logprobs_N, "entropies": exact.entropies(batch)}
+    for name, exact_N in {**expected, "teacher": teacher.logprobs(batch)}.items():
         # accelerate's own policy would round them to bfloat16.
         assert not torch.equal(found[name], found[name].bfloat16().float())
         torch.testing.assert_close(found[name], exact_N, atol=0.1, rtol=0)

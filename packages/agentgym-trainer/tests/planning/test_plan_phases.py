@@ -310,3 +310,27 @@ def test_a_teacher_is_counted_in_half_precision() -> None:
     for phase in ("load", "update", "rollout"):
         assert gigabytes(config, "H100", phase, "teacher") == pytest.approx(2 * 0.494, rel=0.01)
     assert gigabytes(run(), "H100", "load", "teacher") == 0
+
+
+def test_the_passes_of_a_larger_teacher_are_counted() -> None:
+    """With a teacher of 7B, FSDP2 gathers its layers, which are larger than those of a policy of 0.5B."""
+    small, large = "Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-7B-Instruct"
+    taught = run(small, engine=SERVER, distillation=Distillation(teacher=large))
+    size = {
+        name: sum(gigabytes(config, "8xH100", "log-probs", part) for part in ("gathered weights", "activations"))
+        for name, config in {"alone": run(small, engine=SERVER), "taught": taught}.items()
+    }
+    layer, root = 233_057_792, 2 * 152_064 * 3_584 + 3_584
+    assert gigabytes(taught, "8xH100", "log-probs", "gathered") == pytest.approx(2 * (root + 2 * layer) / 1e9)
+    assert size["taught"] > size["alone"] + 2
+    assert gigabytes(taught, "H100", "log-probs", "weights") == gigabytes(run(small), "H100", "log-probs", "weights")
+    assert gigabytes(taught, "H100", "load", "in transit") == pytest.approx(2 * 152_064 * 3_584 / 1e9)
+    assert gigabytes(run(small), "H100", "load", "in transit") == pytest.approx(4 * 151_936 * 896 / 1e9)
+
+
+def test_a_teacher_that_cant_fit_is_refused() -> None:
+    small, large = "Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-32B-Instruct"
+    assert make_plan(run(small), described("H100")).fits
+    plan = make_plan(run(small, distillation=Distillation(teacher=large)), described("H100"))
+    assert not plan.fits and plan.certain
+    assert any("teacher 65.5" in problem for problem in plan.problems), plan.problems

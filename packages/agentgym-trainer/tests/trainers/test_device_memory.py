@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from accelerate import Accelerator
 from device_memory import OWN_ENGINE, MemoryLog, accounted, exempt_existing, live_bytes
 from toy_learner import coin_flags, train_cli
 from transformers import AutoModelForCausalLM
@@ -32,12 +34,17 @@ def test_live_bytes_counts_each_storage_once_and_no_meta_tensors() -> None:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[MemoryLog, int]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of `run`."""
+    return tmp_path_factory.mktemp("memory") / "run"
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> tuple[MemoryLog, int]:
     """The phases of a run with a reference and an engine of its own, and the bytes of its model in float32."""
-    out = tmp_path_factory.mktemp("memory") / "run"
     with accounted() as log:
-        assert train_cli(coin_flags(out, *SHORT)) == 0
-    model = AutoModelForCausalLM.from_pretrained(out / "start", dtype=torch.float32)
+        assert train_cli(coin_flags(folder, *SHORT)) == 0
+    model = AutoModelForCausalLM.from_pretrained(folder / "start", dtype=torch.float32)
     return log.since("load"), sum(parameter.nbytes for parameter in model.parameters())
 
 
@@ -56,6 +63,17 @@ def test_the_peak_is_the_state_of_training_and_the_engine(run: tuple[MemoryLog, 
     """The weights, Adam's two moments, the reference, the engine's weights."""
     log, weights = run
     assert log.peak == log.first("update").after == pytest.approx(5 * weights, rel=0.2)
+
+
+def test_reference_and_teacher_are_in_half_precision(
+    run: tuple[MemoryLog, int], folder: Path, tmp_path: Path, accelerator_of: Callable[[str], Accelerator]
+) -> None:
+    accelerator_of("bf16")
+    model = str(folder / "start")
+    settings = ("--precision", "bf16", "--model", model, "--distillation.teacher", model)
+    with accounted() as log:
+        assert train_cli(coin_flags(tmp_path / "run", *SHORT, "--warm-start.episodes", "0", *settings)) == 0
+    assert log.first("engine").before == pytest.approx((1 + 0.5 + 0.5) * run[1], rel=0.1)
 
 
 def test_a_copy_that_is_made_before_sharding_is_seen(new_model: Callable[..., Any]) -> None:

@@ -10,12 +10,12 @@ import subprocess
 import sys
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from agentgym_envs import read_episodes
 from agentgym_trainer.run.folder import RunFolder
+from compared_runs import assert_same_runs
 from forked_processes import run_two_processes
 from safetensors.torch import load_file
 from toy_learner import coin_flags, sft_flags, train_cli
@@ -32,8 +32,6 @@ SETTINGS = (
     *("--tasks-per-step", "5", "--steps", "3", "--evaluation.every", "2", "--save-every", "1"),
     *("--warm-start.epochs", "4"),
 )
-PER_PROCESS = ("prefilled", "reused", "padding", "shared", "fill", "imbalance", "imbalance_dealt")
-"""Metrics that depend on the number of processes, since caches and micro-batches aren't shared."""
 
 
 @pytest.fixture(scope="module")
@@ -60,57 +58,11 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return folder
 
 
-def _comparable_metrics(line: dict[str, Any]) -> dict[str, Any]:
-    """Return the metrics of a step that don't depend on the number of processes, flattened."""
-    flat: dict[str, Any] = {}
-    for name, value in line.items():
-        if isinstance(value, dict) and name != "seconds":
-            flat |= {f"{name}.{inner}": v for inner, v in _comparable_metrics(value).items()}
-        elif name not in (*PER_PROCESS, "seconds", "tokens_per_s", "logprob_check_gap"):
-            flat[name] = value
-    return flat
-
-
-def _assert_same(run: RunFolder, other: RunFolder) -> None:
-    lines, expected_lines = list(run.read_metrics()), list(other.read_metrics())
-    assert len(lines) == len(expected_lines) == 3
-    for line, expected in zip(map(_comparable_metrics, lines), map(_comparable_metrics, expected_lines), strict=True):
-        assert line == {
-            name: pytest.approx(value, abs=1e-4) if isinstance(value, float) else value
-            for name, value in expected.items()
-        }
-    assert _replies(run) == _replies(other)
-    assert _tokens(run) == _tokens(other) != []
-    weights, expected = (load_file(folder.model / "model.safetensors") for folder in (run, other))
-    differences = torch.cat([(weights[name] - tensor).abs().flatten() for name, tensor in expected.items()])
-    # Adam's first steps have the same length for any gradient, so tiny gradients are decided by rounding.
-    assert (differences > 2e-5).float().mean() < 1e-3, "weights differ, not only those with tiny gradients"
-    assert differences.max() < 1e-3, "weights differ by more than a step's length"
-
-
-def _replies(run: RunFolder) -> dict[str, list[tuple[str, int, list[str]]]]:
-    """Return the replies of every evaluation and every rollout, in the order of the files."""
-    files = [*run.evaluations.iterdir(), *run.rollouts.glob("step-000???.jsonl")]
-    return {
-        path.name: [(e.task_id, e.sample, [turn.reply.text for turn in e.turns]) for e in read_episodes(path)]
-        for path in files
-    }
-
-
-def _tokens(run: RunFolder) -> list[Any]:
-    """Return the recorded tokens of every rollout, without the values that rounding may change."""
-    return [
-        {**line, "segments": [{**segment, "entropies": [], "logprobs": []} for segment in line["segments"]]}
-        for path in sorted(run.rollouts.glob("*.tokens.jsonl"))
-        for line in map(json.loads, path.read_text().splitlines())
-    ]
-
-
 def test_two_processes_train_like_one(one: RunFolder, two: RunFolder) -> None:
     lines = list(one.read_metrics())
     assert all(line["trained"] and line["grad_norm"] > 0.1 for line in lines), "some steps have no training signal"
     assert sum(line["groups"]["all"] for line in lines) > 3 * 5, "no groups were resampled"
-    _assert_same(two, one)
+    assert_same_runs(two, one)
 
 
 def test_two_processes_warm_start_by_dagger_like_one(tmp_path: Path) -> None:
@@ -136,7 +88,7 @@ def test_two_processes_with_sharding_train_and_resume_like_one(one: RunFolder, t
     assert len(list((saved / "pytorch_model_fsdp_0").glob("*.distcp"))) == 2
     assert (saved / "model.safetensors").exists()
     assert run_two_processes(train, "sharded", "none", ["--resume", str(run.path)], log=log) == [0, 0], log.read_text()
-    _assert_same(run, one)
+    assert_same_runs(run, one)
     # The engines have copies of the weights, which are compared to the learner's after every update.
     assert all(line["logprob_check_gap"] < 1e-4 for line in run.read_metrics())
 
@@ -176,7 +128,7 @@ def test_a_fault_of_one_process_ends_both_and_the_run_resumes(two: RunFolder, tm
         assert not (run.checkpoints / f"step-00000{last_step + 1}").exists()
         arguments = ["--resume", str(run.path)]
     assert run_two_processes(train, "ddp", "none", arguments, log=tmp_path / "log") == [0, 0]
-    _assert_same(run, two)
+    assert_same_runs(run, two)
 
 
 def test_both_processes_end_with_an_error_if_all_checkpoints_are_damaged(two: RunFolder, tmp_path: Path) -> None:

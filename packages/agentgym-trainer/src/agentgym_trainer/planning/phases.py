@@ -162,12 +162,11 @@ class _Phases:
         if work.rounds:
             yield self._phase("rounding", [*self._on_cpu("model", work.half_bytes), self._process(), self._largest(8)])
         loaded = [part for part in idle if part.name != _MOMENTS]
-        yield self._phase("load", [*loaded, self._largest(4)])
+        yield self._phase("load", [*loaded, self._loading()])
         yield self._phase("engine", [*loaded, *(part for part in awake if part.certain)])
         yield self._phase("rollout", [*idle, *awake])
         if isinstance(config, RLConfig) and self._scores(config):
-            scoring = self._passing(work.scoring_activations(), backward=False)
-            yield self._phase("log-probs", [*idle, *asleep, *scoring])
+            yield self._phase("log-probs", [*idle, *asleep, *self._scoring()])
         gradients = self._sharded("gradients", 4.0 * work.trained)
         moments = self._sharded(_MOMENTS, 8.0 * work.trained)
         updating = self._updating(work.update_activations(), work.trained)
@@ -183,6 +182,19 @@ class _Phases:
         algorithm = config.async_rollout.corrected(config.algorithm)
         scored = algorithm.needs_reference or algorithm.needs_old_logprobs or algorithm.needs_critic
         return scored or bool(config.distillation.teacher)
+
+    def _scoring(self) -> list[Part]:
+        """The memory of a pass for log-probabilities, of the policy or of a teacher that needs more."""
+        work, teacher = self.work, self.work.teacher
+        passes = [self._passing(work.scoring_activations(), backward=False)]
+        if teacher is not None:
+            passes.append(_Phases(teacher)._passing(teacher.frozen_activations(), backward=False))
+        return max(passes, key=lambda parts: sum(part.bytes for part in parts))
+
+    def _loading(self) -> Part:
+        """A whole tensor of the policy, or of a teacher that has a larger one."""
+        teacher = [_Phases(self.work.teacher)._largest(self.work.dtype.itemsize)] if self.work.teacher else []
+        return max([self._largest(4), *teacher], key=lambda part: part.bytes)
 
     def _idle(self) -> list[Part]:
         """What the learner holds while it does nothing, after the first update."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from accelerate.utils import is_bf16_available
 
-from agentgym_trainer.config import BaseConfig, DPOConfig, Lora, RLConfig
+from agentgym_trainer.config import BaseConfig, Distillation, DPOConfig, Lora, RLConfig
 from agentgym_trainer.models.quantization import BYTES_PER_WEIGHT
 from agentgym_trainer.planning.activations import Activations, Pass, measure
 from agentgym_trainer.planning.hardware import Hardware
@@ -120,16 +120,21 @@ class Workload:
         return float(self.dtype.itemsize * self.shape.weights) if needed else 0.0
 
     @cached_property
+    def teacher(self) -> Workload | None:
+        """The same run with the teacher of on-policy distillation as its model; None without a teacher."""
+        if not isinstance(self.config, RLConfig) or not self.config.distillation.teacher:
+            return None
+        config = replace(self.config, model=self.config.distillation.teacher, lora=Lora(), distillation=Distillation())
+        return Workload(config, self.hardware)
+
+    @property
     def teacher_bytes(self) -> float:
         """Bytes of the teacher of on-policy distillation.
 
         Raises:
             UsageError: The teacher's model is unknown.
         """
-        if not isinstance(self.config, RLConfig) or not self.config.distillation.teacher:
-            return 0.0
-        shape = count_weights(find_config(replace(self.config, model=self.config.distillation.teacher)))
-        return float(self.dtype.itemsize * shape.weights)
+        return self.teacher.half_bytes if self.teacher else 0.0
 
     @property
     def offloads(self) -> bool:
@@ -182,6 +187,11 @@ class Workload:
     def scoring_activations(self) -> Activations:
         """Measure the forward pass for log-probabilities, of the policy or of the reference."""
         return self._largest(replace(self._pass(self.config.lora, self.critic), train=False, checkpointing=False))
+
+    def frozen_activations(self) -> Activations:
+        """Measure the forward pass of a frozen model in the run's precision, such as a teacher."""
+        run = replace(self._pass(Lora(), ""), train=False, checkpointing=False, autocast=False)
+        return self._largest(run)
 
     def _pass(self, lora: Lora, critic: str) -> Pass:
         half = self.dtype != torch.float32

@@ -1,0 +1,62 @@
+"""Compare runs by different numbers of processes, whose results differ by rounding only."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from agentgym_envs import read_episodes
+from agentgym_trainer.run.folder import RunFolder
+from safetensors.torch import load_file
+
+PER_PROCESS = ("prefilled", "reused", "padding", "shared", "fill", "imbalance", "imbalance_dealt")
+"""Metrics that depend on the number of processes, since caches and micro-batches aren't shared."""
+
+
+def _comparable_metrics(line: dict[str, Any]) -> dict[str, Any]:
+    """Return the metrics of a step that don't depend on the number of processes, flattened."""
+    flat: dict[str, Any] = {}
+    for name, value in line.items():
+        if isinstance(value, dict) and name != "seconds":
+            flat |= {f"{name}.{inner}": v for inner, v in _comparable_metrics(value).items()}
+        elif name not in (*PER_PROCESS, "seconds", "tokens_per_s", "logprob_check_gap"):
+            flat[name] = value
+    return flat
+
+
+def assert_same_runs(run: RunFolder, other: RunFolder) -> None:
+    """Check metrics, replies, tokens and final weights of two runs of three steps."""
+    lines, expected_lines = list(run.read_metrics()), list(other.read_metrics())
+    assert len(lines) == len(expected_lines) == 3
+    for line, expected in zip(map(_comparable_metrics, lines), map(_comparable_metrics, expected_lines), strict=True):
+        assert line == {
+            name: pytest.approx(value, abs=1e-4) if isinstance(value, float) else value
+            for name, value in expected.items()
+        }
+    assert _replies(run) == _replies(other)
+    assert _tokens(run) == _tokens(other) != []
+    weights, expected = (load_file(folder.model / "model.safetensors") for folder in (run, other))
+    differences = torch.cat([(weights[name] - tensor).abs().flatten() for name, tensor in expected.items()])
+    # Adam's first steps have the same length for any gradient, so tiny gradients are decided by rounding.
+    assert (differences > 2e-5).float().mean() < 1e-3, "weights differ, not only those with tiny gradients"
+    assert differences.max() < 1e-3, "weights differ by more than a step's length"
+
+
+def _replies(run: RunFolder) -> dict[str, list[tuple[str, int, list[str]]]]:
+    """Return the replies of every evaluation and every rollout, in the order of the files."""
+    files = [*run.evaluations.iterdir(), *run.rollouts.glob("step-000???.jsonl")]
+    return {
+        path.name: [(e.task_id, e.sample, [turn.reply.text for turn in e.turns]) for e in read_episodes(path)]
+        for path in files
+    }
+
+
+def _tokens(run: RunFolder) -> list[Any]:
+    """Return the recorded tokens of every rollout, without the values that rounding may change."""
+    return [
+        {**line, "segments": [{**segment, "entropies": [], "logprobs": []} for segment in line["segments"]]}
+        for path in sorted(run.rollouts.glob("*.tokens.jsonl"))
+        for line in map(json.loads, path.read_text().splitlines())
+    ]
