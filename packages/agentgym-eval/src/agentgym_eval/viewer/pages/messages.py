@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Any
 
 from agentgym_envs import Conversation, Episode, Turn
@@ -46,13 +46,19 @@ def turn_request(run: Run, episode: Episode, number: int) -> TurnRequest:
     """Rebuild the request of a turn. Raises `NotFound` if the episode has no such turn."""
     if not 0 <= number < len(episode.turns):
         raise NotFound(f"The episode has no turn {number}; it has {len(episode.turns)}.")
+    return _turn_requests(run, episode)[number]
+
+
+def _turn_requests(run: Run, episode: Episode) -> list[TurnRequest]:
+    """Rebuild the requests of all turns; if they are unknown, that holds for all turns."""
     if played_unseen(episode):
-        return TurnRequest((), unknown="An agent of another program played, which composed its messages by itself.")
-    try:
-        conversations = [conversation for conversation, _ in replay(episode)]
-    except ValueError as error:
-        return TurnRequest((), unknown=f"The messages can't be rebuilt: {error}")
-    return _as_sent(run, episode, conversations[number])
+        unknown = "An agent of another program played, which composed its messages by itself."
+    else:
+        try:
+            return [_as_sent(run, episode, conversation) for conversation, _ in replay(episode)]
+        except ValueError as error:
+            unknown = f"The messages can't be rebuilt: {error}"
+    return [TurnRequest((), unknown=unknown)] * len(episode.turns)
 
 
 def _as_sent(run: Run, episode: Episode, conversation: Conversation) -> TurnRequest:
@@ -80,6 +86,31 @@ def messages_page(site: Site, address: Address, number: int) -> str:
         price=prices(run),
         tokens=_context(tokens.read_tokens(path, address.number, episode, run.path), episode.turns, number),
     )
+
+
+def all_messages_page(site: Site, address: Address) -> str:
+    """Render the requests and replies of all turns of an episode; of each request, the messages that differ from those
+    of the previous turn on. Raises `NotFound`.
+    """
+    run, episode = site.index.run(address.run), site.index.episode(address)
+    requests = _turn_requests(run, episode)
+    if not requests:
+        raise NotFound(f"{address.run}/{address.file}, episode {address.number} has no turns.")
+    return site.render(
+        "all_messages.html",
+        address=address,
+        run=run,
+        episode=episode,
+        requests=requests,
+        repeated=[0, *(_repeated(*each) for each in pairwise(requests))],
+        price=prices(run),
+    )
+
+
+def _repeated(before: TurnRequest, request: TurnRequest) -> int:
+    """Return the number of messages with which a request repeats the beginning of the one before."""
+    pairs = zip(before.messages, request.messages, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _context(found: Tokens, turns: Sequence[Turn], number: int) -> Tokens:
