@@ -93,7 +93,7 @@ def test_full_disk_while_saving_in_the_background_ends_with_an_error_message(
 
 def test_all_files_of_a_run_are_covered(rl: CompleteAndPartialRun) -> None:
     complete, _ = rl
-    known = {Path(file).parts[0] for file in (*WRITES, "start")}
+    known = {Path(file).parts[0] for file in (*WRITES, "start", "vocabulary.json.gz")}
     assert {path.name for path in complete.path.iterdir()} == known
 
 
@@ -103,6 +103,12 @@ def test_all_files_of_a_run_are_covered(rl: CompleteAndPartialRun) -> None:
         ("run.json", "agentgym_trainer.run.folder:_write", "run the same command again"),
         pytest.param(
             "start", "agentgym_trainer.trainers.warm_start:save_model", "continue with --resume", marks=pytest.mark.long
+        ),
+        pytest.param(
+            "vocabulary.json.gz",
+            "agentgym_trainer.trainers.setup:write_vocabulary",
+            "continue with --resume",
+            marks=pytest.mark.long,
         ),
     ],
 )
@@ -118,7 +124,7 @@ def test_full_disk_at_startup_ends_with_an_error_message(
     if file == "run.json":
         assert not run.path.exists()
     else:
-        assert not run.start.exists()
+        assert not (run.path / file).exists()
         assert not list(run.path.glob(".*"))
         assert_resumes_identically(run, rl[0])
 

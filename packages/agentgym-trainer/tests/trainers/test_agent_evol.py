@@ -116,9 +116,8 @@ def test_every_iteration_writes_a_folder_and_a_metrics_line(uninterrupted: RunFo
     assert [(line["step"], line["iteration"]) for line in lines] == [(1, 0), (2, 1), (3, 2)]
     for number, line in enumerate(lines):
         folder = iteration(uninterrupted, number)
-        assert {path.name for path in folder.iterdir()} == ({"sampled.jsonl", "kept.jsonl"} if number else set()) | {
-            "sft"
-        }
+        explored = {"sampled.jsonl", "kept.jsonl", "vocabulary.json.gz"} if number else set[str]()
+        assert {path.name for path in folder.iterdir()} == explored | {"sft"}
         run = RunFolder(folder / "sft")
         assert not run.checkpoints.exists()
         assert line["sampled"]["episodes"] == (EXPLORED if number else 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from agentgym_envs import read_episodes
 from agentgym_eval.cli.main import evaluate
 from agentgym_eval.policies.policies import find_policy
 from agentgym_eval.storage.provenance import git_state
+from agentgym_eval.storage.vocabulary_file import vocabulary_file
 from agentgym_eval.util.errors import UsageError
+from agentgym_eval.viewer.index.vocabulary import find_vocabulary
 from agentgym_trainer.run.folder import SCHEMA, RunFolder
 from coin_world import ENV
 from toy_learner import coin_flags, train_cli
@@ -206,3 +209,15 @@ def test_policies_without_a_model_give_one_line_errors(
     err = capsys.readouterr().err
     assert "Traceback" not in err
     assert expected in err
+
+
+def test_sampled_ids_of_all_episodes_decode_with_the_vocabulary_of_the_run(finished: RunFolder, tmp_path: Path) -> None:
+    shutil.copy(vocabulary_file(finished.path), tmp_path)
+    vocabulary, tokenizer = find_vocabulary(tmp_path), AutoTokenizer.from_pretrained(finished.model)
+    assert vocabulary is not None
+    files = [*finished.evaluations.glob("*.jsonl"), *finished.rollouts.glob("step-000???.jsonl")]
+    samples = [t.reply.sample for file in files for e in read_episodes(file) for t in e.turns if t.reply.sample]
+    assert len(samples) > 100
+    for ids in {(*sample.prompt, *sample.ids) for sample in samples}:
+        text = tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        assert "".join(vocabulary.texts(ids)) == text

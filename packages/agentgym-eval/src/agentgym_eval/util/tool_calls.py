@@ -56,6 +56,14 @@ def native(conversation: Conversation, *, write: Callable[[dict[str, Any]], obje
     return messages
 
 
+def content_parts(message: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the parts of a message's content, each with its type, `text` or `image_url`: a text, or a `data:` URL."""
+    content = message["content"]
+    if isinstance(content, str):
+        return [("text", content)] if content else []
+    return [(part["type"], part["text"] if part["type"] == "text" else part["image_url"]["url"]) for part in content]
+
+
 def _content(message: Message) -> str | list[dict[str, Any]]:
     if message.picture is None:
         return message.content

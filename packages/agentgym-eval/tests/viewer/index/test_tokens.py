@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agentgym_envs import Episode, Reply, Sample, Turn
+from agentgym_eval.storage import vocabulary_file as vocabulary_storage
+from agentgym_eval.storage.vocabulary_file import read_vocabulary, vocabulary_file, write_vocabulary
 from agentgym_eval.viewer.index import tokens
 from agentgym_eval.viewer.index.tokens import Token, css_classes, describe, read_tokens, spans
 from agentgym_eval.viewer.index.vocabulary import Vocabulary, find_vocabulary
@@ -127,6 +130,34 @@ def test_token_ids_are_decoded_with_the_tokenizer_of_the_run(tmp_path: Path) -> 
         [token.completion for token in segment] for segment in BY_IDS
     ]
     assert result.has_text is True
+
+
+@pytest.mark.parametrize("folder", [".", "iteration-1", "iteration-0/sft"])
+def test_token_ids_are_decoded_with_the_vocabulary_of_the_run(tmp_path: Path, folder: str) -> None:
+    write_tokenizer(tmp_path / "model", {"type": "ByteLevel"}, {"vocab": {"wrong": 1}})
+    pieces = {"Ġ": 1, "é": 2, "â": 3, "Ĥ": 4, "¬": 5, "<|im_end|>": 0}
+    (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    added = [{"id": 0, "content": "<|im_end|>", "special": True}]
+    model = {"type": "BPE", "vocab": pieces, "merges": ["a b"]}
+    write_vocabulary(tmp_path / folder, {"decoder": {"type": "ByteLevel"}, "model": model, "added_tokens": added})
+    result = find_vocabulary(tmp_path)
+    assert result and result.texts([1, 3, 4, 5, 0, 9]) == [" ", "", "", "€", "<|im_end|>", "<id 9>"]
+
+
+@pytest.mark.parametrize("content", [b"", b"no gzip", gzip.compress(b"[]"), gzip.compress(b"{")[:-4], b"\x1f\x8b\x08"])
+def test_damaged_vocabulary_leaves_the_model_to_decode(tmp_path: Path, content: bytes) -> None:
+    vocabulary_file(tmp_path).write_bytes(content)
+    assert find_vocabulary(tmp_path) is None
+    write_tokenizer(tmp_path / "model", {"type": "ByteLevel"}, {"vocab": {"go": 1}})
+    result = find_vocabulary(tmp_path)
+    assert result and result.texts([1]) == ["go"]
+
+
+def test_vocabulary_that_unpacks_to_too_much_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_vocabulary(tmp_path, {"decoder": {"type": "ByteLevel"}, "model": {"vocab": {"a" * 10_000: 1}}})
+    assert find_vocabulary(tmp_path)
+    monkeypatch.setattr(vocabulary_storage, "_MAX_BYTES", 9_000)
+    assert read_vocabulary(vocabulary_file(tmp_path)) == {}
 
 
 def test_episode_without_tokens_has_no_segments(tmp_path: Path) -> None:

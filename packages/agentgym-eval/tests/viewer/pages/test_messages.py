@@ -30,6 +30,7 @@ from agentgym_eval.viewer.index.index import Index
 from agentgym_eval.viewer.index.links import Links
 from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.server.app import make_app
+from agentgym_eval.viewer.server.export import export
 from counting_world import ENV
 from pictured_world import ENV as PICTURED
 from starlette.testclient import TestClient
@@ -150,3 +151,25 @@ def test_messages_have_the_pictures_that_were_sent(get: GetText, tmp_path: Path)
     for path in store.folder.glob("*.png"):  # without the files, the text is still shown
         path.unlink()
     assert '<img class="picture"' not in get("/messages/a/episodes/0/3")
+
+
+@pytest.mark.parametrize("agent", ["react", "react+plan:2+window:2", "react+reflect:2+retry:1"])
+def test_exported_messages_of_all_turns_are_those_that_the_policy_received(tmp_path: Path, agent: str) -> None:
+    env, policy = Agent.parse(agent).wrap(make(ENV)), Recording()
+    played = play(env, policy, EpisodeSpec("count/test/7", split="test"), horizon=6)
+    env.close()
+    write_evaluation_run(tmp_path / "runs/eval", [played])
+    index = Index(tmp_path / "runs", tmp_path / "index.sqlite")
+    export(index, tmp_path / "out", 1)
+    index.close()
+    page = (tmp_path / "out/messages/eval/episodes/0.html").read_text(encoding="utf-8")
+    assert "messages/eval/episodes/0.html#turn-1" in (tmp_path / "out/episode/eval/episodes/0.html").read_text()
+    shown: list[list[tuple[str, str]]] = [[]]
+    for number, section in enumerate(re.split(r'<section id="turn-\d+"', page)[1:]):
+        repeated = re.search(r"The first (\d+) of", section)
+        own = re.findall(r'<details class="message (\w+)".*?<pre>(.*?)</pre>', section.split("<h3>")[0], re.DOTALL)
+        before = shown[-1][: int(repeated[1]) if repeated else 0]
+        shown.append([*before, *((role, unescape(content)) for role, content in own)])
+        assert shown[-1] == [(each.role, each.content) for each in policy.seen[number]]
+    assert len(shown) - 1 == len(policy.seen) > 5
+    assert "The first" in page

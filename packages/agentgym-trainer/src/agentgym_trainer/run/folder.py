@@ -21,6 +21,7 @@ from agentgym_envs.util.redaction import redacted_option
 from agentgym_eval.storage.lock import NAME as LOCK
 from agentgym_eval.storage.metrics_file import read_metrics
 from agentgym_eval.storage.provenance import provenance
+from agentgym_eval.storage.vocabulary_file import vocabulary_file
 from agentgym_eval.util.errors import UsageError
 from gymnasium.error import DependencyNotInstalled
 
@@ -288,7 +289,10 @@ def _is_preparation(path: Path, folder: Path) -> bool:
         return path.stat().st_size == 0
     if below:
         return name in {"start", ".start", "wandb"}
-    return name in {LOCK, "run.json", "data.jsonl"} or re.fullmatch(r"vllm-\d+\.log", name) is not None
+    return (
+        name in {LOCK, "run.json", "data.jsonl", vocabulary_file(folder).name}
+        or re.fullmatch(r"vllm-\d+\.log", name) is not None
+    )
 
 
 def _is_left_unfinished(path: Path) -> bool:

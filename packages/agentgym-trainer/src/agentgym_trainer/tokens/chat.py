@@ -108,6 +108,11 @@ class Chat:
         unfinished = tokenizer.decode(list(ids), skip_special_tokens=False)[len("".join(texts)) :]
         return [*texts[:-1], texts[-1] + unfinished] if texts else []
 
+    def tokenizer_json(self) -> dict[str, Any] | None:
+        """Return the content of the tokenizer's `tokenizer.json`; None if it isn't one of the tokenizers library."""
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        return None if backend is None else json.loads(backend.to_str())
+
     def _fill(self, scaffold: str, conversation: Conversation) -> list[int]:
         pieces = SLOT.split(scaffold)
         texts = [self._template.content(piece, conversation) if i % 2 else piece for i, piece in enumerate(pieces)]

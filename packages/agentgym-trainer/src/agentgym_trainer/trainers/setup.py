@@ -19,6 +19,7 @@ from accelerate.utils.memory import clear_device_cache
 from agentgym_envs import Episode, Policy
 from agentgym_envs.util.importing import described
 from agentgym_envs.util.redaction import resolved
+from agentgym_eval.storage.vocabulary_file import vocabulary_file, write_vocabulary
 from agentgym_eval.util.errors import UsageError
 from torch.distributed.fsdp import MixedPrecisionPolicy, StateDictType
 
@@ -40,6 +41,7 @@ from agentgym_trainer.rollout.environments import OpenEnvironment
 from agentgym_trainer.rollout.failures import FailureLimit
 from agentgym_trainer.rollout.groups import EpisodeOutcome
 from agentgym_trainer.rollout.runner import RolloutRunner
+from agentgym_trainer.run.disk import writing
 from agentgym_trainer.tokens.chat import Chat
 
 _POINT = PluginPoint("engine", Engine, GROUP, ())
@@ -99,7 +101,7 @@ def open_engine(
         policy: The model that trains; it may be distributed.
         chat: Its chat.
         accelerator: Determines the precision.
-        folder: Folder of the engine's log.
+        folder: Folder of the run, for the engine's log and the vocabulary.
         say: Called with messages about slow steps.
         own_copy: Whether the engine has weights of its own, see `has_own_weights`.
 
@@ -133,7 +135,17 @@ def open_engine(
             raise
         raise PluginError(f"The engine {config.engine.kind} could not be started: {described(error)}.") from error
     _POINT.check_contract(engine, config.engine.kind)
+    if context.ranks.is_main:
+        _save_vocabulary(folder, chat)
     return engine
+
+
+def _save_vocabulary(folder: Path, chat: Chat) -> None:
+    """Save the vocabulary by which the viewer decodes the sampled ids of all episodes of a run, if it isn't there."""
+    path = vocabulary_file(folder)
+    if not path.exists() and (tokenizer := chat.tokenizer_json()) is not None:
+        with writing(path):
+            write_vocabulary(folder, tokenizer)
 
 
 def _whole_model(config: BaseConfig, name: str, policy: Any, accelerator: Accelerator) -> Any:
@@ -159,7 +171,7 @@ def saved_model(
     Args:
         config: The configuration of the run.
         model: Name or path of the model.
-        folder: Folder of the engine's log.
+        folder: Folder of the run, for the engine's log and the vocabulary.
         say: Called with messages about slow steps.
         check: Called while waiting for episodes; an exception that it raises ends the rollouts.
         version: Number of updates that the model has seen, which its samples carry.

@@ -148,10 +148,9 @@ class Index:
         runs = {name: run for name, run in self._runs.items() if name != slug}
         self._runs, self._generation = runs, self._generation + 1
 
-    def name(self, slug: str) -> str:
-        """Return a run's name, or its slug if the run has just been deleted."""
-        run = self._runs.get(slug)
-        return run.name if run else slug
+    def find(self, slug: str) -> Run:
+        """Return a run by its slug; if it has just been deleted, one that is named by the slug and has nothing else."""
+        return self._runs.get(slug) or Run(slug, slug, self.root / slug, "episodes")
 
     def file(self, address: Address) -> EpisodeFile:
         """Return the file that contains an episode. Raises `NotFound`."""

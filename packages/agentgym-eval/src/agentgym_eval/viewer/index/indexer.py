@@ -21,7 +21,7 @@ from agentgym_eval.viewer.index.lines import read_line
 from agentgym_eval.viewer.index.runs import EpisodeFile
 from agentgym_eval.viewer.index.tokens import kept_episodes, tokens_file
 
-VERSION = 13
+VERSION = 14
 """Version of the tables and of the validation of lines: an index of another version is never opened."""
 SCHEMA = """
 PRAGMA journal_mode = WAL;
@@ -43,7 +43,7 @@ CREATE TABLE IF NOT EXISTS tasks (
     PRIMARY KEY (file, task, env)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS counts (
     file INTEGER, facet TEXT, value, episodes INTEGER, PRIMARY KEY (file, facet, value)) WITHOUT ROWID;
-CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(text, content = '', prefix = '1 2 3');
+CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(text, content = '', prefix = '1');
 """
 COUNTED = ("env", "split", "category", "difficulty", "policy", "stop")
 """Columns of `episodes` whose values are counted per file in `counts`; non-empty `cause` and `tokens` are, too."""
@@ -53,6 +53,8 @@ INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?) ON CONFLICT DO UPD
     scores = scores + excluded.scores, turns = turns + excluded.turns
 """
 _BATCH = 500
+_CACHE_KIB = 32_768
+"""Memory for pages of the database: segments of words are merged in it."""
 _TAIL = 1024
 
 
@@ -90,6 +92,7 @@ class Indexer:
     """Reads files into a database. Each batch is one transaction, so readers never see a partial batch."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
+        database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         self._database = database
 
     def remove_others(self, paths: set[str]) -> None:

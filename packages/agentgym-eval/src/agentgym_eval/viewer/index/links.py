@@ -118,7 +118,7 @@ class Links:
         return self._file(f"annotations.{kind}") + _query(filters)
 
     def messages(self, address: Address, turn: int) -> str:
-        """Return the link to the messages that the model received for a turn; live site only."""
+        """Return the link to the messages that the model received for a turn."""
         return self._page(_episode("messages", address) + f"/{turn}")
 
     def messages_json(self, address: Address, turn: int) -> str:
@@ -159,6 +159,14 @@ class FileLinks(Links):
     def annotations(self, kind: str, filters: Mapping[str, str | int] | None = None) -> str:
         """Return the link to the file with all annotations."""
         return Links.annotations(self, kind)
+
+    def messages(self, address: Address, turn: int) -> str:
+        """Return the link to the messages of a turn, on the page of all turns."""
+        return f"{self.all_messages(address)}#turn-{turn}"
+
+    def all_messages(self, address: Address) -> str:
+        """Return the link to the messages of all turns of an episode."""
+        return self._page(_episode("messages", address))
 
     def siblings(self, address: Address) -> str:
         """Return the link to the page that all attempts of a group share."""

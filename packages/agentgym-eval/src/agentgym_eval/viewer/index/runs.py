@@ -85,6 +85,11 @@ class Run:
         return self.title or self.name
 
     @property
+    def full_label(self) -> str:
+        """The name to show where it must be unambiguous: `label`, followed by `name` if a user gave it another."""
+        return f"{self.title} ({self.name})" if self.title else self.name
+
+    @property
     def recipe(self) -> str:
         """The training recipe, such as `sft-textcraft`; empty for other runs."""
         return str(self.record.get("recipe", ""))

@@ -1,7 +1,7 @@
 """The tokens of an episode as they were trained on, with log-probabilities, advantages and entropies.
 
 They come from the file `*.tokens.jsonl` (schema `agentgym.tokens/2`) next to the episodes of a training step; without
-it, from the token ids in the episode's samples, with their texts from the run's `tokenizer.json`.
+it, from the token ids in the episode's samples, with their texts from the run's vocabulary.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def read_tokens(episodes: Path, number: int, episode: Episode, folder: Path) -> 
         episodes: The file of episodes.
         number: The episode's line in it, from 0.
         episode: The episode.
-        folder: The folder of its run, whose tokenizer decodes token ids.
+        folder: The folder of its run, whose vocabulary decodes token ids.
     """
     path = tokens_file(episodes)
     for record in _records(path, number, episode) if path.exists() else ():

@@ -1,4 +1,4 @@
-"""Decoding of token ids with the `tokenizer.json` that a training run stores with its model.
+"""Decoding of token ids with the vocabulary that a training run stores, or the `tokenizer.json` of its model.
 
 Decoding needs only a lookup table, no tokenizer library. Supported are vocabularies whose tokens stand for bytes:
 byte-level BPE (GPT, Qwen, Llama 3) and SentencePiece with byte fallback (Llama 2, Gemma, Mistral).
@@ -11,12 +11,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from agentgym_eval.storage.vocabulary_file import read_vocabulary, vocabulary_file
 from agentgym_eval.viewer.index.discovery import read_json
 
-_FOLDERS = ("model", "start", "checkpoints/*")
+_PARTS = ("iteration-*", "iteration-*/sft")
+"""Folders with a vocabulary of their own in a run that consists of several."""
+_MODELS = ("model", "start", "checkpoints/*")
 _MAX_BYTES = 100_000_000
 """Maximum file size; the largest published tokenizers have a third of that."""
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
@@ -55,15 +59,20 @@ class Vocabulary:
 
 
 def find_vocabulary(folder: Path) -> Vocabulary | None:
-    """Find the vocabulary of the model in a training run's folder; None if there is none of a supported kind."""
-    for subfolder in _FOLDERS:
-        for path in sorted(folder.glob(f"{subfolder}/tokenizer.json")):
-            try:
-                stat = path.stat()
-            except OSError:
-                continue  # a checkpoint that was just deleted
-            if stat.st_size <= _MAX_BYTES and (found := _read(path, stat.st_mtime_ns, stat.st_size)) is not None:
-                return found
+    """Find the vocabulary of a training run: the one in its folder, or for older runs that of its model.
+
+    Returns:
+        None if there is none, or none of a supported kind.
+    """
+    parts = (part for each in _PARTS for part in sorted(folder.glob(each)))
+    models = (path for each in _MODELS for path in sorted(folder.glob(f"{each}/tokenizer.json")))
+    for path in chain(map(vocabulary_file, chain([folder], parts)), models):
+        try:
+            stat = path.stat()
+        except OSError:
+            continue  # an older run, or a checkpoint that was just deleted
+        if stat.st_size <= _MAX_BYTES and (found := _read(path, stat.st_mtime_ns, stat.st_size)) is not None:
+            return found
     return None
 
 
@@ -71,7 +80,7 @@ def find_vocabulary(folder: Path) -> Vocabulary | None:
 def _read(path: Path, mtime: int, size: int) -> Vocabulary | None:
     """Read a vocabulary, cached by the file's modification time and size."""
     try:
-        return _vocabulary(read_json(path))
+        return _vocabulary(read_vocabulary(path) if path.suffix == ".gz" else read_json(path))
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
 

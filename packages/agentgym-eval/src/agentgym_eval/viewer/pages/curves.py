@@ -115,7 +115,7 @@ def curves_page(site: Site, query: CurvesQuery) -> str:
     files = files_by_run(site.index.file_metrics())
     curves = {run.slug: run_curves(run, files.get(run.slug, [])) for run in chosen}
     drawn = [run for run in chosen if curves[run.slug].names()]
-    groups = seed_groups(drawn) if query.seeds == "mean" else [RunGroup(run.name, (run,)) for run in drawn]
+    groups = seed_groups(drawn) if query.seeds == "mean" else [RunGroup(run.label, (run,)) for run in drawn]
     legend = [Legend(_name(group, drawn), style, group.runs) for style, group in enumerate(groups)]
     return site.render(
         "curves.html",
@@ -138,7 +138,7 @@ def _name(group: RunGroup, runs: Sequence[Run]) -> str:
     if more:
         return group.name
     unique = sum(other.label == run.label for other in runs) == 1
-    return run.label if unique else f"{run.title} ({run.name})"
+    return run.label if unique else run.full_label
 
 
 def files_by_run(files: Iterable[FileMetrics]) -> dict[str, list[FileMetrics]]:

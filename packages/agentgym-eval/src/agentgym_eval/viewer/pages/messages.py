@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Any
 
 from agentgym_envs import Conversation, Episode, Turn
@@ -48,13 +48,21 @@ def turn_request(run: Run, episode: Episode, number: int) -> TurnRequest:
     """Rebuild the request of a turn. Raises `NotFound` if the episode has no such turn."""
     if not 0 <= number < len(episode.turns):
         raise NotFound(f"The episode has no turn {number}; it has {len(episode.turns)}.")
+    return _turn_requests(run, episode)[number]
+
+
+def _turn_requests(run: Run, episode: Episode) -> list[TurnRequest]:
+    """Rebuild the requests of all turns; if they are unknown, that holds for all turns."""
     if played_unseen(episode):
-        return TurnRequest((), unknown="An agent of another program played, which composed its messages by itself.")
-    try:
-        conversations = [conversation for conversation, _ in replay(episode, pictures=True)]
-    except ValueError as error:
-        return TurnRequest((), unknown=f"The messages can't be rebuilt: {error}")
-    return _as_sent(run, episode, _with_images(conversations[number], screenshot_store(run)))
+        unknown = "An agent of another program played, which composed its messages by itself."
+    else:
+        try:
+            store = screenshot_store(run)
+            conversations = (_with_images(each, store) for each, _ in replay(episode, pictures=True))
+            return [_as_sent(run, episode, conversation) for conversation in conversations]
+        except ValueError as error:
+            unknown = f"The messages can't be rebuilt: {error}"
+    return [TurnRequest((), unknown=unknown)] * len(episode.turns)
 
 
 def _with_images(conversation: Conversation, store: ScreenshotStore) -> Conversation:
@@ -65,14 +73,6 @@ def _with_images(conversation: Conversation, store: ScreenshotStore) -> Conversa
         return Picture(picture.digest, path.read_bytes()) if picture and path else None
 
     return tuple(replace(message, picture=stored(message.picture)) for message in conversation)
-
-
-def _parts(message: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the parts of a message's content, each with its type, `text` or `image_url`: a text, or a `data:` URL."""
-    content = message["content"]
-    if isinstance(content, str):
-        return [("text", content)] if content else []
-    return [(part["type"], part["text"] if part["type"] == "text" else part["image_url"]["url"]) for part in content]
 
 
 def _as_sent(run: Run, episode: Episode, conversation: Conversation) -> TurnRequest:
@@ -88,7 +88,6 @@ def messages_page(site: Site, address: Address, number: int) -> str:
     """Render the request and the reply of one turn. Raises `NotFound`."""
     run, episode = site.index.run(address.run), site.index.episode(address)
     request = turn_request(run, episode, number)
-    contents = [_parts(message) for message in request.messages]
     path = site.index.file(address).path
     return site.render(
         "messages.html",
@@ -98,11 +97,34 @@ def messages_page(site: Site, address: Address, number: int) -> str:
         number=number,
         turn=episode.turns[number],
         request=request,
-        contents=contents,
-        text_length=sum(len(value) for parts in contents for kind, value in parts if kind == "text"),
         price=prices(run),
         tokens=_context(tokens.read_tokens(path, address.number, episode, run.path), episode.turns, number),
     )
+
+
+def all_messages_page(site: Site, address: Address) -> str:
+    """Render the requests and replies of all turns of an episode; of each request, the messages that differ from those
+    of the previous turn on. Raises `NotFound`.
+    """
+    run, episode = site.index.run(address.run), site.index.episode(address)
+    requests = _turn_requests(run, episode)
+    if not requests:
+        raise NotFound(f"{address.run}/{address.file}, episode {address.number} has no turns.")
+    return site.render(
+        "all_messages.html",
+        address=address,
+        run=run,
+        episode=episode,
+        requests=requests,
+        repeated=[0, *(_repeated(*each) for each in pairwise(requests))],
+        price=prices(run),
+    )
+
+
+def _repeated(before: TurnRequest, request: TurnRequest) -> int:
+    """Return the number of messages with which a request repeats the beginning of the one before."""
+    pairs = zip(before.messages, request.messages, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _context(found: Tokens, turns: Sequence[Turn], number: int) -> Tokens:

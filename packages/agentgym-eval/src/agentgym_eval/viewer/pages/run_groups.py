@@ -47,13 +47,13 @@ def _shared_name(runs: list[Run]) -> str:
     of their names before a number, such as `ppo` of `ppo-0`; empty if there is none.
     """
     if len(runs) == 1:
-        return runs[0].name
-    names = {_SEED.sub("", run.name) for run in runs}
+        return runs[0].label
+    names = {_SEED.sub("", run.label) for run in runs}
     if len(names) == 1:
         return names.pop()
-    names = {_NUMBER.sub("", run.name) for run in runs}
+    names = {_NUMBER.sub("", run.label) for run in runs}
     return names.pop() if len(names) == 1 else ""
 
 
 def _first_name(runs: list[Run]) -> str:
-    return runs[0].name + (f" and {len(runs) - 1} more" if len(runs) > 1 else "")
+    return runs[0].label + (f" and {len(runs) - 1} more" if len(runs) > 1 else "")

@@ -12,6 +12,7 @@ from typing import Any, cast
 from agentgym_envs.util.installation import command
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from agentgym_eval.util.tool_calls import content_parts
 from agentgym_eval.viewer.index.index import Index
 from agentgym_eval.viewer.index.links import Links
 from agentgym_eval.viewer.index.tokens import css_classes, describe, spans
@@ -52,5 +53,6 @@ def _templates() -> Environment:
     filters |= words.FILTERS
     filters |= {"changes": lines, "command": command}
     filters |= {"css_classes": css_classes, "describe": describe, "spans": spans}
+    filters |= {"parts": content_parts}
     filters |= {"numbers": numbers, "style": style_classes}
     return environment

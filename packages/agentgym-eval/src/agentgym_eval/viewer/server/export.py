@@ -28,6 +28,7 @@ from agentgym_eval.viewer.pages.comparison import ComparisonQuery, compare_page
 from agentgym_eval.viewer.pages.curves import CurvesQuery, curves_page
 from agentgym_eval.viewer.pages.episode import episode_page, screenshots
 from agentgym_eval.viewer.pages.lists import episodes_page, runs_page
+from agentgym_eval.viewer.pages.messages import all_messages_page
 from agentgym_eval.viewer.pages.run import run_page
 from agentgym_eval.viewer.pages.side_by_side import siblings_page
 from agentgym_eval.viewer.pages.site import Site
@@ -124,6 +125,8 @@ def _files(index: Index, rows: list[Row]) -> Iterator[tuple[str, str | bytes]]:
         address = row.address
         yield (name := names.episode(address)), episode_page(site(name), address)
         yield names.raw(address), index.line(address)
+        if index.episode(address).turns:
+            yield (name := names.all_messages(address)), all_messages_page(site(name), address)
         for turn, path in screenshots(root_site, address):
             yield names.picture(address, turn), path.read_bytes()
         if groups.get(address) == address:
