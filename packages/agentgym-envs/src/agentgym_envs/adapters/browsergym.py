@@ -17,7 +17,7 @@ from gymnasium.error import DependencyNotInstalled
 from agentgym_envs.core.tasks import SPLITS, Task
 from agentgym_envs.util.chromium import PLAYWRIGHTS, find_chromium
 from agentgym_envs.util.installation import install
-from agentgym_envs.worlds.webarena.external_episode import ExternalEpisode, external_tasks
+from agentgym_envs.worlds.webarena.external_episode import CANONICAL_SCRIPT, ExternalEpisode, external_tasks
 
 try:
     from browsergym.core import _get_global_playwright  # pyright: ignore[reportMissingImports]
@@ -39,7 +39,7 @@ def browsergym_name(task_id: str) -> str:
     return PREFIX + task_id.replace("/", ".")
 
 
-class SiteTask(AbstractBrowserTask):
+class SiteTask(AbstractBrowserTask):  # pyright: ignore[reportUntypedBaseClass]
     """A task on the embedded sites. It ends with the agent's message, which is its answer.
 
     Args:
@@ -66,7 +66,7 @@ class SiteTask(AbstractBrowserTask):
             EnvFault: if the sites fail.
         """
         opening, context = self._sites.start(self._task, self._skin), page.context
-        context.route(_LOCAL, lambda route: route.abort())  # files of this machine may have the tasks' solutions
+        context.route(_LOCAL, _refuse)  # files of this machine may have the tasks' solutions
         context.set_extra_http_headers(dict(opening.headers))
         context.add_cookies([dict(cookie) for cookie in opening.cookies])
         for number, url in enumerate(opening.start_urls):
@@ -92,12 +92,16 @@ class SiteTask(AbstractBrowserTask):
             self._sites.ensure_running()
             return 0.0, self._is_over, "", {}
         answer = _INFEASIBLE if last["role"] == "infeasible" else str(last["message"])
-        verdict = self._sites.evaluate(answer, page.url)
+        verdict = self._sites.evaluate(answer, page.url, page.evaluate(CANONICAL_SCRIPT))
         self._is_over = True
         return verdict.score, True, "", {"answer": answer, "parts": verdict.parts}
 
 
-class SiteEnv(BrowserEnv):
+def _refuse(route: Any) -> None:
+    route.abort()
+
+
+class SiteEnv(BrowserEnv):  # pyright: ignore[reportUntypedBaseClass]
     """BrowserGym's environment of one task on the embedded sites, which have a fresh copy for each episode.
 
     Args:

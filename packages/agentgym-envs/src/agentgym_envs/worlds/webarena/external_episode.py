@@ -19,11 +19,13 @@ with brought_by("webarena"):
     from agentgym_envs.worlds.webarena.browser.login import State
     from agentgym_envs.worlds.webarena.browser.session import Session
     from agentgym_envs.worlds.webarena.evaluation import Verdict, evaluate_ending
+    from agentgym_envs.worlds.webarena.evaluation.url_match import CANONICAL_SCRIPT
     from agentgym_envs.worlds.webarena.options import SKINS
     from agentgym_envs.worlds.webarena.tasks.site_backend import EmbeddedSites, EpisodeSetup
     from agentgym_envs.worlds.webarena.tasks.task_files import start_urls
     from agentgym_envs.worlds.webarena.tasks.task_sets import EMBEDDED, task_set
 
+__all__ = ["CANONICAL_SCRIPT", "ExternalEpisode", "Opening", "external_tasks"]
 T = TypeVar("T")
 
 
@@ -83,13 +85,18 @@ class ExternalEpisode:
         """
         self._backend.ensure_running()
 
-    def evaluate(self, answer: str, url: str) -> Verdict:
-        """Judge the episode by the agent's answer, the URL of its last page and the databases.
+    def evaluate(self, answer: str, url: str, canonical: str) -> Verdict:
+        """Judge the episode by the agent's answer, its last page and the databases.
+
+        Args:
+            answer: The agent's answer, or an empty text.
+            url: The URL of its last page.
+            canonical: The result of the JavaScript `CANONICAL_SCRIPT` on that page.
 
         Raises:
             EnvFault: if a database can't be read.
         """
-        return _completed(evaluate_ending(self._payload, answer, url, database=self._setup.databases))
+        return _completed(evaluate_ending(self._payload, answer, url, canonical, database=self._setup.databases))
 
     def close(self) -> None:
         """Delete the episode's databases and release the server. May be called twice."""

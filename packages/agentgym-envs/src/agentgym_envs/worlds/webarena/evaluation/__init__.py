@@ -72,7 +72,12 @@ async def evaluate(
         caller = Caller(sites, accounts or Accounts(), last_url)
         html_scores[_HTML] = await program_html.score(filled["eval"]["program_html"], session, caller)
         filled["eval"] = {**filled["eval"], "eval_types": [kind for kind in kinds if kind != _HTML]}
-    rest = await evaluate_ending(filled, answer, last_url, judge=judge, database=database)
+    canonical = ""
+    if "url_match" in kinds and url_match.reads_canonical(filled["eval"]):
+        canonical = await program_html.read_stable(
+            session.tab.page, lambda: session.guard(session.tab.page.evaluate(url_match.CANONICAL_SCRIPT))
+        )
+    rest = await evaluate_ending(filled, answer, last_url, canonical, judge=judge, database=database)
     parts = {kind: (html_scores | rest.parts)[kind] for kind in kinds}
     return Verdict(math.prod(parts.values()), parts)
 
@@ -81,6 +86,7 @@ async def evaluate_ending(
     task: Mapping[str, Any],
     answer: str,
     url: str,
+    canonical: str = "",
     *,
     judge: Judge | None = None,
     database: Mapping[str, Path] | None = None,
@@ -91,6 +97,7 @@ async def evaluate_ending(
         task: The payload of a task without placeholders and without `program_html`, which needs a `Session`.
         answer: The agent's answer; empty if it gave none.
         url: The URL of the page at which the agent stopped.
+        canonical: The result of `url_match.CANONICAL_SCRIPT` on that page.
         judge: See `evaluate`.
         database: See `evaluate`.
 
@@ -104,7 +111,7 @@ async def evaluate_ending(
             case "string_match":
                 parts[kind] = await string_match.score(task, answer, judge)
             case "url_match":
-                parts[kind] = url_match.score(task["eval"], url)
+                parts[kind] = url_match.score(task["eval"], url, canonical)
             case "database":
                 checks = task["eval"]["database"]
                 parts[kind] = await asyncio.to_thread(database_part.score, checks, database or {})
