@@ -8,8 +8,8 @@ Query values may be written differently if the site reads them alike: numbers (`
 (`url_any_case`), and fields that are left out because the site has a default for them (`url_defaults`).
 
 If the page names its canonical address, as those of the embedded sites do, `SAME PATH` compares that. It has what the
-page has read from the query, so that a page narrowed by further fields doesn't match. The order of a list is free unless
-a reference names it.
+page has read from the query, so that a page narrowed by further fields doesn't match. The order of a list is free
+unless a reference names it.
 """
 
 from __future__ import annotations

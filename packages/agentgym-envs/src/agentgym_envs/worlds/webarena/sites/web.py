@@ -156,7 +156,7 @@ class Visit:
         self._canonical = self.site.place.url + address + ("?" + urlencode(given) if given else "")
 
     def render(self, template: str, status: int = 200, **values: Any) -> Response:
-        """Render a template with `values`, and `visit`, `account`, `notice`, `place`, `canonical`, `more` and globals."""
+        """Render a template with `values`, and `visit`, `account`, `notice`, `canonical`, `place` and `more`."""
         notice = self.request.cookies.get(_NOTICE_COOKIE)
         if notice is not None:
             self._cookies.setdefault(_NOTICE_COOKIE, None)
