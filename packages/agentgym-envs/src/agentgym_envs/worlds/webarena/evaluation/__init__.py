@@ -24,7 +24,8 @@ from agentgym_envs.worlds.webarena.evaluation.locators import Caller
 if TYPE_CHECKING:
     from agentgym_envs.worlds.webarena.browser.session import Session
 
-__all__ = ["Judge", "Verdict", "evaluate", "missing_judge_message", "needs_judge"]
+__all__ = ["Judge", "Verdict", "evaluate", "evaluate_ending", "missing_judge_message", "needs_judge"]
+_HTML = "program_html"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +67,56 @@ async def evaluate(
     if not session.tabs:
         await session.new_tab()  # a page has just closed the last tab
     last_url = session.tab.url
+    html_scores: dict[str, float] = {}
+    if _HTML in (kinds := filled["eval"]["eval_types"]):
+        caller = Caller(sites, accounts or Accounts(), last_url)
+        html_scores[_HTML] = await program_html.score(filled["eval"]["program_html"], session, caller)
+        filled["eval"] = {**filled["eval"], "eval_types": [kind for kind in kinds if kind != _HTML]}
+    canonical = ""
+    if "url_match" in kinds and url_match.reads_canonical(filled["eval"]):
+        canonical = await program_html.read_stable(
+            session.tab.page, lambda: session.guard(session.tab.page.evaluate(url_match.CANONICAL_SCRIPT))
+        )
+    rest = await evaluate_ending(filled, answer, last_url, canonical, judge=judge, database=database)
+    parts = {kind: (html_scores | rest.parts)[kind] for kind in kinds}
+    return Verdict(math.prod(parts.values()), parts)
+
+
+async def evaluate_ending(
+    task: Mapping[str, Any],
+    answer: str,
+    url: str,
+    canonical: str = "",
+    *,
+    judge: Judge | None = None,
+    database: Mapping[str, Path] | None = None,
+) -> Verdict:
+    """Evaluate an episode in any browser, by its answer, the URL of its last page and the databases.
+
+    Args:
+        task: The payload of a task without placeholders and without `program_html`, which needs a `Session`.
+        answer: The agent's answer; empty if it gave none.
+        url: The URL of the page at which the agent stopped.
+        canonical: The result of `url_match.CANONICAL_SCRIPT` on that page.
+        judge: See `evaluate`.
+        database: See `evaluate`.
+
+    Raises:
+        ValueError: if the task needs `program_html`, a judge or a database that isn't given.
+        EnvFault: if a database or the judge fails.
+    """
     parts: dict[str, float] = {}
-    for kind in filled["eval"]["eval_types"]:
+    for kind in task["eval"]["eval_types"]:
         match kind:
             case "string_match":
-                parts[kind] = await string_match.score(filled, answer, judge)
+                parts[kind] = await string_match.score(task, answer, judge)
             case "url_match":
-                parts[kind] = url_match.score(filled["eval"], last_url)
-            case "program_html":
-                caller = Caller(sites, accounts or Accounts(), last_url)
-                parts[kind] = await program_html.score(filled["eval"]["program_html"], session, caller)
+                parts[kind] = url_match.score(task["eval"], url, canonical)
             case "database":
-                checks = filled["eval"]["database"]
+                checks = task["eval"]["database"]
                 parts[kind] = await asyncio.to_thread(database_part.score, checks, database or {})
             case _:
-                raise ValueError(f"Task {task.get('task_id')} has the unknown eval type {kind!r}.")
+                raise ValueError(
+                    f"Task {task.get('task_id')} has the eval type {kind!r}, which can't be evaluated here."
+                )
     return Verdict(math.prod(parts.values()), parts)

@@ -84,7 +84,7 @@ def _needs_no_page(locator: str) -> bool:
 async def _extract(target: Mapping[str, Any], page: Page, caller: Caller) -> str:
     locator = target["locator"].strip()
     if not locator:
-        return await _read_stable(page, page.content)
+        return await read_stable(page, page.content)
     if locator.startswith(PREFIX):
         return await caller.call(locator, page)
     for action in target.get("prep_actions", ()):
@@ -92,7 +92,7 @@ async def _extract(target: Mapping[str, Any], page: Page, caller: Caller) -> str
             break
     call = f"({locator.removeprefix(_LAMBDA)})()" if locator.startswith(_LAMBDA) else locator
     script = _guarded(f"found = {call}", "found ?? null", "null")
-    found = await _read_stable(page, lambda: page.evaluate(script))
+    found = await read_stable(page, lambda: page.evaluate(script))
     return "" if found is None else str(found)
 
 
@@ -101,7 +101,7 @@ def _guarded(statement: str, good: str, bad: str) -> str:
     return f"() => {{ let found; try {{ {statement}\n; return {good}; }} catch {{ return {bad}; }} }}"
 
 
-async def _read_stable(page: Page, read: Callable[[], Awaitable[T]]) -> T:
+async def read_stable(page: Page, read: Callable[[], Awaitable[T]]) -> T:
     """Return the result of `read`; if the page is navigating, wait for the next page and read that."""
     try:
         return await read()

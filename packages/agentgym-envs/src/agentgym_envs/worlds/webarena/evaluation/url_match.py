@@ -6,6 +6,10 @@ the references give it. `EXACT`, used by variants, requires the same URL up to a
 own tasks, compares the pages that the URLs show. Host and path must be equal: `/product/1` doesn't match `/product/17`.
 Query values may be written differently if the site reads them alike: numbers (`to=30.00`), dates, fields in any case
 (`url_any_case`), and fields that are left out because the site has a default for them (`url_defaults`).
+
+If the page names its canonical address, as those of the embedded sites do, `SAME PATH` compares that. It has what the
+page has read from the query, so that a page narrowed by further fields doesn't match. The order of a list is free
+unless a reference names it.
 """
 
 from __future__ import annotations
@@ -19,11 +23,27 @@ from agentgym_envs.worlds.webarena.evaluation.fields import check_known, string_
 from agentgym_envs.worlds.webarena.sites.dates import iso_day
 
 _RULES = ("GOLD in PRED", "EXACT", "SAME PATH")
+CANONICAL_SCRIPT = "() => document.querySelector('head > link[rel=canonical]')?.href ?? ''"
+"""JavaScript that returns the canonical address that a page names, or an empty text."""
+_ORDERING = ("sort", "dir")
 _DECIMAL = re.compile(r"\d+\.\d*")
 
 
-def score(evaluation: Mapping[str, Any], url: str) -> float:
-    """Return 1.0 if `url`, that of the active tab, matches the task's `eval`, else 0.0."""
+def reads_canonical(evaluation: Mapping[str, Any]) -> bool:
+    """Whether the task's rule compares the page's canonical address; WebArena's rules never do."""
+    return evaluation.get("url_note") == "SAME PATH"
+
+
+def score(evaluation: Mapping[str, Any], url: str, canonical: str = "") -> float:
+    """Return 1.0 if the page of the active tab matches the task's `eval`, else 0.0.
+
+    Args:
+        evaluation: The task's `eval`.
+        url: The page's URL.
+        canonical: The canonical address that the page names, if any.
+    """
+    same_path = reads_canonical(evaluation)
+    url = canonical if same_path and canonical else url
     references = [reference.strip().rstrip("/") for reference in evaluation["reference_url"].split(" |OR| ")]
     url = url.rstrip("/")
     if evaluation["url_note"] == "EXACT":
@@ -34,7 +54,9 @@ def score(evaluation: Mapping[str, Any], url: str) -> float:
     for _, reference_query in expected:
         for key, allowed in reference_query.items():
             values.setdefault(key, set()).update(allowed)
-    if evaluation["url_note"] == "SAME PATH":
+    if same_path:
+        if canonical and not query.keys() <= {*values, *_ORDERING}:
+            return 0.0  # narrowed by what the task doesn't ask for
         return float(
             unquote(location) in {unquote(reference) for reference, _ in expected}
             and all(_alike(key, allowed, query.get(key, ()), evaluation) for key, allowed in values.items())

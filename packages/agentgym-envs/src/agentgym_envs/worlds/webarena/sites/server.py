@@ -43,6 +43,7 @@ class Web:
         """Serve one request."""
         if scope["type"] != "http":
             return
+        scope = _origin_form(scope)
         await self._choose(Request(scope))(scope, receive, send)
 
     def _choose(self, request: Request) -> ASGIApp:
@@ -56,6 +57,15 @@ class Web:
             return PlainTextResponse("There is no such episode.", 404)
         request.state.databases = folder
         return site
+
+
+def _origin_form(scope: Scope) -> Scope:
+    """Remove scheme and host from a path: browsers send whole URLs to a server that is their proxy."""
+    whole = f"http://{Request(scope).headers.get('host', '')}"
+    if not scope["path"].startswith(f"{whole}/"):
+        return scope
+    path = scope["path"].removeprefix(whole)
+    return {**scope, "path": path, "raw_path": scope["raw_path"].removeprefix(whole.encode())}
 
 
 def load_site(key: str) -> Site:

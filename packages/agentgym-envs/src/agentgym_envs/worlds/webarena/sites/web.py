@@ -53,6 +53,7 @@ class Visit:
         """Whether the page is shown in the rough skin."""
         self._db = db
         self._cookies: dict[str, str | None] = {}
+        self._canonical = ""
         self._account: sqlite3.Row | None = None
         self.session: str | None = request.cookies.get(SESSION_COOKIE)
         if db is not None and self.session is not None and site.place.account is not None:
@@ -142,12 +143,25 @@ class Visit:
         kept += [(key, str(value)) for key, value in changes.items() if value is not None]
         return self.request.url.path + ("?" + urlencode(kept) if kept else "")
 
+    def canonical(self, path: str | None = None, **fields: Any) -> None:
+        """Set the canonical address of this page, which judges compare: equal for all addresses that show the same.
+
+        Args:
+            path: The path without query, by default that of the request.
+            **fields: What the page has read from the query, as the site understands it. Defaults, and what changes
+                neither what a list contains nor its order, such as the number of the page, are left out or None.
+        """
+        given = {key: str(value) for key, value in fields.items() if value not in (None, "")}
+        address = quote(path or self.request.url.path.rstrip("/")) or "/"
+        self._canonical = self.site.place.url + address + ("?" + urlencode(given) if given else "")
+
     def render(self, template: str, status: int = 200, **values: Any) -> Response:
-        """Render a template, which also gets `visit`, `account`, `notice`, `place`, `places`, `now` and `more`."""
+        """Render a template with `values`, and `visit`, `account`, `notice`, `canonical`, `place` and `more`."""
         notice = self.request.cookies.get(_NOTICE_COOKIE)
         if notice is not None:
             self._cookies.setdefault(_NOTICE_COOKIE, None)
         common = {"visit": self, "account": self._account, "notice": unquote(notice or ""), "place": self.site.place}
+        common["canonical"] = self._canonical if status == 200 and self.request.method == "GET" else ""
         text = self.site.templates.get_template(template).render(common | {"more": MARK} | values)
         if self.rough and MARK in text:
             blocks = self.site.templates.get_template("more.html").render(blocks=further_blocks(self, text))

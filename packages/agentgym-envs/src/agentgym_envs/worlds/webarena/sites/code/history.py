@@ -30,6 +30,7 @@ def commits(visit: Visit, namespace: str, project: str, branch: str) -> Response
         raise NotFound("branch")
     chosen = {key: visit.text(key, 100) for key in ("author", "search", "since", "until")}
     days = {key: day_of(chosen[key]) or "" for key in ("since", "until")}
+    visit.canonical(author=chosen["author"], search=chosen["search"].lower(), **days)
     rest = (
         "commits JOIN accounts ON accounts.id = author WHERE project = :project AND branch IN (:branch, :default)"
         " AND (:author = '' OR name = :author) AND message LIKE :text"

@@ -47,6 +47,12 @@ def issues(visit: Visit, namespace: str, project: str) -> Response:
         f" WHERE project = :project AND {_FILTERS} AND {_confidential(here)}"
         f" ORDER BY {SORTS.get(sort, SORTS['created'])}, issues.id DESC"
     )
+    order = None if sort not in SORTS or sort == "created" else sort
+    read = chosen | {
+        "search": chosen["search"].lower(),
+        "state": None if chosen["state"] == "opened" else chosen["state"],
+    }
+    visit.canonical(**read, sort=order)
     values = {"project": here.id, "text": pattern(chosen["search"]), **chosen}
     rows, pager = found(visit, ISSUE, rest, 12, **values)
     counts = {state: _count(visit, rest, values | {"state": state}) for state in ("opened", "closed", "all")}

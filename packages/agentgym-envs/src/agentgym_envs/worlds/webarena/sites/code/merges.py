@@ -84,6 +84,7 @@ def merge_at(here: Here, iid: int) -> sqlite3.Row:
 def _show(here: Here, iid: int, tab: str, status: int = 200, error: str = "") -> Response:
     visit = here.visit
     row = merge_at(here, iid)
+    visit.canonical()
     commits = commits_of(visit, row["id"])
     approved = visit.all(
         "SELECT accounts.* FROM approvals JOIN accounts ON id = account WHERE merge = ? ORDER BY full_name", row["id"]

@@ -71,6 +71,7 @@ def blob(visit: Visit, namespace: str, project: str, branch: str, path: str) -> 
     text = file_text(visit, here.id, branch, path)
     if text is None:
         raise NotFound("file")
+    visit.canonical()
     last = visit.all(
         "SELECT commits.*, full_name, name FROM commits JOIN accounts ON accounts.id = author"
         " WHERE project = ? AND branch IN (?, ?) AND path = ? ORDER BY commits.created DESC LIMIT 1",

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from agentgym_envs.worlds.webarena.sites.forum.app import STAMP, community, site
-from agentgym_envs.worlds.webarena.sites.forum.listing import listed
+from agentgym_envs.worlds.webarena.sites.forum.listing import listed, order_read
 from agentgym_envs.worlds.webarena.sites.web import Visit, pages
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{2,24}")
@@ -92,6 +92,7 @@ def show_community(visit: Visit, name: str) -> Response:
     if flair:
         where, values = where + " AND p.flair = ?3", [*values, flair]
     shown = listed(visit, where, *values, pinned_first=True)
+    visit.canonical(f"/c/{place['name']}", flair=flair, **order_read(shown))
     return visit.render("community.html", community=place, flair=flair, **sidebar(visit, place["id"]), **shown)
 
 

@@ -37,6 +37,12 @@ def listed(visit: Visit, where: str, *values: Any, sort: str = "hot", pinned_fir
     return {"posts": rows, "pages": part, "sort": chosen, "period": period, "timeless": timeless} | _NAMES
 
 
+def order_read(shown: dict[str, Any], default: str = "hot") -> dict[str, str | None]:
+    """Return order and period of a list by `listed` for its canonical address; the defaults are None."""
+    sort, period = shown["sort"], shown["period"]
+    return {"sort": None if sort == default else sort, "period": None if period == "all" else period}
+
+
 def one_post(visit: Visit, number: int) -> Any:
     """Return a post with the columns of a list, even if it is deleted or removed.
 

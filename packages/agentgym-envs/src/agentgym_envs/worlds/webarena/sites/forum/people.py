@@ -9,7 +9,7 @@ from typing import Any
 from starlette.responses import Response
 
 from agentgym_envs.worlds.webarena.sites.forum.app import STAMP, site
-from agentgym_envs.worlds.webarena.sites.forum.listing import listed
+from agentgym_envs.worlds.webarena.sites.forum.listing import listed, order_read
 from agentgym_envs.worlds.webarena.sites.web import Refused, Visit, pages
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{2,29}")
@@ -69,9 +69,9 @@ def join(visit: Visit) -> Response:
 def posts_of(visit: Visit, name: str) -> Response:
     """List a member's posts."""
     member = _member(visit, name)
-    return visit.render(
-        "member.html", tab="posts", member=member, **listed(visit, "p.author = ?2", member["id"], sort="new")
-    )
+    shown = listed(visit, "p.author = ?2", member["id"], sort="new")
+    visit.canonical(f"/u/{member['name']}", **order_read(shown, "new"))
+    return visit.render("member.html", tab="posts", member=member, **shown)
 
 
 @site.get("/u/{name}/comments")
@@ -79,6 +79,7 @@ def comments_of(visit: Visit, name: str) -> Response:
     """List a member's comments, newest or best first."""
     member = _member(visit, name)
     part = pages(member["comments"], _SIZE, visit.number("page"))
+    visit.canonical(sort="top" if visit.text("sort") == "top" else None)
     order = "m.score DESC, m.id DESC" if visit.text("sort") == "top" else "m.created DESC, m.id DESC"
     rows = visit.all(
         f"""

@@ -33,6 +33,7 @@ def post_page(visit: Visit, name: str, number: int, *, errors: list[str], below:
     place, post = community(visit, name), one_post(visit, number)
     if post["community"] != place["id"]:
         raise NotFound("post")
+    visit.canonical()
     shown = {"community": place, "post": post, "errors": errors, "below": below, "draft": visit.text("body")}
     found = _tree(visit, post["id"], below)
     return visit.render("post.html", 400 if errors else 200, **shown, **found, **sidebar(visit, place["id"]))

@@ -85,6 +85,7 @@ def place_page(visit: Visit, identity: int) -> Response:
     row = visit.one("SELECT * FROM places WHERE id = ?", identity, what="place")
     if row["kind"] == "town":
         return visit.redirect(f"/town/{row['name']}")
+    visit.canonical()
     kind = visit.text("near", 40)
     near = nearby(visit.db, row, kind if kind in KINDS else "", 8)
     around_it = [one.place for one in near[:4] if one.km is not None and one.km < 2]
@@ -138,6 +139,10 @@ def directions(visit: Visit) -> Response:
     first, last = ends
     if first is None or last is None:
         return _map(visit, "directions.html", whole(), **values)
+    ends_read = {
+        key: end["name"] if end["kind"] == "town" else f"#{end['id']}" for key, end in (("from", first), ("to", last))
+    }
+    visit.canonical(**ends_read, mode=mode)
     values["way"] = way = journey(first, last, mode)
     line = route_points(way.towns, (first, last))
     marked = [end["id"] for end in (first, last) if end["kind"] != "town"]

@@ -123,6 +123,10 @@ def _listing(
         where += f" AND {test}"
         given += [] if value is None else [value]
     sort = visit.text("sort") if visit.text("sort") in _SORTS else "position"
+    read = {field: f"{value / 100:g}" if field in ("from", "to") else value for field, (_, value) in tests.items()}
+    read |= {field: visit.text(field, 200) for field in ("q", "name", "sku", "description")}
+    read |= {"stock": 1 if "stock" in tests else None, "sort": None if sort == "position" else sort}
+    visit.canonical(**read)
     order = _SORTS[sort][1]
     if first and sort == "position":
         order = f"products.name LIKE ? ESCAPE '\\' DESC, {order}"

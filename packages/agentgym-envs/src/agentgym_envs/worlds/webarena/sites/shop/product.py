@@ -44,6 +44,7 @@ def options_of(visit: Visit, product: int) -> dict[str, list[sqlite3.Row]]:
 def product(visit: Visit, product: int) -> Response:
     """Show a product."""
     row = product_row(visit, product)
+    visit.canonical()
     where, values = "product = ? AND status = 'approved'", [product]
     stars = visit.number("stars", 0, 0, 5)
     if stars:

@@ -80,6 +80,7 @@ def create_customer(visit: Visit) -> Response:
 def customer_page(visit: Visit, account: int) -> Response:
     """Show a customer with orders, addresses, reviews and notes."""
     found = _customer(visit, account)
+    visit.canonical()
     return visit.render(
         "customer.html",
         customer=found,

@@ -91,6 +91,9 @@ def listing(visit: Visit, grid: Grid, options: Mapping[str, Sequence[Option]] | 
     down = visit.text("dir") == "desc" if asked else grid.down
     order = f" ORDER BY {column.key} {'DESC' if down else 'ASC'}, id {'DESC' if down else 'ASC'}"
     rows = visit.all(f"SELECT * FROM ({select}){order} LIMIT ? OFFSET ?", *values, shown["size"], shown["offset"])
+    default = column.key == grid.order and down == grid.down
+    order_read = {} if default else {"sort": column.key, "dir": "desc" if down else "asc"}
+    visit.canonical(**_read(visit, grid, offered), **order_read)
     chosen = {part.key: visit.text(part.key, 100) for part in grid.filters}
     totals = {name: int(value) for name, value in zip(grid.totals, summed, strict=True)}
     return Listing(grid, rows, shown, chosen, offered, column.key, down, errors, totals)
@@ -114,6 +117,17 @@ def _conditions(
             conditions.append(f"({part.sql})")
             values.append(value)
     return conditions, values, errors
+
+
+def _read(visit: Visit, grid: Grid, offered: Mapping[str, Sequence[Option]]) -> dict[str, Any]:
+    """Return the filters in use as the list understands them: words in lower case, since `LIKE` ignores it."""
+    read: dict[str, Any] = {}
+    for part in grid.filters:
+        text = visit.text(part.key, 100)
+        value = _value(part, text, offered[part.key]) if text else None
+        if value is not None:
+            read[part.key] = text.lower() if part.kind == "words" else value
+    return read
 
 
 _WANTED = {

@@ -49,6 +49,7 @@ def article(visit: Visit, title: str) -> Response:
     """Show an article."""
     wanted = title.replace("_", " ")
     row = _article(visit, wanted)
+    visit.canonical(_path("wiki", row["title"]))
     shown, references = blocks(row["body"])
     categories = visit.all("SELECT name FROM categories WHERE article = ? ORDER BY name", row["id"])
     contents = [block["text"] for block in shown if block["kind"] == "heading"]
@@ -80,10 +81,16 @@ def search(visit: Visit) -> Response:
     return visit.render("search.html", query=query, rows=rows, pages=shown)
 
 
+def _path(kind: str, title: str) -> str:
+    """Return the path of a page whose address ends with a title."""
+    return f"/{kind}/{title.replace(' ', '_')}"
+
+
 @site.get("/links/{title:path}")
 def links(visit: Visit, title: str) -> Response:
     """List the articles that link to one."""
     row = _article(visit, title.replace("_", " "))
+    visit.canonical(_path("links", row["title"]))
     sql = "FROM links JOIN articles ON articles.id = links.source WHERE links.target = ?"
     total = visit.value(f"SELECT count(*) {sql}", row["id"])
     shown = pages(total, _IN_A_LIST, visit.number("page"))
@@ -108,6 +115,7 @@ def category(visit: Visit, name: str) -> Response:
     total = visit.value(f"SELECT count(*) {sql}", wanted)
     if not total:
         raise NotFound("category")
+    visit.canonical(_path("category", wanted))
     shown = pages(total, _IN_A_LIST, visit.number("page"))
     rows = visit.all(f"SELECT title {sql} ORDER BY title LIMIT ? OFFSET ?", wanted, shown["size"], shown["offset"])
     return visit.render("category.html", name=wanted, rows=rows, pages=shown)
