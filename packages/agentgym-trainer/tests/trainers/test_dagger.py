@@ -35,9 +35,9 @@ from coin_world import ENV, Coin
 from safetensors.torch import load_file
 from toy_learner import SignalPoint, coin_flags, train_cli, train_process
 
-ROUNDS, EPISODES, DEMONSTRATIONS = 2, 12, 24
+ROUNDS, EPISODES = 2, 24
 DAGGER = (
-    *("--steps", "1", "--evaluation.every", "0", "--warm-start.episodes", str(DEMONSTRATIONS)),
+    *("--steps", "1", "--evaluation.every", "0"),
     *("--warm-start.dagger.rounds", str(ROUNDS), "--warm-start.dagger.episodes", str(EPISODES)),
 )
 
@@ -178,8 +178,8 @@ def test_every_round_trains_on_the_episodes_of_all_rounds_so_far(
     again = RunFolder(tmp_path / "run")
     assert train_cli(coin_flags(again.path, *DAGGER)) == 0
     played = rounds_of(again)
-    assert [len(episodes) for episodes in seen] == [DEMONSTRATIONS + number * EPISODES for number in range(3)]
-    assert seen[2][DEMONSTRATIONS:] == [*played[0], *played[1]]
+    assert [len(episodes) for episodes in seen] == [96, 96 + EPISODES, 96 + 2 * EPISODES]
+    assert seen[2][96:] == [*played[0], *played[1]]
     assert texts(played) == texts(rounds_of(complete))
     assert_same_weights(again, complete)
 
@@ -200,10 +200,10 @@ def assert_same_weights(run: RunFolder, other: RunFolder) -> None:
     "point",
     [
         pytest.param(
-            ("agentgym_trainer.rollout.runner:EnginePolicy", "reply", 27), id="in the second round's episodes"
+            ("agentgym_trainer.rollout.runner:EnginePolicy", "reply", 45), id="in the second round's episodes"
         ),
         pytest.param(("agentgym_trainer.trainers.dagger:Round", "_save", 2), id="after the second round's episodes"),
-        pytest.param(("agentgym_trainer.learner.learner:Learner", "update", 13), id="in an update"),
+        pytest.param(("agentgym_trainer.learner.learner:Learner", "update", 50), id="in an update"),
     ],
 )
 def test_a_killed_warm_start_resumes_exactly(complete: RunFolder, tmp_path: Path, point: tuple[str, str, int]) -> None:
