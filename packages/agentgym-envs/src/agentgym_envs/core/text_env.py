@@ -56,7 +56,8 @@ class TextEnv(gymnasium.Env[str, str], ABC):
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 - declared so by Gymnasium
     package: ClassVar[str] = ""
     """The Python package of the environment, which contains `instructions.md`, `actions.json` and `manifest.json`.
-    Empty for one without these files, such as one in a notebook: it overrides `instructions`, and `functions` if needed.
+    Empty for one without these files, such as one in a notebook: it overrides `instructions`, and
+    `functions` if needed.
     """
     client_options: ClassVar[frozenset[str]] = frozenset()
     """The options that a client of a server may set besides `render_mode` and `max_episode_steps`. An option must not
