@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import sys
+from types import ModuleType
 from typing import Any
 
 import faulty_doors as doors
 import pytest
 from agentgym_envs import Feedback, Function, Task, Tasks, TaskSet, TextEnv
 from agentgym_envs.checks.contract import ContractError, check_text_env
-from door_world import Door, registered_env, tasks_of
+from agentgym_envs.core.descriptions import task_counts
+from agentgym_envs.core.registry import text_env
+from door_world import ENV_ID, Door, registered_env, tasks_of
 
 pytestmark = pytest.mark.quick
 
@@ -235,6 +239,27 @@ def test_local_environment_is_checked_in_this_process_with_a_warning() -> None:
 
     with registered_env(Local) as env, pytest.warns(UserWarning, match="Local can't be made in another process"):
         check_text_env(env)
+
+
+@pytest.mark.parametrize("package", ["", "__main__"])
+def test_environment_of_a_notebook_needs_no_package(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", notebook)  # without a spec, unlike that of a script
+    world = type("Typed", (Door,), {"__module__": "__main__", "package": package})
+    vars(notebook)["Typed"] = world
+    with registered_env(world) as env:
+        with pytest.warns(UserWarning, match="Typed can't be made in another process"):
+            check_text_env(env)
+        assert [function.name for function in text_env(env).functions] == ["act"]
+        assert task_counts(ENV_ID) == {"train": 6, "dev": 0, "test": 3}
+
+
+@pytest.mark.parametrize("package", ["", "__main__", "json.decoder"])
+def test_environment_without_instructions_is_told_what_to_write(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    world = type("Typed", (Door,), {"package": package, "instructions": TextEnv.instructions})
+    with registered_env(world) as env, pytest.raises(ContractError, match=r"override `instructions`"):
+        check_text_env(env, processes=False)
 
 
 class RaisesOnInvalidActions(Door):

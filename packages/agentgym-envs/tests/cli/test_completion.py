@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint
+from itertools import count
 from pathlib import Path
 
 import pytest
 from agentgym_envs.cli import agentgym
 from agentgym_envs.cli.completion import Completed, flags_of, script
+from agentgym_envs.cli.completion_cache import cached_script
 
 COMMANDS = {
     "train": Completed("train an agent", ["--optimizer.lr", "--out"], ["quickstart", "textcraft-grpo"]),
@@ -82,8 +85,9 @@ def test_scripts_of_other_shells_are_valid(shell: str, tmp_path: Path) -> None:
 
 
 def test_the_script_has_the_installed_commands(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     found = agentgym.installed()
     few = {name: found[name] for name in ("serve", "compare", "train")}
     monkeypatch.setattr(agentgym, "installed", lambda: few)
@@ -94,3 +98,40 @@ def test_the_script_has_the_installed_commands(
     for shell in ([], ["powershell"]):
         assert agentgym.main(["--completion", *shell]) == 2
         assert "choose one of bash, zsh, fish" in capsys.readouterr().err
+    monkeypatch.setattr(EntryPoint, "load", _not_called)
+    assert agentgym.main(["--completion", "bash"]) == 0
+    assert capsys.readouterr().out == out
+
+
+def _not_called(point: EntryPoint) -> None:
+    raise AssertionError(f"{point.name} was imported, although its completion is cached.")
+
+
+def test_a_script_is_made_again_after_a_change(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    source = tmp_path / "some_package" / "__init__.py"
+    source.parent.mkdir()
+    source.write_text("")
+    points = [EntryPoint("go", "some_package.cli:main", "agentgym.commands")]
+    made = map(str, count())
+
+    def script_of(shell: str = "bash") -> str:
+        return cached_script(shell, points, lambda: next(made))
+
+    assert [script_of(), script_of(), script_of("zsh"), script_of()] == ["0", "0", "1", "0"]
+    os.utime(source, ns=(0, source.stat().st_mtime_ns + 1))
+    assert [script_of(), script_of()] == ["2", "2"]
+    (source.parent / "more.py").write_text("")
+    assert script_of() == "3"
+    points.append(EntryPoint("more", "some_package.more:main", "agentgym.commands"))
+    assert script_of() == "4"
+    cache = tmp_path / "cache" / "agentgym" / "completion"
+    assert sorted(path.name.rpartition("-")[2] for path in cache.iterdir()) == ["bash", "zsh"]
+
+
+def test_without_a_cache_folder_the_script_is_made_each_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    made = map(str, count())
+    assert [cached_script("bash", [], lambda: next(made)) for _ in "ab"] == ["0", "1"]

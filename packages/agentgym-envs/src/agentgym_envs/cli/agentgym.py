@@ -58,14 +58,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _completion(arguments: Sequence[str], found: dict[str, EntryPoint]) -> int:
     """Print the script that completes command lines in a shell."""
-    from agentgym_envs.cli.completion import Completed, flags_of, script
+    from agentgym_envs.cli.completion import Completed, check_shell, flags_of, script
+    from agentgym_envs.cli.completion_cache import cached_script
 
-    commands = {name: Completed(KNOWN[name][1], flags_of(point)) for name, point in found.items()}
-    if (recipes := contributions("agentgym.listings").get("recipes")) and "train" in commands:
-        names = [recipe.name for recipe in recipes.load()()]
-        commands["train"] = replace(commands["train"], names=names)
+    def make() -> str:
+        commands = {name: Completed(KNOWN[name][1], flags_of(point)) for name, point in found.items()}
+        if (recipes := contributions("agentgym.listings").get("recipes")) and "train" in commands:
+            names = [recipe.name for recipe in recipes.load()()]
+            commands["train"] = replace(commands["train"], names=names)
+        return script(shell, commands)
+
+    shell = arguments[0] if arguments else ""
     try:
-        sys.stdout.write(script(arguments[0] if arguments else "", commands))
+        check_shell(shell)
+        sys.stdout.write(cached_script(shell, found.values(), make))
     except ValueError as error:
         sys.stderr.write(f"agentgym --completion: {error}\n")
         return _USAGE

@@ -38,14 +38,14 @@ def flags_of(command: EntryPoint) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def script(shell: str, commands: Mapping[str, Completed]) -> str:
-    """Return the script for a shell: `bash`, `zsh` or `fish`.
-
-    Raises:
-        ValueError: if there is no script for the shell.
-    """
+def check_shell(shell: str) -> None:
+    """Raise ValueError if there is no script for a shell."""
     if shell not in _SHELLS:
         raise ValueError(f"There is no completion for {shell!r}; choose one of {', '.join(_SHELLS)}.")
+
+
+def script(shell: str, commands: Mapping[str, Completed]) -> str:
+    """Return the script for a shell: `bash`, `zsh` or `fish`."""
     return _SHELLS[shell](commands)
 
 

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache, cached_property
-from importlib import resources
 from typing import Any
+
+from agentgym_envs.util.package_files import package_text
 
 _FIELD = re.compile(r"\{(\w+)\}")
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
@@ -182,9 +183,8 @@ def read_functions(package: str) -> tuple[Function, ...]:
     Raises:
         ValueError: if a declaration is invalid or two functions have the same name.
     """
-    try:
-        text = resources.files(package).joinpath("actions.json").read_text(encoding="utf-8")
-    except (FileNotFoundError, TypeError):  # Python 3.11 raises TypeError for a module that is not a package
+    text = package_text(package, "actions.json")
+    if text is None:
         return (ACT,)
     functions = tuple(Function(**record) for record in json.loads(text))
     names = [function.name for function in functions]

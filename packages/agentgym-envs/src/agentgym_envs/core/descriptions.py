@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 from contextlib import suppress
-from importlib import resources
 
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.error import DependencyNotInstalled
@@ -13,6 +12,7 @@ from gymnasium.error import DependencyNotInstalled
 from agentgym_envs.core.registry import find_spec, make, text_env, world_class, world_options
 from agentgym_envs.core.tasks import SPLITS
 from agentgym_envs.util.listing import Setting, argument_docs
+from agentgym_envs.util.package_files import package_text
 
 
 def missing_dependency(world_id: str) -> str | None:
@@ -41,9 +41,10 @@ def task_counts(world_id: str) -> dict[str, int]:
     """
     made = world_class(world_id)
     if made is not None:
-        with suppress(FileNotFoundError, ModuleNotFoundError, TypeError):  # TypeError: a module that is no package
-            recorded = json.loads(resources.files(made.package).joinpath("manifest.json").read_text(encoding="utf-8"))
-            return {split: recorded.get(split, {}).get("tasks", 0) for split in SPLITS}
+        with suppress(ModuleNotFoundError):
+            if (text := package_text(made.package, "manifest.json")) is not None:
+                recorded = json.loads(text)
+                return {split: recorded.get(split, {}).get("tasks", 0) for split in SPLITS}
     env = make(world_id)
     try:
         tasks = text_env(env).tasks

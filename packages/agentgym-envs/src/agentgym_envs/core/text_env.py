@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
-from importlib import resources
 from typing import Any, ClassVar, SupportsFloat
 
 import gymnasium
@@ -22,6 +22,7 @@ from agentgym_envs.core.action_schema import Function, read_functions
 from agentgym_envs.core.feedback import EnvFault, Feedback, FeedbackChecker, InvalidFeedback, Malformed, writable
 from agentgym_envs.core.tasks import SPLITS, Split, Task, TaskSet
 from agentgym_envs.core.text_space import TextSpace
+from agentgym_envs.util.package_files import package_text
 from agentgym_envs.util.redaction import declare_secrets
 
 __all__ = [
@@ -53,8 +54,11 @@ class TextEnv(gymnasium.Env[str, str], ABC):
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 - declared so by Gymnasium
-    package: ClassVar[str]
-    """The Python package of the environment, which contains `instructions.md`, `actions.json` and `manifest.json`."""
+    package: ClassVar[str] = ""
+    """The Python package of the environment, which contains `instructions.md`, `actions.json` and `manifest.json`.
+    Empty for one without these files, such as one in a notebook: it overrides `instructions`, and
+    `functions` if needed.
+    """
     client_options: ClassVar[frozenset[str]] = frozenset()
     """The options that a client of a server may set besides `render_mode` and `max_episode_steps`. An option must not
     be listed if it names a file, an address or a program, or can exceed the resources of a session."""
@@ -296,10 +300,11 @@ class TextEnv(gymnasium.Env[str, str], ABC):
 
 @cache
 def _instructions(package: str) -> str:
-    try:
-        return resources.files(package).joinpath("instructions.md").read_text(encoding="utf-8").strip()
-    except (FileNotFoundError, ModuleNotFoundError) as error:
-        raise FileNotFoundError(
-            f"There is no instructions.md in the package {package!r}. Write one next to the environment's code, with "
-            "the goal and the grammar of the actions, and set the environment's attribute `package` to that package."
-        ) from error
+    with suppress(ModuleNotFoundError):
+        if (text := package_text(package, "instructions.md")) is not None:
+            return text.strip()
+    raise FileNotFoundError(
+        f"There is no instructions.md in the package {package!r}. Write one next to the environment's code, with the "
+        "goal and the grammar of the actions, and set the environment's attribute `package` to that package; or "
+        "override `instructions`, for example in a notebook."
+    )
