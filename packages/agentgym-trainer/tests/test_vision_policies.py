@@ -52,7 +52,6 @@ def user(text: str, shade: int | None = None) -> Message:
 @pytest.fixture
 def policy(folder: Path) -> Any:
     found = hf(str(folder), **OPTIONS, pictures=True)
-    assert isinstance(found, VisionPolicy)
     yield found
     asyncio.run(found.close())
 
@@ -132,7 +131,6 @@ def test_replies_end_and_are_counted(policy: VisionPolicy) -> None:
 
 def test_greedy_replies_are_the_same_for_all_seeds(folder: Path) -> None:
     policy = hf(str(folder), temperature=0.0, seed=0, max_tokens=4, pictures=True)
-    assert isinstance(policy, VisionPolicy)
     assert len({sample(policy, user("Go", 90), seed=seed).text for seed in range(4)}) == 1
     asyncio.run(policy.close())
     asyncio.run(policy.close())
@@ -141,7 +139,6 @@ def test_greedy_replies_are_the_same_for_all_seeds(folder: Path) -> None:
 def test_context_without_room_cuts_the_reply_off(tmp_path: Path) -> None:
     save_vision_model(tmp_path, positions=24)
     policy = hf(str(tmp_path), **OPTIONS, pictures=True)
-    assert isinstance(policy, VisionPolicy)
     reply = sample(policy, user("Go on and on and on and on.", 0))
     assert (reply.text, reply.finish) == ("", "length")
     asyncio.run(policy.close())

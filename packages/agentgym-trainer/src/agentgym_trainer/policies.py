@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, overload
 
 import torch
 from agentgym_envs import Reply, TurnContext
@@ -43,6 +43,16 @@ class LocalModel(EnginePolicy):
     async def close(self) -> None:
         """Close the engine, which frees the model."""
         await self.engine.close()
+
+
+@overload
+def hf(
+    argument: str, *, temperature: float, seed: int, max_tokens: int, pictures: Literal[False] = False
+) -> LocalModel: ...
+
+
+@overload
+def hf(argument: str, *, temperature: float, seed: int, max_tokens: int, pictures: Literal[True]) -> VisionPolicy: ...
 
 
 def hf(

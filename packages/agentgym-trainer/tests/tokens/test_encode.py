@@ -152,3 +152,11 @@ def test_run_rejects_training_data_of_a_different_agent(tmp_path: Path) -> None:
     assert not folder.data.exists()
     keep_episodes(episodes[:1], config, "mine.jsonl", folder, RunConsole(Console(file=output)))
     assert "Training on 1 of 1 episodes of mine.jsonl." in output.getvalue()
+
+
+def test_run_rejects_training_data_with_pictures(tmp_path: Path) -> None:
+    (episode, *_) = _episodes("bare+plan", "chatml")
+    seen = replace(episode, turns=tuple(replace(turn, picture="0" * 32) for turn in episode.turns))
+    folder, console = RunFolder(tmp_path), RunConsole(Console(file=StringIO()))
+    with pytest.raises(UsageError, match=r"of mine\.jsonl were played with pictures, .* without --pictures"):
+        keep_episodes([episode, seen], DataConfig(keep="all"), "mine.jsonl", folder, console)

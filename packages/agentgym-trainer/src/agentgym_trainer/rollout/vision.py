@@ -38,8 +38,9 @@ class VisionPolicy(Policy):
         self._model: Any = model.eval()
         self._temperature, self._max_tokens = temperature, max_tokens
         self._context = getattr(model.config.get_text_config(), "max_position_embeddings", None) or _UNLIMITED
-        own = getattr(model.generation_config, "eos_token_id", None)
-        self._end_ids = sorted({*chat.end_ids, *(own if isinstance(own, list) else [] if own is None else [own])})
+        own: list[int] | int | None = getattr(model.generation_config, "eos_token_id", None)
+        ends = own if isinstance(own, list) else [] if own is None else [own]
+        self._end_ids = sorted({*chat.end_ids, *ends})
         self._thread = ThreadPoolExecutor(1, "Vision model")
 
     async def reply(self, context: TurnContext) -> Reply:

@@ -1,4 +1,4 @@
-"""Conversion between text and tokens; no other module tokenizes or detokenizes.
+"""Conversion between text and tokens; no other module tokenizes or detokenizes, except `vision_chat` for pictures.
 
 A conversation grows by appending ids: `Context.prompt` returns the ids between two replies, which are the observation
 and the template's markup around it; completion tokens are never re-encoded. If a template rewrites the history (by
