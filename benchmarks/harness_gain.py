@@ -20,6 +20,7 @@ from typing import Any
 from agentgym_eval.metrics.comparison import compare
 from agentgym_trainer.run.folder import RunFolder
 from harness import run_parallel, show, study_arguments, write_json
+from outcomes import commits
 
 HARNESS = "openai_loop:play"
 
@@ -45,7 +46,8 @@ def record_of(path: Path, seed: int) -> dict[str, Any]:
     before, after = (folder.read_evaluation(step(steps), "sampled", test=True) or [] for step in (min, max))
     failed = [sum(episode.failed for episode in episodes) for episodes in (before, after)]
     found = compare(before, after, names=("before", "after"), seed=seed).to_dict()
-    return {"seed": seed, "updates": max(steps), "tasks": found["tasks"], "failed": failed} | found["success"]
+    known = {"seed": seed, "updates": max(steps), "tasks": found["tasks"], "failed": failed, "commit": commits([path])}
+    return known | found["success"]
 
 
 def main() -> None:
@@ -56,7 +58,7 @@ def main() -> None:
     run_parallel([partial(train, path, seed, flags) for seed, path in paths.items()], settings.processes)
     records = [record_of(path, seed) for seed, path in paths.items()]
     show("Success on test tasks, agent loop on the client of OpenAI", [_row(record) for record in records])
-    write_json(settings.report and settings.report / "harness_gain.json", records)
+    write_json(settings.report and settings.report / "harness-gain.json", records)
 
 
 def _row(record: dict[str, Any]) -> dict[str, str]:
