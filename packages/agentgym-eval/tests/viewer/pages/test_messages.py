@@ -166,10 +166,10 @@ def test_exported_messages_of_all_turns_are_those_that_the_policy_received(tmp_p
     assert "messages/eval/episodes/0.html#turn-1" in (tmp_path / "out/episode/eval/episodes/0.html").read_text()
     shown: list[list[tuple[str, str]]] = [[]]
     for number, section in enumerate(re.split(r'<section id="turn-\d+"', page)[1:]):
-        repeated = re.search(r"The first (\d+) of", section)
+        repeated = re.search(r"Messages 1 to (\d+) of", section)
         own = re.findall(r'<details class="message (\w+)".*?<pre>(.*?)</pre>', section.split("<h3>")[0], re.DOTALL)
         before = shown[-1][: int(repeated[1]) if repeated else 0]
         shown.append([*before, *((role, unescape(content)) for role, content in own)])
         assert shown[-1] == [(each.role, each.content) for each in policy.seen[number]]
     assert len(shown) - 1 == len(policy.seen) > 5
-    assert "The first" in page
+    assert "Messages 1 to" in page
