@@ -80,7 +80,7 @@ def blackjack(_: Path) -> Iterator[Door]:
 @contextmanager
 def parity(folder: Path) -> Iterator[Door]:
     with served(create_fastapi_app(Parity, Guess, Answer, max_concurrent_envs=64)) as url:
-        yield Door(f"openenv:{url}", ("train=40", "test=8"), scripts(folder, "even", "odd"))
+        yield Door(f"openenv:{url}", ("train=400", "test=8"), scripts(folder, "even", "odd"))
 
 
 @contextmanager

@@ -145,6 +145,7 @@ def _save_vocabulary(folder: Path, chat: Chat) -> None:
     path = vocabulary_file(folder)
     if not path.exists() and (tokenizer := chat.tokenizer_json()) is not None:
         with writing(path):
+            folder.mkdir(parents=True, exist_ok=True)
             write_vocabulary(folder, tokenizer)
 
 
