@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from agentgym_envs import Episode, Reply, Turn
 
+GetPage = Callable[..., str]
 EVIL = "<script>alert(1)</script>"
 
 

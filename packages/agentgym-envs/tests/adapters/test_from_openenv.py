@@ -72,7 +72,7 @@ def test_actions_with_several_fields_are_json_and_failures_are_faults() -> None:
     with served(create_fastapi_app(Adder, Sum, Total)) as url:
         env = make(f"openenv:{url}", high=2.0, timeout=PATIENCE)
         assert '"left"' in text_env(env).instructions
-        task = text_env(env).tasks.train[0]  # which one it is depends on the URL's port: some tasks are dev tasks
+        task = text_env(env).tasks.train[0]
         first, _ = env.reset(options={"task": task.id})
         assert f'"total": {task.payload["seed"]}' in first
         assert '"label": "sums"' in first
@@ -91,6 +91,13 @@ def test_actions_with_several_fields_are_json_and_failures_are_faults() -> None:
         with pytest.raises(EnvFault, match="no field picture"):
             wrong.reset()
         wrong.close()
+
+
+def test_the_splits_of_a_server_stay_if_it_moves() -> None:
+    tasks = [text_env(make(f"openenv:http://127.0.0.1:{port}", train=200)).tasks for port in (8000, 8001)]
+    dev = [[task.payload["seed"] for task in each.dev] for each in tasks]
+    assert dev[0] == dev[1]
+    assert 5 < len(dev[0]) < 50
 
 
 def test_servers_that_are_gone_and_wrong_sources_are_named() -> None:

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, EntryPoints
 from itertools import count
 from pathlib import Path
 
@@ -98,9 +98,14 @@ def test_the_script_has_the_installed_commands(
     for shell in ([], ["powershell"]):
         assert agentgym.main(["--completion", *shell]) == 2
         assert "choose one of bash, zsh, fish" in capsys.readouterr().err
-    monkeypatch.setattr(EntryPoint, "load", _not_called)
-    assert agentgym.main(["--completion", "bash"]) == 0
-    assert capsys.readouterr().out == out
+    recipes = EntryPoints([EntryPoint("mine", "my_recipes:RECIPE", "agentgym.recipes")])
+    with monkeypatch.context() as patched:
+        patched.setattr(EntryPoint, "load", _not_called)
+        assert agentgym.main(["--completion", "bash"]) == 0
+        assert capsys.readouterr().out == out
+        patched.setattr(agentgym, "entry_points", lambda group: recipes.select(group=group))  # a plug-in was installed
+        with pytest.raises(AssertionError, match="was imported"):
+            agentgym.main(["--completion", "bash"])
 
 
 def _not_called(point: EntryPoint) -> None:
@@ -126,6 +131,8 @@ def test_a_script_is_made_again_after_a_change(monkeypatch: pytest.MonkeyPatch, 
     assert script_of() == "3"
     points.append(EntryPoint("more", "some_package.more:main", "agentgym.commands"))
     assert script_of() == "4"
+    points.append(EntryPoint("mine", "other_package:RECIPE", "agentgym.recipes"))
+    assert [script_of(), script_of()] == ["5", "5"]
     cache = tmp_path / "cache" / "agentgym" / "completion"
     assert sorted(path.name.rpartition("-")[2] for path in cache.iterdir()) == ["bash", "zsh"]
 

@@ -10,7 +10,7 @@ import difflib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from importlib.metadata import EntryPoint, PackageNotFoundError, distribution
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 
 from agentgym_envs.util.installation import command, install, package_version
 
@@ -31,6 +31,7 @@ KNOWN = {
 }
 """Each command with its package and a description."""
 GROUP = "agentgym.commands"
+_RECIPES = "agentgym.recipes"
 """Entry points `NAME = MODULE:FUNCTION` of the commands. The function takes the arguments, by default those of the
 process, and returns the exit code."""
 _PACKAGES = ("agentgym-envs", "agentgym-eval", "agentgym-trainer")
@@ -71,7 +72,7 @@ def _completion(arguments: Sequence[str], found: dict[str, EntryPoint]) -> int:
     shell = arguments[0] if arguments else ""
     try:
         check_shell(shell)
-        sys.stdout.write(cached_script(shell, found.values(), make))
+        sys.stdout.write(cached_script(shell, [*found.values(), *entry_points(group=_RECIPES)], make))
     except ValueError as error:
         sys.stderr.write(f"agentgym --completion: {error}\n")
         return _USAGE

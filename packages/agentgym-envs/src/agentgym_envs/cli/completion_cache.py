@@ -19,15 +19,15 @@ from agentgym_envs.util.files import cache_folder, write_whole
 _SUFFIXES = (".py", ".json", ".toml")
 
 
-def cached_script(shell: str, commands: Iterable[EntryPoint], make: Callable[[], str]) -> str:
+def cached_script(shell: str, completed: Iterable[EntryPoint], make: Callable[[], str]) -> str:
     """Return the cached script for a shell, or make and cache it if a package has changed since.
 
     Args:
         shell: The shell.
-        commands: The commands that the script completes.
+        completed: The commands and the further recipes that the script completes.
         make: Makes the script; its exceptions propagate, and nothing is cached then.
     """
-    points = sorted((point.name, point.value) for point in commands)
+    points = sorted((point.name, point.value) for point in completed)
     packages = sorted({value.partition(":")[0].partition(".")[0] for _, value in points})
     state = [sys.version, sys.prefix, str(points), *(_state(package) for package in packages)]
     name = f"{hashlib.sha256(repr(state).encode()).hexdigest()[:24]}-{shell}"

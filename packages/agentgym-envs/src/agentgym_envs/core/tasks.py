@@ -78,14 +78,23 @@ class TaskSet:
 
     `train` is for learning, `dev` for decisions during training, such as the choice of the best checkpoint, and `test`
     for the final metrics. If `dev` is None, it is split off `train`: about one in `DEV_SHARE` tasks, chosen by a hash
-    of the id alone, so that a task is in the same split under all options that keep its id. Such a task keeps its id,
-    and its `split` becomes `dev`. With fewer than `FEWEST_TO_SHARE` training tasks, or if an empty `dev` is given,
-    `dev` is empty.
+    of the id alone, so that a task is in the same split under all options that keep its id; `split_key` maps ids to the
+    part of them that is hashed. Such a task keeps its id, and its `split` becomes `dev`. With fewer than
+    `FEWEST_TO_SHARE` training tasks, or if an empty `dev` is given, `dev` is empty.
     """
 
-    def __init__(self, *, train: Tasks, test: Tasks, dev: Tasks | None = None, name: str = "") -> None:
+    def __init__(
+        self,
+        *,
+        train: Tasks,
+        test: Tasks,
+        dev: Tasks | None = None,
+        name: str = "",
+        split_key: Callable[[str], str] = str,
+    ) -> None:
         self.name = name
         self.test = test
+        self._split_key = split_key
         self._given = train, dev
         self._by_id: dict[str, tuple[Tasks, int]] = {}
 
@@ -109,7 +118,7 @@ class TaskSet:
             return train, train[:0]
         kept, aside = list[str](), list[str]()
         for task_id in train.ids:
-            (aside if _is_set_aside(task_id) else kept).append(task_id)
+            (aside if _is_set_aside(self._split_key(task_id)) else kept).append(task_id)
         return Tasks(kept, train.build), Tasks(aside, lambda task_id: replace(train.build(task_id), split="dev"))
 
     def split(self, name: Split) -> Tasks:
@@ -156,9 +165,9 @@ class TaskSet:
         return self._by_id
 
 
-def _is_set_aside(task_id: str) -> bool:
-    """Whether a training task with this id belongs to a `dev` split that is split off `train`."""
-    digest = hashlib.sha256(task_id.encode(errors="surrogatepass")).digest()
+def _is_set_aside(key: str) -> bool:
+    """Whether a training task with this key belongs to a `dev` split that is split off `train`."""
+    digest = hashlib.sha256(key.encode(errors="surrogatepass")).digest()
     return int.from_bytes(digest[:8]) % DEV_SHARE == 0
 
 

@@ -27,7 +27,7 @@ async def load(fetch: Fetch, fetch_now: FetchNow) -> TaskSet:
     """
     pages = {split: await _ids(fetch, split) for split in SPLITS}
     splits = {split: Tasks(pages[split][1], _TaskLoader(split, pages[split][1], fetch_now)) for split in SPLITS}
-    return TaskSet(**splits, name=pages["train"][0])
+    return TaskSet(train=splits["train"], dev=splits["dev"], test=splits["test"], name=pages["train"][0])
 
 
 async def _ids(fetch: Fetch, split: Split) -> tuple[str, list[str]]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -119,3 +120,30 @@ def click(session: Session, run: Run) -> Callable[[str], list[str]]:
 def agent(server: PagesServer, session: Session, run: Run) -> PageAgent:
     """An agent on pages of the server."""
     return PageAgent(server, session, run)
+
+
+@pytest.fixture(scope="module")
+def running_browser(requires_browser: None, shared_server: PagesServer) -> Iterator[None]:
+    """Keep the browser of `custom_env` running between tests."""
+    browser = acquire({shared_server.address: None})
+    yield
+    browser.release()
+
+
+@pytest.fixture
+def custom_env(server: PagesServer, running_browser: None, tmp_path: Path) -> Iterator[Callable[..., WebArena]]:
+    """A function that returns an environment on the test's pages, with tasks in WebArena's JSON format."""
+    envs: list[WebArena] = []
+
+    def make_env(*tasks: dict[str, Any], **options: Any) -> WebArena:
+        records = [{"task_id": i, "intent": "Find it.", "start_url": "__SHOPPING__"} | t for i, t in enumerate(tasks)]
+        (tmp_path / "mine.json").write_text(json.dumps(records))
+        options = {"sites": f"shopping=http://{server.address}"} | options
+        envs.append(WebArena(task_set=tmp_path / "mine.json", **options))
+        return envs[-1]
+
+    server.pages["/"] = "<title>Front</title><h1>Front</h1><a href=/more>More</a><button>Dead end</button>"
+    server.pages["/more"] = "<title>More</title><h1>It is 42</h1><label>Say <input></label>"
+    yield make_env
+    for env in envs:
+        env.close()

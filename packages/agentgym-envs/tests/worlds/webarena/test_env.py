@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import os
 import signal
 import sqlite3
@@ -12,49 +11,17 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 from agentgym_envs.core.registry import make, text_env
 from agentgym_envs.core.text_env import EnvFault
-from agentgym_envs.util.screenshots import ScreenshotStore, element_boxes
-from agentgym_envs.worlds.webarena.browser.browser import acquire
 from agentgym_envs.worlds.webarena.env import WebArena
-from agentgym_envs.worlds.webarena.page.marks import colour
 from browser_processes import alive, command_line, descendants
 from pages_server import Page, PagesServer
 
 Make = Callable[..., WebArena]
-
-
-@pytest.fixture(scope="module")
-def running_browser(requires_browser: None, shared_server: PagesServer) -> Iterator[None]:
-    """Keep the browser of `custom_env` running between tests."""
-    browser = acquire({shared_server.address: None})
-    yield
-    browser.release()
-
-
-@pytest.fixture
-def custom_env(server: PagesServer, running_browser: None, tmp_path: Path) -> Iterator[Make]:
-    """A function that returns an environment on the test's pages, with tasks in WebArena's JSON format."""
-    envs: list[WebArena] = []
-
-    def make_env(*tasks: dict[str, Any], **options: Any) -> WebArena:
-        records = [{"task_id": i, "intent": "Find it.", "start_url": "__SHOPPING__"} | t for i, t in enumerate(tasks)]
-        (tmp_path / "mine.json").write_text(json.dumps(records))
-        options = {"sites": f"shopping=http://{server.address}"} | options
-        envs.append(WebArena(task_set=tmp_path / "mine.json", **options))
-        return envs[-1]
-
-    server.pages["/"] = "<title>Front</title><h1>Front</h1><a href=/more>More</a><button>Dead end</button>"
-    server.pages["/more"] = "<title>More</title><h1>It is 42</h1><label>Say <input></label>"
-    yield make_env
-    for env in envs:
-        env.close()
 
 
 ANSWER_TASK: dict[str, Any] = {"eval": {"eval_types": ["string_match"], "reference_answers": {"exact_match": "42"}}}
@@ -180,65 +147,6 @@ def test_custom_tasks_require_their_sites(custom_env: Make, monkeypatch: pytest.
         custom_env(ANSWER_TASK, sites=None)
     env = custom_env({"start_url": "__REDDIT__"} | ANSWER_TASK)
     with pytest.raises(ValueError, match="needs the site reddit"):
-        env.reset(options=only_task(env))
-
-
-def test_screenshots_are_returned_if_enabled(custom_env: Make) -> None:
-    env = custom_env(ANSWER_TASK, screenshot=True, viewport=(640, 480), render_mode="rgb_array")
-    _, info = env.reset(options=only_task(env))
-    assert (info["screenshot"].shape, info["screenshot"].dtype) == ((480, 640, 3), np.uint8)
-    assert np.array_equal(env.render(), info["screenshot"])
-    *_, after = env.step("click [3]")
-    assert not np.array_equal(after["screenshot"], info["screenshot"])
-    env.step("stop []")
-    assert env.render().shape == (480, 640, 3)
-
-
-def test_screenshots_are_stored_with_observations(custom_env: Make, tmp_path: Path) -> None:
-    env = custom_env(ANSWER_TASK, pictures=tmp_path / "pictures", viewport=(320, 240))
-    store, task = ScreenshotStore(tmp_path / "pictures"), only_task(env)["task"]
-    first, _ = env.reset(options={"task": task})
-    shown = [first, env.step("dance")[0], env.step("click [3]")[0]]
-    front, refused, more = (store.find(task, text) for text in shown)
-    assert front is not None and refused is not None and more is not None
-    places = element_boxes(front)
-    assert places is not None and (places.width, places.height) == (320, 240)
-    assert all(
-        0 <= left < right <= 320 and 0 <= top < bottom <= 240 for left, top, right, bottom in places.boxes.values()
-    )
-    assert 3 in places.boxes
-    assert front.read_bytes() == refused.read_bytes() != more.read_bytes()
-    assert store.find(task, env.step("stop []")[0]) is None
-    assert len(list(store.folder.glob("*.png"))) == len(shown)
-
-
-def test_marks_are_drawn_on_screenshots(custom_env: Make) -> None:
-    env, plain = custom_env(ANSWER_TASK, screenshot=True, marks=True), custom_env(ANSWER_TASK, screenshot=True)
-    text, info = env.reset(options=only_task(env))
-    assert "[3] link" in text
-    left, top, right, bottom = map(int, info["element_boxes"]["3"])
-    image, unmarked = info["screenshot"], plain.reset(options=only_task(plain))[1]["screenshot"]
-    middle = (top + bottom) // 2, left - 1
-    assert tuple(image[middle]) == colour(3) != tuple(unmarked[middle])
-    inside = slice(top + 1, bottom - 1), slice(left + 1, (left + right) // 2)
-    assert np.array_equal(image[inside], unmarked[inside])
-    assert env.instructions.startswith(plain.instructions)
-    assert "each element that you can act on has a box" in env.instructions
-    assert "each element that you can act on has a box" not in plain.instructions
-    assert (env.has_screenshots, custom_env(ANSWER_TASK).has_screenshots) == (True, False)
-
-
-def test_marks_need_screenshots(custom_env: Make) -> None:
-    with pytest.raises(ValueError, match="none are taken; add screenshot=True"):
-        custom_env(ANSWER_TASK, marks=True)
-    with pytest.raises(ValueError, match="marks must be true or false, not 'yes'"):
-        custom_env(ANSWER_TASK, screenshot=True, marks="yes")
-
-
-def test_unwritable_screenshots_are_a_fault(custom_env: Make, tmp_path: Path) -> None:
-    (tmp_path / "taken").touch()
-    env = custom_env(ANSWER_TASK, pictures=tmp_path / "taken")
-    with pytest.raises(EnvFault, match="Cannot write a screenshot"):
         env.reset(options=only_task(env))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -25,34 +24,8 @@ from agentgym_envs import (
     play_many,
 )
 from agentgym_envs.agents.agent import Agent
-from agentgym_envs.util.screenshots import ElementBoxes, Picture, ScreenshotStore
 from agentgym_eval.policies.policies import Oracle
-from agentgym_eval.viewer.index.index import Index
-from agentgym_eval.viewer.index.links import Links
-from agentgym_eval.viewer.pages.site import Site
-from agentgym_eval.viewer.server.app import make_app
-from starlette.testclient import TestClient
-from viewer_runs import EVIL, episode, write_episodes, write_evaluation_run
-
-GetPage = Callable[..., str]
-PNG = b"\x89PNG made up"
-
-
-@pytest.fixture
-def get_page(tmp_path: Path) -> Iterator[GetPage]:
-    """`get_page(path, status=200)` indexes `tmp_path / "runs"` and returns the page."""
-    (tmp_path / "runs").mkdir()
-    index = Index(tmp_path / "runs", tmp_path / "index.sqlite")
-    browser = TestClient(make_app(Site(index, Links())), "http://127.0.0.1:8000")
-
-    def page(path: str, status: int = 200) -> str:
-        index.refresh()
-        response = browser.get(path)
-        assert response.status_code == status, response.text
-        return response.text
-
-    yield page
-    index.close()
+from viewer_runs import EVIL, GetPage, episode, write_episodes, write_evaluation_run
 
 
 def by_oracle(env_id: str, task: str, agent: str, noise: float = 0.0, samples: int = 1) -> list[Episode]:
@@ -187,76 +160,6 @@ def test_citations_link_to_their_passages(get_page: GetPage, tmp_path: Path) -> 
     anchors = re.findall(r'class="cited" href="#([\w-]+)" title="(\w+)"', page)
     assert anchors == [("passage-1-1", "Barium"), ("passage-1-2", "Lanthanum")]
     assert all(f'<p id="{anchor}">' in page for anchor, _ in anchors)
-
-
-def test_recorded_screenshots_are_shown(get_page: GetPage, tmp_path: Path) -> None:
-    recorded = episode()
-    folder = write_evaluation_run(tmp_path / "runs" / "a", [recorded])
-    ScreenshotStore(folder / "pictures").put(recorded.task_id, recorded.final_observation, PNG)
-    page = get_page("/episode/a/episodes/0")
-    assert re.findall(r'<img class="picture" src="([^"]+)"', page) == ["/picture/a/episodes/0/2.png"]
-    assert get_page("/picture/a/episodes/0/2.png") == PNG.decode(errors="replace")
-    for turn in ("0", "3", "99"):
-        assert "No picture" in get_page(f"/picture/a/episodes/0/{turn}.png", 404)
-
-
-@pytest.mark.parametrize(
-    ("action", "marked"),
-    [
-        ("click [4]", "\t[4] link &#39;A &lt;b&gt;&#39;"),
-        ("TYPE [ 4 ] [two words] [0]", "\t[4] link &#39;A &lt;b&gt;&#39;"),
-        ("tab_focus [4]", None),
-        ("stop [click [4]]", None),
-        ("click [44]", None),
-    ],
-)
-def test_target_element_of_an_action_is_highlighted(
-    get_page: GetPage, tmp_path: Path, action: str, marked: str | None
-) -> None:
-    tree = "Tab 0: 'T'\n\n[1] RootWebArea 'T'\n\t[4] link 'A <b>'\n\t[40] link 'B'\n\nOBJECTIVE: click [4]"
-    turn = Turn(tree, Reply(action), action, valid=True, reward=0.0, state_key="s")
-    recorded = replace(episode(), turns=(turn,), final_observation=tree)
-    folder = write_evaluation_run(tmp_path / "runs" / "a", [recorded])
-    boxes_by_id = ElementBoxes(1280, 720, {4: (10.0, 20.0, 110.0, 45.5), 1: (0.0, 0.0, 1280.0, 720.0)})
-    ScreenshotStore(folder / "pictures").put(recorded.task_id, tree, PNG, boxes_by_id)
-    page = get_page("/episode/a/episodes/0")
-    assert re.findall(r'<mark class="target"[^>]*>(.*?)</mark>', page) == ([marked] if marked else [])
-    boxes = re.findall(r'viewBox="0 0 1280 720".*?<rect ([^>]+)/>', page)
-    assert boxes == (['x="10.0" y="20.0" width="100.0" height="25.5"'] if marked else [])
-
-
-@pytest.mark.parametrize(
-    ("action", "shapes"),
-    [
-        ("click [4]", ['rect x="10.0" y="20.0" width="100.0" height="25.5"']),
-        ("click [120,45]", ['circle cx="120" cy="45" r="14"', 'path d="M98 45h44M120 23v44"']),
-        ("type [120 45] [words]", ['circle cx="120" cy="45" r="14"', 'path d="M98 45h44M120 23v44"']),
-        (
-            "drag [4] [120,45]",
-            [
-                'rect x="10.0" y="20.0" width="100.0" height="25.5"',
-                'circle cx="120" cy="45" r="14"',
-                'path d="M98 45h44M120 23v44"',
-            ],
-        ),
-        ("press [Enter]", []),
-    ],
-)
-def test_picture_that_the_policy_saw_is_shown_with_the_target(
-    get_page: GetPage, tmp_path: Path, action: str, shapes: list[str]
-) -> None:
-    picture = Picture("0123456789abcdef" * 2, PNG, ElementBoxes(1280, 720, {4: (10.0, 20.0, 110.0, 45.5)}))
-    turn = Turn("text", Reply(action), action, valid=True, reward=0.0, state_key="s", picture=picture.digest)
-    other = replace(turn, picture="f" * 32)
-    recorded = replace(episode(), turns=(turn, other), final_observation="text", final_picture=None)
-    folder = write_evaluation_run(tmp_path / "runs" / "a", [recorded])
-    ScreenshotStore(folder / "pictures").add(picture)
-    page = get_page("/episode/a/episodes/0")
-    assert re.findall(r'<img class="picture" src="([^"]+)"', page) == ["/picture/a/episodes/0/0.png"]
-    drawn = page.partition('viewBox="0 0 1280 720"')[2].partition("</svg>")[0]
-    assert re.findall(r"<([^/][^>]+)/>", drawn) == shapes
-    assert get_page("/picture/a/episodes/0/0.png") == PNG.decode(errors="replace")
-    assert "No picture" in get_page("/picture/a/episodes/0/1.png", 404)
 
 
 def test_usage_and_reasoning_of_replies_are_shown(get_page: GetPage, tmp_path: Path) -> None:

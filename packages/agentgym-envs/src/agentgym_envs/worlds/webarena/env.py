@@ -36,8 +36,8 @@ with brought_by("webarena"):
     from agentgym_envs.worlds.webarena.miniwob.page_task import GIVEN_UP, INSTRUCTIONS, PageTask, reward_sentence
     from agentgym_envs.worlds.webarena.miniwob.pages import choose_pages
     from agentgym_envs.worlds.webarena.miniwob.tasks import is_miniwob, miniwob_tasks
-    from agentgym_envs.worlds.webarena.options import choose_skins, draw_skin, judge_of, real_sites
-    from agentgym_envs.worlds.webarena.page.marks import draw_marks, marked_nodes
+    from agentgym_envs.worlds.webarena.options import check_view, choose_skins, draw_skin, judge_of, real_sites
+    from agentgym_envs.worlds.webarena.page.marks import ON_MARKS, ON_SCREENSHOTS, draw_marks, marked_nodes
     from agentgym_envs.worlds.webarena.page.observation import frame, literal, one_line, shortened, tree
     from agentgym_envs.worlds.webarena.page.snapshot import take_snapshot
     from agentgym_envs.worlds.webarena.tasks.reset_hook import ResetHook
@@ -53,14 +53,6 @@ with brought_by("webarena"):
     from agentgym_envs.worlds.webarena.tasks.verified import ANSWER_FORMAT, evaluate_verified, is_verified
 
 _FRAME_CHARS = 6_000  # characters of an observation that are reserved for the text around the tree
-_ON_SCREENSHOTS = (
-    "A screenshot that comes with the page shows the window as it is now; points are counted in its pixels. "
-    "Screenshots of earlier pages may be left out."
-)
-_ON_MARKS = (
-    "In it, each element that you can act on has a box, and at a corner of the box, in the same color, its id: the id "
-    "of its line in the tree. Boxes and ids are not part of the page."
-)
 _STEP_TIMEOUT = 120.0  # seconds
 _EPISODE_TIMEOUT = 1_200.0  # seconds to begin or to evaluate an episode; a real site may have to be reset first
 
@@ -156,18 +148,8 @@ class WebArena(TextEnv):
         self._skins = choose_skins(skin, self._task_set)
         self._templates = choose_templates(templates)
         self._pages = choose_pages(pages)
-        if observe not in ("viewport", "page"):
-            raise ValueError(f"observe must be 'viewport' or 'page', not {observe!r}.")
         longest = MAX_OBSERVATION_CHARS - _FRAME_CHARS
-        if isinstance(max_chars, bool) or not isinstance(max_chars, int) or not 500 <= max_chars <= longest:
-            raise ValueError(f"max_chars must be an integer from 500 to {longest:,}, not {max_chars!r}.")
-        for name, flag in (("screenshot", screenshot), ("marks", marks), ("positions", positions)):
-            if not isinstance(flag, bool):
-                raise ValueError(f"{name} must be true or false, not {flag!r}.")
-        if len(viewport) != 2 or not all(100 <= side <= 10_000 for side in viewport):
-            raise ValueError(
-                f"viewport must be width and height in pixels (100 to 10,000), such as (1280, 720), not {viewport!r}."
-            )
+        check_view(observe, max_chars, viewport, longest, screenshot=screenshot, marks=marks, positions=positions)
         self._accounts = Accounts.of(accounts or {})
         self._real_sites = None if hosted_here else real_sites(sites, self._accounts, reset_hook, extra_hosts)
         self._judge = judge_of(judge)
@@ -200,7 +182,7 @@ class WebArena(TextEnv):
         screenshots if there are any.
         """
         own = INSTRUCTIONS if self._task_set == MINIWOB else ""
-        seen = f"{_ON_SCREENSHOTS} {_ON_MARKS}" if self._marks else _ON_SCREENSHOTS
+        seen = f"{ON_SCREENSHOTS} {ON_MARKS}" if self._marks else ON_SCREENSHOTS
         return "\n\n".join(filter(None, (super().instructions, own, seen if self._screenshot else "")))
 
     @property

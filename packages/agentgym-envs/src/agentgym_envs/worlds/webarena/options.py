@@ -1,4 +1,4 @@
-"""What the options of the environment stand for: real sites, and a judge of free-form answers."""
+"""What the options of the environment stand for, such as real sites and a judge of free-form answers."""
 
 from __future__ import annotations
 
@@ -43,6 +43,32 @@ def draw_skin(skins: Sequence[Skin], task_id: str, random: np.random.Generator) 
     """
     draw = np.random.default_rng([int(random.integers(2**32)), crc32(task_id.encode())])
     return skins[int(draw.integers(len(skins)))]
+
+
+def check_view(observe: str, max_chars: int, viewport: Sequence[int], longest: int, **flags: bool) -> None:
+    """Check the options of what is observed.
+
+    Args:
+        observe: The option `observe`.
+        max_chars: The option `max_chars`.
+        viewport: The option `viewport`.
+        longest: The largest `max_chars`.
+        **flags: Options that are true or false, by name.
+
+    Raises:
+        ValueError: if one has another type or is out of range.
+    """
+    if observe not in ("viewport", "page"):
+        raise ValueError(f"observe must be 'viewport' or 'page', not {observe!r}.")
+    if isinstance(max_chars, bool) or not isinstance(max_chars, int) or not 500 <= max_chars <= longest:
+        raise ValueError(f"max_chars must be an integer from 500 to {longest:,}, not {max_chars!r}.")
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise ValueError(f"{name} must be true or false, not {flag!r}.")
+    if len(viewport) != 2 or not all(100 <= side <= 10_000 for side in viewport):
+        raise ValueError(
+            f"viewport must be width and height in pixels (100 to 10,000), such as (1280, 720), not {viewport!r}."
+        )
 
 
 def real_sites(

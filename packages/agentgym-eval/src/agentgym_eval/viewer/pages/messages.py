@@ -48,21 +48,24 @@ def turn_request(run: Run, episode: Episode, number: int) -> TurnRequest:
     """Rebuild the request of a turn. Raises `NotFound` if the episode has no such turn."""
     if not 0 <= number < len(episode.turns):
         raise NotFound(f"The episode has no turn {number}; it has {len(episode.turns)}.")
-    return _turn_requests(run, episode)[number]
+    (request,) = _turn_requests(run, episode, [number])
+    return request
 
 
-def _turn_requests(run: Run, episode: Episode) -> list[TurnRequest]:
-    """Rebuild the requests of all turns; if they are unknown, that holds for all turns."""
+def _turn_requests(run: Run, episode: Episode, numbers: Sequence[int]) -> list[TurnRequest]:
+    """Rebuild the requests of some turns; if they are unknown, that holds for all turns."""
     if played_unseen(episode):
         unknown = "An agent of another program played, which composed its messages by itself."
     else:
         try:
-            store = screenshot_store(run)
-            conversations = (_with_images(each, store) for each, _ in replay(episode, pictures=True))
-            return [_as_sent(run, episode, conversation) for conversation in conversations]
+            conversations = [conversation for conversation, _ in replay(episode, pictures=True)]
         except ValueError as error:
             unknown = f"The messages can't be rebuilt: {error}"
-    return [TurnRequest((), unknown=unknown)] * len(episode.turns)
+        else:
+            store = screenshot_store(run)
+            sent = (_with_images(conversations[number], store) for number in numbers)
+            return [_as_sent(run, episode, conversation) for conversation in sent]
+    return [TurnRequest((), unknown=unknown)] * len(numbers)
 
 
 def _with_images(conversation: Conversation, store: ScreenshotStore) -> Conversation:
@@ -107,7 +110,7 @@ def all_messages_page(site: Site, address: Address) -> str:
     of the previous turn on. Raises `NotFound`.
     """
     run, episode = site.index.run(address.run), site.index.episode(address)
-    requests = _turn_requests(run, episode)
+    requests = _turn_requests(run, episode, range(len(episode.turns)))
     if not requests:
         raise NotFound(f"{address.run}/{address.file}, episode {address.number} has no turns.")
     return site.render(

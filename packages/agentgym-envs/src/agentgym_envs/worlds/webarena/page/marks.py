@@ -16,6 +16,15 @@ from PIL import Image, ImageDraw, ImageFont
 from agentgym_envs.worlds.webarena.page.geometry import Box
 from agentgym_envs.worlds.webarena.page.snapshot import Node, Snapshot
 
+ON_SCREENSHOTS = (
+    "A screenshot that comes with the page shows the window as it is now; points are counted in its pixels. "
+    "Screenshots of earlier pages may be left out."
+)
+ON_MARKS = (
+    "In it, each element that you can act on has a box, and at a corner of the box, in the same color, its id: the id "
+    "of its line in the tree. Boxes and ids are not part of the page."
+)
+"""What agents that get screenshots are told about them, and about the marks on them."""
 CLICKABLE = frozenset((
     "button", "checkbox", "combobox", "gridcell", "link", "menuitem", "menuitemcheckbox", "menuitemradio", "radio",
     "searchbox", "slider", "spinbutton", "switch", "tab", "textbox", "treeitem",
