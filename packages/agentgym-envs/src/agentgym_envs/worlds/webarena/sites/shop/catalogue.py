@@ -130,9 +130,9 @@ def _add_product(
     sale = _rounded(random, price * random.choice((0.7, 0.75, 0.8, 0.85))) if random.random() < 0.15 else None
     material = random.choice(category.materials)
     chosen = {key: random.choice(values) for key, values in category.specifications.items() if key not in options}
-    # The digits tell nothing about the id, with which the URL of the product's page could be guessed.
-    last = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]) % 10_000
-    sku = f"{brand[:3].upper()}-{number:02d}{random.randrange(1000):03d}-{last:04d}"
+    # The digits tell nothing about the id or the category, with which the URL of the product's page could be guessed.
+    code = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
+    sku = f"{brand[:3].upper()}-{code // 10_000 % 100:02d}{random.randrange(1000):03d}-{code % 10_000:04d}"
     created = NOW - timedelta(days=int(1100 * random.random() ** 1.5), hours=1)
     product = db.execute(
         "INSERT INTO products (sku, name, brand, category, price, sale_price, stock, colour, material, description,"
