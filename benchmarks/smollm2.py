@@ -32,7 +32,7 @@ from harness import arguments, markdown, run_parallel, show, write_json, write_r
 from outcomes import commits, picture
 from training_runs import PLAYED, Run, play_held_out
 
-WORLDS = ("textcraft", "babyai", "searchqa", "sciworld", "webarena")
+WORLDS = ("textcraft", "babyai", "searchqa", "sciworld", "webarena", "miniwob")
 RECIPE = "recipe"
 CLONING, DAGGER = "cloning", "dagger"
 _SMOOTHED = 5  # updates

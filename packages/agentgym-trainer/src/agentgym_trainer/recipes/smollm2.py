@@ -120,6 +120,25 @@ _WEBARENA = replace(
     slots=16,
     gradient_checkpointing="on",
 )
+# Pages of MiniWoB++ with up to four actions: one to press or fill in, and forms.
+_MINIWOB = replace(
+    _SMOLLM2,
+    world=WorldConfig(
+        "agentgym/WebArena-v0",
+        (
+            "task_set=miniwob",
+            "pages=('click-button', 'click-checkboxes', 'click-dialog', 'click-link', 'click-option', 'click-tab', "
+            "'click-test-2', 'click-widget', 'enter-password', 'enter-text', 'focus-text', 'focus-text-2')",
+        ),
+        agent="bare",
+        instructions=False,
+    ),
+    horizon=StepHorizon(stages=(3, 5, 8), every=15),
+    generation=Generation(max_tokens=32, max_context=2048),
+    warm_start=replace(_SMOLLM2.warm_start, episodes=120),
+    evaluation=replace(_SMOLLM2.evaluation, tasks=36, test_tasks=96),
+    slots=16,
+)
 
 SMOLLM2_RECIPES = {
     "smollm2-textcraft": Recipe(
@@ -131,4 +150,5 @@ SMOLLM2_RECIPES = {
     "smollm2-searchqa": Recipe("SmolLM2-135M learns to search and answer, on two CPU cores", _SEARCHQA),
     "smollm2-sciworld": Recipe("SmolLM2-135M learns eight of SciWorld's task types, on two CPU cores", _SCIWORLD),
     "smollm2-webarena": Recipe("SmolLM2-135M learns 18 kinds of short tasks on four web sites", _WEBARENA),
+    "smollm2-miniwob": Recipe("SmolLM2-135M learns twelve pages of MiniWoB++, on two CPU cores", _MINIWOB),
 }

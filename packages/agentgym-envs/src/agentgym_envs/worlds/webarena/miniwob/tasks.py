@@ -1,7 +1,7 @@
 """The tasks of MiniWoB++: each page with a number of seeds, from which the page makes its problem.
 
-The seeds 0 to 99 of each page are for training, 100 to 119 for `dev` and 120 to 169 for `test`. A page whose problem
-does not depend on the seed is the same in all splits.
+Each page has 1,000 tasks for training, with the seeds 0 to 99 and 170 to 1069, 20 for `dev`, with the seeds 100 to 119,
+and 50 for `test`, with the seeds 120 to 169. A page whose problem does not depend on the seed is the same in all splits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from agentgym_envs.worlds.webarena.tasks.task_files import ENV_ID
 from agentgym_envs.worlds.webarena.tasks.task_sets import MINIWOB
 
 # `MINIWOB` is also the only eval type of these tasks.
-SEEDS: Final[Mapping[Split, range]] = {"train": range(100), "dev": range(100, 120), "test": range(120, 170)}
+SEEDS: Final[Mapping[Split, Sequence[int]]] = {
+    "train": (*range(100), *range(170, 1070)),
+    "dev": range(100, 120),
+    "test": range(120, 170),
+}
 """The seeds of each split."""
 INTENT: Final = "Do what the page asks for."
 """The objective that a task has in a list; the page states it when it starts."""
