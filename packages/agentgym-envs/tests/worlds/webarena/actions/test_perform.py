@@ -83,6 +83,18 @@ def test_click_on_a_covered_element_names_the_cover(agent: PageAgent) -> None:
     assert agent.log == []
 
 
+@pytest.mark.parametrize("corner", ["left:0;top:0", "right:0;top:0", "left:0;bottom:0", "right:0;bottom:0"])
+def test_click_reaches_the_part_of_an_element_that_shows(agent: PageAgent, corner: str) -> None:
+    agent.open(
+        LOG + "<div style='position:relative;width:100px;height:60px'>"
+        "<button onclick=say('below') style='width:100%;height:100%'>Below</button>"
+        f"<button onclick=say('above') style='position:absolute;{corner};width:80px;height:48px'>Above</button></div>"
+    )
+    assert agent.do("click [#]", "button", "Below") is None
+    assert agent.do("click [#]", "button", "Above") is None
+    assert agent.log == ["below", "above"]
+
+
 @pytest.mark.parametrize(
     "html",
     [

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from playwright.async_api import Error
@@ -26,6 +27,7 @@ _GONE = ("No node found", "No node with given id", "Could not find node", "not b
 _NOT_DISPLAYED = ("Could not compute content quads", "does not have a layout object")
 _SHOWN = 80
 _DRAG_STEPS = 10  # many libraries for dragging need several moves
+_SHARES = (0.5, 0.1, 0.9)  # of an element's width and height
 _HOVER_CHECKS, _HOVER_PAUSE = 10, 0.05  # pause in seconds
 _CLICKS: dict[str, dict[str, Any]] = {"single": {}, "double": {"click_count": 2}, "right": {"button": "right"}}
 
@@ -159,17 +161,19 @@ class PageInput:
             target = node.backend_id
             scrolled = await self._scroll_offset()
             if node.seen is not None and scrolled == self.layout.scroll:
-                point = _pixel_center(node.seen)
+                point = next(_points(node.seen))
                 if self._hits(await self._hit(point, scrolled), node, target):
                     return point
             if scroll:
                 await self.tab.cdp.send("DOM.scrollIntoViewIfNeeded", {"backendNodeId": target})
-            scrolled, hit = await self._scroll_offset(), None
+            scrolled, covering = await self._scroll_offset(), None
             for box in await self._boxes(target):
-                hit = await self._hit(_pixel_center(box), scrolled)
-                if hit is not None and await self._hits_now(node, target, hit):
-                    return _pixel_center(box)
-        raise ActionRefused(self._covered(node, hit))
+                for point in _points(box):
+                    hit = await self._hit(point, scrolled)
+                    if hit is not None and await self._hits_now(node, target, hit):
+                        return point
+                    covering = hit if covering is None else covering
+        raise ActionRefused(self._covered(node, covering))
 
     async def _await_hover_effects(self, node: Node, point: tuple[float, float]) -> None:
         """Wait for an element that moves away or shrinks for a moment when the mouse reaches it, as one does whose
@@ -271,7 +275,10 @@ def described(node: Node) -> str:
     return f"[{node.id}] {node.role} {literal(name)}"
 
 
-def _pixel_center(box: Box) -> tuple[float, float]:
-    """Return the center in whole pixels, so that hit test and click use the same point."""
-    x, y = box.centre
-    return float(int(x)), float(int(y))
+def _points(box: Box) -> Iterator[tuple[float, float]]:
+    """Yield points for a click: the center, then others around it, in case something else lies over the center. They
+    are in whole pixels, so that hit test and click use the same point.
+    """
+    for down, across in product(_SHARES, repeat=2):
+        x, y = box.left + across * (box.right - box.left), box.top + down * (box.bottom - box.top)
+        yield float(int(x)), float(int(y))

@@ -1,7 +1,7 @@
 """The tasks of MiniWoB++: each page with a number of seeds, from which the page makes its problem.
 
 Each page has 1,000 tasks for training, with the seeds 0 to 99 and 170 to 1069, 20 for `dev`, with the seeds 100 to 119,
-and 50 for `test`, with the seeds 120 to 169. A page whose problem does not depend on the seed is the same in all splits.
+and 50 for `test`, with the seeds 120 to 169. A page whose problem doesn't depend on the seed is the same in all splits.
 """
 
 from __future__ import annotations
