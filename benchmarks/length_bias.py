@@ -8,6 +8,10 @@ more completion tokens than successful ones. Each setting that removes the bias 
 same warm start, same tasks, same number of updates, paired by seed. The first command finishes all runs, environment by
 environment and seed by seed, and adds a record of each to docs/results/length-bias.json, so it can be interrupted at
 any time and resumed on another machine without the run folders. The second writes a page from the records.
+
+Seeds 0 and 1 were for exploration: in `long`, batch normalisation had more success than the token mean in all six pairs
+(+0.10 on average). The seeds from 2 on test this one hypothesis, with success averaged over the KL weights, so each seed
+counts once; these runs come first. It was written down before any of their pairs was complete.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -67,13 +72,15 @@ WORLDS: dict[str, RLConfig] = {
         steps=60,
     ),
 }
-PLAIN = "token mean"
+PLAIN, WHITENED = "token mean", "batch normalisation"
 ARMS: dict[str, Algorithm] = {
     PLAIN: GRPO,
     "sequence mean": replace(GRPO, aggregation=Aggregation(kind="sequence")),
     "length-weighted baseline": replace(GRPO, advantages=GroupRelative(baseline="length")),
-    "batch normalisation": replace(GRPO, advantages=GroupRelative(whiten=True)),
+    WHITENED: replace(GRPO, advantages=GroupRelative(whiten=True)),
 }
+CONFIRMED, EXPLORED = "long", (0, 1)
+"""The environment in which new seeds compare `WHITENED` with `PLAIN`, and the seeds that suggested it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +168,17 @@ def paired(records: Sequence[dict[str, Any]], world: str, kl: float, arm: str, n
     ours, plain = by_seed(arm), by_seed(PLAIN)
     both = sorted(ours.keys() & plain.keys())
     return over_seeds([plain[seed] for seed in both], [ours[seed] for seed in both]) if both else None
+
+
+def confirmed(records: Sequence[dict[str, Any]]) -> Difference | None:
+    """Compare the success of `WHITENED` and `PLAIN` in `CONFIRMED`, averaged over the KL weights, over the seeds that had
+    no part in the hypothesis and have all of these runs; None without any.
+    """
+    runs = {(r["seed"], r["arm"], r["kl"]): r["success"] for r in records if r["world"] == CONFIRMED}
+    seeds = sorted({seed for seed, _, _ in runs} - set(EXPLORED))
+    complete = [seed for seed in seeds if all((seed, arm, kl) in runs for arm in (PLAIN, WHITENED) for kl in KLS)]
+    plain, whitened = ([fmean(runs[seed, arm, kl] for kl in KLS) for seed in complete] for arm in (PLAIN, WHITENED))
+    return over_seeds(plain, whitened) if complete else None
 
 
 # The page.
@@ -254,8 +272,10 @@ def main() -> None:
     cells = cells_of(settings.out, settings.seeds, quick=settings.quick)
     missing = [cell for cell in cells if (cell.world, cell.kl, cell.arm, cell.run.seed) not in known]
     starts = settings.out / "starts"
-    for world, seed in product(WORLDS, settings.seeds):
-        batch = [cell for cell in missing if (cell.world, cell.run.seed) == (world, seed)]
+    first = [cell for cell in missing if cell.world == CONFIRMED and cell.arm in (PLAIN, WHITENED)]
+    rest = [cell for cell in missing if cell not in first]
+    for cells, world, seed in product((first, rest), WORLDS, settings.seeds):
+        batch = [cell for cell in cells if (cell.world, cell.run.seed) == (world, seed)]
         if batch:
             run_all([cell.run for cell in batch], starts / world, settings.processes)
             records += [record_of(cell, starts) for cell in batch]

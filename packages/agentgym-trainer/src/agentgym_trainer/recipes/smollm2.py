@@ -66,7 +66,6 @@ _BABYAI = replace(
     horizon=StepHorizon(stages=(8, 10, 12), every=15),
     generation=Generation(max_tokens=16, max_context=2048),
     warm_start=replace(_SMOLLM2.warm_start, episodes=160),
-    optimizer=replace(_SMOLLM2.optimizer, lr=1e-3),
     slots=32,
 )
 _SEARCHQA = replace(
