@@ -292,12 +292,15 @@ def main() -> None:
     starts = settings.out / "starts"
     first = [cell for cell in missing if cell.world == CONFIRMED and cell.arm in (PLAIN, WHITENED)]
     rest = [cell for cell in missing if cell not in first]
-    for cells, world, seed in product((first, rest), WORLDS, settings.seeds):
-        batch = [cell for cell in cells if (cell.world, cell.run.seed) == (world, seed)]
-        if batch:
-            run_all([cell.run for cell in batch], starts / world, settings.processes)
-            records += [record_of(cell, starts) for cell in batch]
-            write_json(file, records)
+    batches = [
+        [cell for cell in block if (cell.world, cell.run.seed) == (world, seed)]
+        for block in (first, rest)
+        for world, seed in product(WORLDS, settings.seeds)
+    ]
+    for batch in filter(None, batches):
+        run_all([cell.run for cell in batch], starts / batch[0].world, settings.processes)
+        records += [record_of(cell, starts) for cell in batch]
+        write_json(file, records)
 
 
 if __name__ == "__main__":

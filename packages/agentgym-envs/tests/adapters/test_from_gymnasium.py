@@ -40,12 +40,29 @@ class Echo(gymnasium.Env[Any, Any]):
         return observation, float(action["pay"]), action["both"] == (2, 2), False, {"is_success": bool(action["pay"])}
 
 
+class Parts(gymnasium.Env[Any, Any]):
+    """Pays a tenth for each of ten actions, and shows a long text."""
+
+    observation_space = spaces.Text(10**6)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.taken = 0
+        return "long " * 10**5, {}
+
+    def step(self, action: Any) -> Any:
+        self.taken += 1
+        return "long " * 10**5, 0.1 if action else -0.1, self.taken == 10, False, {}
+
+
 class Picture(gymnasium.Env[Any, Any]):
     observation_space = spaces.Box(0, 255, (8, 8, 3), np.uint8)
     action_space = spaces.Discrete(2)
 
 
 gymnasium.register("test/Echo-v0", Echo)
+gymnasium.register("test/Parts-v0", Parts, max_episode_steps=500)
 gymnasium.register("test/Picture-v0", Picture)
 
 
@@ -106,6 +123,47 @@ def test_other_spaces_are_json() -> None:
     assert (reward, info["score"], info["raw"]) == (0.0, 0.0, {"return": 0.5})  # paid at the end, as low is negative
     _, reward, terminated, _, info = env.step('{"pay": 0.0, "say": "a", "both": [2, 2]}')
     assert (reward, terminated, info["score"], info["success"]) == (0.75, True, 0.75, False)
+    env.close()
+
+
+@pytest.mark.parametrize(
+    "action", ["[" * 5000, '{"pay": 1, "say": "\\ud83d", "both": [' + "9" * 5000 + "]}", "[" * 70 + "]" * 70]
+)
+def test_no_action_of_an_agent_is_a_fault(action: str) -> None:
+    """Otherwise an agent that is about to lose could have its episode left out of all results."""
+    env = make("gymnasium:test/Echo-v0")
+    env.reset(options={"task": "test-Echo-v0/train/5"})
+    assert env.step(action)[4]["valid"] is False
+    env.close()
+
+
+def test_rewards_that_add_up_to_the_highest_return_but_for_rounding_are_a_success() -> None:
+    env = make("gymnasium:test/Parts-v0")
+    observation, _ = env.reset()
+    assert observation in env.observation_space
+    for _ in range(10):
+        observation, _, terminated, _, info = env.step("1")
+        assert observation in env.observation_space
+    assert (terminated, info["score"], info["success"]) == (True, 1.0, True)
+    env.close()
+
+
+def test_the_limit_of_turns_is_the_one_that_gymnasium_has_registered() -> None:
+    limits = {name: make(f"gymnasium:test/{name}-v0").spec for name in ("Parts", "Echo")}
+    assert {name: spec and spec.max_episode_steps for name, spec in limits.items()} == {"Parts": 500, "Echo": 100}
+
+
+@pytest.mark.parametrize("by", ["make", "horizon"])
+def test_a_score_that_is_paid_at_the_end_is_paid_at_a_limit_of_turns(by: str) -> None:
+    limit = {"max_episode_steps": 4} if by == "make" else {}
+    env = make("gymnasium:test/Parts-v0", low=-1.0, **limit)
+    mixed = FunctionPolicy(lambda context: str(len(context.conversation) % 4 // 2))  # alternates
+    (episode,) = play_many(env, mixed, [EpisodeSpec("test-Parts-v0/train/1")], horizon=4 if by == "horizon" else None)
+    assert (len(episode.turns), episode.stop) == (4, "truncated")
+    assert (episode.score, episode.success) == (pytest.approx(0.5), False)
+    assert [turn.reward for turn in episode.turns] == [0, 0, 0, pytest.approx(0.5)]
+    (best,) = play_many(env, FunctionPolicy(lambda _: "1"), [EpisodeSpec("test-Parts-v0/train/1")])
+    assert (best.score, best.success) == ((pytest.approx(0.7), False) if by == "make" else (1.0, True))
     env.close()
 
 

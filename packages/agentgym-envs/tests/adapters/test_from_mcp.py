@@ -122,6 +122,20 @@ def test_an_environment_that_is_served_has_seeds_as_tasks_and_its_own_score() ->
     local.close()
 
 
+def test_no_arguments_of_an_agent_are_a_fault() -> None:
+    """Otherwise an agent that is about to lose could have its episode left out of all results."""
+    env = make(f"mcp:{WORLD}", timeout=PATIENCE)
+    env.reset()
+    for value in (
+        '"\\ud83d"',
+        *(depth * "[" + depth * "]" for depth in (98, 150, 200, 300)),
+        "9" * 4000,
+    ):
+        action = f'{{"name": "get", "arguments": {{"item": {value}, "amount": 1}}}}'
+        assert env.step(action)[4]["valid"] is False
+    env.close()
+
+
 @pytest.mark.parametrize(
     ("source", "options", "words"),
     [

@@ -41,6 +41,18 @@ def test_forensics_measures_the_distances_of_a_run(tmp_path: Path, capsys: pytes
     assert not (tmp_path / "plain" / "episodes.distances.jsonl").exists()  # comparing writes nothing into runs
 
 
+def test_causes_are_compared_without_distances_if_some_failures_have_none(tmp_path: Path) -> None:
+    actions, runs = tmp_path / "actions.txt", [tmp_path / name for name in ("measured", "extended")]
+    actions.write_text("add\n")
+    command = ["--env", ENV, "--policy", f"scripted:{actions}", "--tasks", "4", "--horizon", "4"]
+    assert evaluate([*command, "--samples", "2", "--out", str(runs[0]), "--forensics"]) == 0
+    assert evaluate([*command, "--samples", "1", "--out", str(runs[1]), "--forensics"]) == 0
+    assert evaluate([*command, "--samples", "2", "--out", str(runs[1])]) == 0
+    assert len(read_distances(runs[1] / "episodes.jsonl")) == 4
+    played = read_runs(runs, (), 0)
+    assert [list(run.evaluated.report.causes) for run in played] == [["turn_budget"]] * 2
+
+
 def test_overwrite_discards_the_distances_of_the_old_run(tmp_path: Path) -> None:
     actions, folders = tmp_path / "actions.txt", [tmp_path / name for name in ("replaced", "fresh")]
     command = ["--env", ENV, "--policy", f"scripted:{actions}", "--tasks", "4", "--horizon", "4", "--forensics"]

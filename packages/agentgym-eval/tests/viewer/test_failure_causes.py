@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from agentgym_envs import Episode, Reply, Turn
 from agentgym_eval.metrics.comparison import compare
+from agentgym_eval.metrics.failure_causes import episode_key
 from agentgym_eval.storage.distances import write_distances
 from agentgym_eval.viewer.index.links import Address
 from agentgym_eval.viewer.index.queries import Filters
@@ -135,8 +136,9 @@ def test_comparison_shows_the_causes_as_the_report_compares_them(site: Site) -> 
     assert " ".join(cells[2][5:8]) == f"{low} to {high}"
     assert '<a href="/episodes?run=a&amp;file=episodes&amp;cause=loop">' in table
     assert "distances are known for" not in text
-    write_distances(site.index.root / "b" / "episodes.jsonl", {})
-    assert "known for B only" in compare_page(site, ComparisonQuery("a", "b"))
+    for known, share in ((second[:1], "some"), ([second[0], second[3]], "all")):
+        write_distances(site.index.root / "b" / "episodes.jsonl", {episode_key(each): (1, 2) for each in known})
+        assert f"known for none of A's failures and {share} of B's" in compare_page(site, ComparisonQuery("a", "b"))
 
 
 def test_export_filters_by_cause(site: Site, tmp_path: Path) -> None:

@@ -10,16 +10,23 @@ import json
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar, SupportsFloat
 
+import gymnasium
 import numpy as np
+from gymnasium.utils import RecordConstructorArgs
 
 from agentgym_envs.core.feedback import EnvFault, Feedback
 from agentgym_envs.core.tasks import Split, Task, Tasks, TaskSet
-from agentgym_envs.core.text_env import TextEnv
+from agentgym_envs.core.text_env import MAX_OBSERVATION_CHARS, TextEnv, truncated_result
+from agentgym_envs.util.json_text import parse
 
 _FIRST_TEST_SEED = 1_000_000
 _DIGITS = 4  # of numbers in observations
+_ROUNDING = 1e-9  # of a score: rewards such as ten times 0.1 don't add up to exactly 1
+_DEEPEST = 100  # levels of JSON; pydantic reads about 200
+_CUT = " […]"
 TEST_SHARE = 10
 """Where a library's rows are the tasks and have no split, one in so many is a test task."""
 
@@ -141,19 +148,31 @@ class ExternalEnv(TextEnv):
 
     def _start(self, task: Task) -> str:
         self._return, self._over, self._solved, self._history = 0.0, False, None, [task.id]
-        return self._begin(task)
+        return _shortened(self._begin(task))
 
     def _act(self, action: str) -> Feedback:
         feedback = self._take(action)
         self._over = feedback.terminated or feedback.truncated
         self._history.append(action)
-        return feedback
+        return replace(feedback, observation=_shortened(feedback.observation))
 
     def _standing(self) -> tuple[float, bool]:
+        return self._result_if(over=self._over)
+
+    def _result_if(self, *, over: bool) -> tuple[float, bool]:
+        """Return score and success if the episode is `over`, or goes on."""
         low, high = self._range
         scaled = min(max((self._return - low) / (high - low), 0.0), 1.0)
-        score = scaled if self._over or low >= 0 else 0.0
+        scaled = 1.0 if scaled > 1 - _ROUNDING else scaled
+        score = scaled if over or low >= 0 else 0.0
         return score, score == 1 if self._solved is None else self._solved
+
+    def _info(self) -> dict[str, Any]:
+        info = super()._info()
+        if self._range[0] < 0 and not self._over:
+            score, success = self._result_if(over=True)
+            info["if_truncated"] = {"score": score, "success": success}
+        return info
 
     def _state(self) -> str:
         """Return the task and the actions so far: the library's own state is unknown."""
@@ -161,6 +180,22 @@ class ExternalEnv(TextEnv):
 
     def _raw(self) -> dict[str, Any]:
         return {"return": self._return}
+
+
+class PaidAtLimit(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
+    """Pays the score of an environment with a `low` below 0 also if a limit of turns ends the episode."""
+
+    def __init__(self, env: gymnasium.Env[str, str]) -> None:
+        """Wrap an environment, with the limit."""
+        RecordConstructorArgs.__init__(self)
+        super().__init__(env)
+
+    def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Play one action."""
+        observation, reward, terminated, truncated, info = super().step(action)
+        if truncated and not terminated:
+            reward, info = truncated_result(float(reward), info)
+        return observation, reward, terminated, truncated, info
 
 
 def rows_of(split: Split, number: int | None) -> Iterator[int]:
@@ -172,15 +207,37 @@ def rows_of(split: Split, number: int | None) -> Iterator[int]:
     return (i for i in positions if (i % TEST_SHARE == first) == (split == "test"))
 
 
+def read_json(action: str) -> Any:
+    """Return the value of an action as JSON. Its text is UTF-8, and it isn't so deep that a library or a server would
+    fail on it: then the fault would be the environment's, and the episode wouldn't count.
+
+    Raises:
+        ValueError: if the action is not JSON, or nested too deep.
+    """
+    value = parse(action)
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [item for item in level if isinstance(item, list | dict)]
+        level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item)]
+    if level:
+        raise ValueError("it is nested too deep")
+    return value
+
+
 def read_call(action: str) -> tuple[str, dict[str, Any]] | None:
     """Return the name and the arguments of a tool call as JSON; None for any other text."""
     try:
-        record = json.loads(action)
-    except (ValueError, RecursionError):
+        record = read_json(action)
+    except ValueError:
         return None
     name = record.get("name") if isinstance(record, dict) else None
     arguments = record.get("arguments", {}) if isinstance(record, dict) else None
     return (name, arguments) if isinstance(name, str) and isinstance(arguments, dict) else None
+
+
+def _shortened(text: str) -> str:
+    """Return a text that is in the observation space: the beginning of a longer one."""
+    return text if len(text) <= MAX_OBSERVATION_CHARS else text[: MAX_OBSERVATION_CHARS - len(_CUT)] + _CUT
 
 
 def listed_tools(functions: Iterable[Mapping[str, Any]]) -> str:

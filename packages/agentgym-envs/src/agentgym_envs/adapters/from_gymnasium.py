@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from agentgym_envs.adapters.external import ExternalEnv, plain
+from agentgym_envs.adapters.external import ExternalEnv, plain, read_json
 from agentgym_envs.core.feedback import Feedback
 from agentgym_envs.core.tasks import Task
 from agentgym_envs.core.text_env import TextEnv
@@ -146,7 +146,7 @@ class GymnasiumEnv(ExternalEnv):
             )
         if isinstance(space, spaces.Text):
             return _checked(space, action)
-        return _checked(space, _from_json(space, json.loads(text)))
+        return _checked(space, _from_json(space, read_json(text)))
 
     def _shown(self, observation: Any) -> str:
         if isinstance(observation, str):

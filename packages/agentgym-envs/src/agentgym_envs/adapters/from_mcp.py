@@ -24,7 +24,6 @@ from agentgym_envs.core.action_schema import Function
 from agentgym_envs.core.feedback import EnvFault, Feedback, writable
 from agentgym_envs.core.loop_thread import LoopThread
 from agentgym_envs.core.tasks import SPLITS, Split, Task, Tasks, TaskSet
-from agentgym_envs.core.text_env import MAX_OBSERVATION_CHARS
 from agentgym_envs.util.importing import import_named
 from agentgym_envs.util.installation import install
 from agentgym_envs.util.json_text import parse
@@ -41,7 +40,6 @@ except ImportError as missing:
 _ANSWER = "answer"
 _RESET = "reset"
 _URLS = ("http://", "https://")
-_CUT = " […]"
 Reward = Callable[[Mapping[str, Any], str, list[dict[str, Any]]], float]
 """A function of the record of a question, the answer, and the calls with their results; it returns a score."""
 
@@ -318,8 +316,7 @@ def _first(error: BaseException) -> BaseException:
 def _text(result: CallToolResult) -> str:
     """Return the text of a result; other content is named."""
     parts = [part.text if isinstance(part, TextContent) else f"[{part.type}]" for part in result.content]
-    text = writable("\n".join(parts))
-    return text if len(text) <= MAX_OBSERVATION_CHARS else text[: MAX_OBSERVATION_CHARS - len(_CUT)] + _CUT
+    return writable("\n".join(parts))
 
 
 def _right(record: Mapping[str, Any], answer: str, _: list[dict[str, Any]]) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
-from agentgym_envs.adapters.external import ExternalEnv, plain
+from agentgym_envs.adapters.external import ExternalEnv, plain, read_json
 from agentgym_envs.core.feedback import EnvFault, Feedback, writable
 from agentgym_envs.core.loop_thread import LoopThread
 from agentgym_envs.core.tasks import Task
@@ -149,7 +149,7 @@ class OpenEnvEnv(ExternalEnv):
 
 def _fields(action: str) -> dict[str, Any] | None:
     try:
-        record = json.loads(action)
-    except (ValueError, RecursionError):
+        record = read_json(action)
+    except ValueError:
         return None
     return record if isinstance(record, dict) else None

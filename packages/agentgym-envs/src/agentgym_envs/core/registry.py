@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 import gymnasium
-from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.envs.registration import EnvSpec, WrapperSpec, load_env_creator
 
 from agentgym_envs.core.registration import WORLDS
 from agentgym_envs.core.text_env import TextEnv
@@ -29,7 +29,8 @@ EXTERNAL = {
 }
 """Environments of other libraries, by the scheme of their names: `gymnasium:Blackjack-v1`."""
 _EXTERNAL_ID = "external/External-v0"
-_EXTERNAL_STEPS = 100  # turns after which an environment of another library is truncated, if it has no limit of its own
+_EXTERNAL_STEPS = 100  # turns after which an environment of another library is truncated, if none are registered
+_PAID_AT_LIMIT = WrapperSpec("PaidAtLimit", "agentgym_envs.adapters.external:PaidAtLimit", kwargs={})
 
 
 def find_spec(world_id: str) -> EnvSpec:
@@ -68,12 +69,23 @@ def _external_spec(world_id: str) -> EnvSpec:
     spec = EnvSpec(
         _EXTERNAL_ID,
         EXTERNAL[scheme],
-        max_episode_steps=_EXTERNAL_STEPS,
+        max_episode_steps=_registered_steps(source) if scheme == "gymnasium" else _EXTERNAL_STEPS,
         disable_env_checker=True,
+        additional_wrappers=(_PAID_AT_LIMIT,),
         kwargs={"source": source},
     )
     spec.id = world_id
     return spec
+
+
+def _registered_steps(source: str) -> int:
+    """Return the limit of turns that an environment of Gymnasium is registered with. If there is no such environment,
+    making it says so.
+    """
+    try:
+        return gymnasium.spec(source).max_episode_steps or _EXTERNAL_STEPS
+    except (gymnasium.error.Error, ImportError):
+        return _EXTERNAL_STEPS
 
 
 def _make(spec: EnvSpec, options: dict[str, Any]) -> gymnasium.Env[str, str]:

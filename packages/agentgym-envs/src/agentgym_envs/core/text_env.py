@@ -50,7 +50,9 @@ class TextEnv(gymnasium.Env[str, str], ABC):
     `step(action)` never raises on text. Rewards are the increments of a score in [0, 1].
 
     Both return `info` with `task_id`, `success`, `score`, `valid`, `available_actions` (or None if they can't be
-    listed), `state_key` (a hash of the simulator's state) and environment-specific values under `raw`.
+    listed), `state_key` (a hash of the simulator's state) and environment-specific values under `raw`. Where a limit of
+    turns that ends the episode here would change score and success, `if_truncated` has what they would be; see
+    `truncated_result`.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 - declared so by Gymnasium
@@ -296,6 +298,16 @@ class TextEnv(gymnasium.Env[str, str], ABC):
             "state_key": hashlib.blake2b(checked.text("state", self._state()).encode(), digest_size=12).hexdigest(),
             "raw": checked.raw(self._raw()),
         }
+
+
+def truncated_result(reward: float, info: dict[str, Any]) -> tuple[float, dict[str, Any]]:
+    """Return reward and `info` of a step that is the last one by a limit of turns, of which the environment itself
+    knows nothing.
+    """
+    if "if_truncated" not in info:
+        return reward, info
+    settled = {name: value for name, value in info.items() if name != "if_truncated"} | info["if_truncated"]
+    return reward + settled["score"] - info["score"], settled
 
 
 @cache

@@ -18,6 +18,7 @@ import numpy as np
 from agentgym_envs.agents.scaffold import Scaffold
 from agentgym_envs.core.feedback import InvalidFeedback
 from agentgym_envs.core.tasks import Split, Task
+from agentgym_envs.core.text_env import truncated_result
 from agentgym_envs.episodes.conversation import ConversationBuilder
 from agentgym_envs.episodes.episode import Episode, Reply, StopReason, Turn
 from agentgym_envs.episodes.policy import TurnContext
@@ -163,10 +164,12 @@ class EpisodeRecorder:
         """
         if not math.isfinite(reward):
             raise InvalidFeedback(f"The reward of a step in task {self.task_id} must be a finite number, not {reward}.")
+        over = terminated or truncated or self._conversation.acts + 1 == self._horizon
+        if over and not terminated:
+            reward, info = truncated_result(reward, info)
         self._record(reply, info["action"], valid=info["valid"], reward=reward)
         self._conversation.add_reply(reply.text)
         self._take(observation if terminated else self._counted(observation), info)
-        over = terminated or truncated or self._conversation.acts == self._horizon
         if not over:
             self._conversation.add_observation(self._observation, self._picture)
         elif info["success"] or not self._conversation.end_trial(self._observation, self._picture):

@@ -18,7 +18,7 @@ from agentgym_eval.metrics.failure_causes import Distances, EpisodeKey, episode_
 from agentgym_eval.metrics.summary import TaskKey, by_task, report, task_of
 from agentgym_eval.reports.evaluated import Evaluated
 from agentgym_eval.runs.oracle_distances import recorded_distances
-from agentgym_eval.storage.distances import distances_file, read_distances
+from agentgym_eval.storage.distances import read_distances
 from agentgym_eval.util.errors import UsageError, listed
 
 _OWN = ("env", "policy", "tasks_sha256")  # settings in which compared runs differ by design
@@ -124,13 +124,13 @@ def _distances(runs: Mapping[Path, Sequence[Episode]], *, measured: bool) -> dic
     found: dict[Path, dict[EpisodeKey, Distances]] = {}
     for file, episodes in runs.items():
         found[file] = recorded_distances(file, episodes) if measured else read_distances(file)
-        if not (_replayed(episodes, found[file]) if measured else distances_file(file).exists()):
+        if not _measured(episodes, found[file]):
             return {file: {} for file in runs}
     return found
 
 
-def _replayed(episodes: Sequence[Episode], distances: Mapping[EpisodeKey, Distances]) -> bool:
-    """Return whether a run could be replayed: its unsuccessful episodes have distances, and some are known."""
+def _measured(episodes: Sequence[Episode], distances: Mapping[EpisodeKey, Distances]) -> bool:
+    """Return whether all unsuccessful episodes of a run have distances, and some are known."""
     known = [distances.get(episode_key(each)) for each in episodes if not (each.success or each.failed)]
     return not known or (None not in known and any(known))
 

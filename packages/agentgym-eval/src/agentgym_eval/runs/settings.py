@@ -169,6 +169,7 @@ class PlaySettings(_ByProtocol, _InHarness, _Play, _OnePolicy, _OneWorld):
         values["options"] = [pair for pair in self.shown_options if pair.partition("=")[0] not in _ADDRESS]
         values["items"] = [str(path) for path in self.items]
         values |= {"body": list(map(redacted_option, self.endpoint.body))} if self.endpoint.body else {}
+        values |= {} if self.endpoint.native_tools else {"native_tools": False}
         values |= {"pictures": self.pictures} if self.pictures else {}
         values |= self.harness.identity()
         values |= {"protocol": self.protocol} if self.protocol else {}

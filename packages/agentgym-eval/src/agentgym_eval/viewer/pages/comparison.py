@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Literal
 
 from agentgym_eval.metrics.comparison import Difference, compare_causes, difference
 from agentgym_eval.metrics.failure_causes import KINDS
 from agentgym_eval.metrics.intervals import Interval
-from agentgym_eval.storage.distances import distances_file
+from agentgym_eval.storage.distances import read_distances
 from agentgym_eval.util.errors import UsageError
 from agentgym_eval.viewer.index.evaluation_report import RunUsage, read_usage
 from agentgym_eval.viewer.index.links import Address
@@ -122,7 +123,7 @@ def compare_page(site: Site, query: ComparisonQuery) -> str:
         failed=len(pairs) - len(scored),
         verdict=_verdict(scored),
         causes=_causes(site, a, b, _sorted(scored, "task")) if a and b and scored else [],
-        measured=[distances_file(side.file.path).exists() for side in (a, b) if side],
+        measured=[_measured(side) for side in (a, b) if side],
         sorts=SORTS,
     )
 
@@ -136,6 +137,13 @@ def _side(site: Site, slug: str, file: str) -> Side | None:
         raise UsageError(f"{run.name} has no episodes to compare (yet).")
     chosen = site.index.file(Address(slug, file or metrics.source or run.files[0].slug, 0))
     return Side(run, chosen, site.index.tasks(slug, chosen.slug), read_usage(run))
+
+
+def _measured(side: Side) -> Literal["all", "some", "none"]:
+    """Return of how many of a run's unsuccessful episodes the expert's distances are known."""
+    failures = sum(round((task.attempts - task.failed) * (1 - (task.success or 0.0))) for task in side.tasks.values())
+    known = len(read_distances(side.file.path))
+    return "all" if known >= failures else "some" if known else "none"
 
 
 def _sorted(pairs: Sequence[Pair], sort: str) -> list[Pair]:
