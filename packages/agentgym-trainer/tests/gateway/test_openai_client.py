@@ -189,6 +189,18 @@ def test_a_stop_sequence_ends_the_reply_with_the_token_that_completes_it() -> No
     assert not segment.loss_mask[len(engine.calls[0][0]) + len(cut.ids)]
 
 
+@pytest.mark.parametrize(("stop", "finish", "cut"), [("tails", "stop", False), ("edge", "length", True)])
+def test_a_reply_that_its_stop_sequence_ended_was_not_cut(stop: str, finish: str, cut: bool) -> None:
+    """The engine samples on behind the sequence, up to the limit of tokens."""
+    chat = make_chat("chatml")
+    long = "heads, tails, " + "heads " * 50
+    with open_gateway(replying(chat, long), chat) as gateway:
+        opened = begin(gateway, EpisodeLimits(turn=len(chat.reply_ids(long)) - 9))
+        with openai_client(opened) as client:
+            choice = ask(client, USER, stop=stop).choices[0]
+    assert (choice.finish_reason, opened.record.cut) == (finish, cut)
+
+
 def test_sampling_follows_the_request_or_the_limits() -> None:
     chat, seen = make_chat("chatml"), list[Any]()
     engine = replying(chat, "heads")

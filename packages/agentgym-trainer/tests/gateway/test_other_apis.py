@@ -97,6 +97,22 @@ def test_messages_continue_by_their_blocks(stream: bool) -> None:
     assert first.usage.output_tokens + last.usage.output_tokens == sum(segment.loss_mask)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_messages_say_which_stop_sequence_ended_them(stream: bool) -> None:
+    chat = make_chat("chatml")
+    options: Any = {"model": "tiny", "max_tokens": 99, "messages": [{"role": "user", "content": "Flip 1."}]}
+    with open_gateway(replying(chat, "heads, tails"), chat) as gateway, anthropic_client(begin(gateway)) as client:
+        ends = list[Any]()
+        for stops in (["edge", " tails"], ["edge"]):
+            if stream:
+                with client.messages.stream(**options, stop_sequences=stops) as events:
+                    ends.append(events.get_final_message())
+            else:
+                ends.append(client.messages.create(**options, stop_sequences=stops))
+    assert [(end.stop_reason, end.stop_sequence) for end in ends] == [("stop_sequence", " tails"), ("end_turn", None)]
+    assert [end.content[0].text for end in ends] == ["heads,", "heads, tails"]
+
+
 def test_errors_of_messages_have_the_shape_of_anthropic() -> None:
     chat = make_chat("chatml")
     with open_gateway(replying(chat, "heads"), chat) as gateway:

@@ -19,6 +19,7 @@ from agentgym_trainer.rollout.async_metrics import staleness_metrics
 from agentgym_trainer.rollout.environments import episode_specs
 from agentgym_trainer.rollout.groups import EpisodeGroup
 from agentgym_trainer.rollout.runner import RolloutRequest
+from agentgym_trainer.run.metrics import batch_fill
 from async_collectors import CollectorSetup
 from coin_configs import SAMPLES, TASKS, coin_config, count_other_tasks
 from coin_world import ENV, OTHER
@@ -124,10 +125,12 @@ def test_stale_groups_are_dropped_counted_and_replaced(make_setup: MakeSetup) ->
     groups = _collect_with_a_stale_group(setup)
     assert groups[0].outcome.task == _ids(0)[0]
     assert [(group.outcome.lag(2) > 1, group.treatment) for group in groups] == [
-        (True, "drop"),
+        (True, "resample"),
         *[(False, "keep")] * TASKS,
     ]
-    assert staleness_metrics([group.outcome for group in groups], 2, 1)["stale"] == 1
+    outcomes = [group.outcome for group in groups]
+    assert staleness_metrics(outcomes, 2, 1)["stale"] == 1
+    assert batch_fill(outcomes, setup.config) == 1.0  # others were played instead, so the step trains in full
     assert len(setup.policy.started) == (4 * TASKS + 1) * SAMPLES
 
 

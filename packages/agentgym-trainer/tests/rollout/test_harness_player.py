@@ -177,6 +177,7 @@ def test_log_probabilities_that_are_not_finite_fail_the_episode(chat: Chat) -> N
     [
         ("0.5", "terminated", 0.5, ""),
         ('{"reward": 1, "success": false, "truncated": true}', "truncated", 1.0, ""),
+        ('{"reward": 1, "notes": "' + "x" * 1000 + '"}', "terminated", 1.0, ""),
         ("crash", "failed", None, "exit code 1: the agent has lost its tools"),
         ("bye", "failed", None, "'bye'"),
         ("[1]", "failed", None, "reward from 0 to 1"),

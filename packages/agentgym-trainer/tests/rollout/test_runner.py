@@ -22,8 +22,8 @@ from agentgym_trainer.rollout.environments import OpenEnvironment
 from agentgym_trainer.rollout.runner import EnginePolicy, TokenBudget
 from agentgym_trainer.tokens.batch import make_batch
 from agentgym_trainer.tokens.chat import Chat
-from agentgym_trainer.tokens.trajectory import Trajectory, trajectory
-from agentgym_trainer.trainers.warm_start import warm_start
+from agentgym_trainer.tokens.trajectory import Trajectory, Trimming, trajectory
+from agentgym_trainer.trainers.warm_start import encode_demonstrations, warm_start
 from chat_templates import FAMILIES, make_chat
 from coin_rollouts import (
     RecordingEngine,
@@ -228,8 +228,8 @@ def model(new_model: Callable[..., Any], chat: Chat, textcrafts: list[OpenEnviro
     world = textcrafts[0].wrapped
     specs = [EpisodeSpec(task.id, seed=0) for task in text_env(world).tasks.train[4:36]]
     student = make_learner(new_model(), micro_tokens=10_000)
-    demonstrations = list(play_many(world, Oracle(), specs))
-    list(warm_start(student, chat, demonstrations, epochs=4, batch=8, seed=0, ranks=Ranks()))
+    encoded = encode_demonstrations(chat, list(play_many(world, Oracle(), specs)), Trimming(10_000))
+    list(warm_start(student, encoded, epochs=4, batch=8, seed=0, ranks=Ranks()))
     return student.policy.eval()
 
 

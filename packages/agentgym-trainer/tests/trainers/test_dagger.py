@@ -92,6 +92,13 @@ def test_the_expert_acts_in_the_state_that_was_reached(pooled: bool) -> None:
     ]
 
 
+def test_the_policy_acts_where_the_expert_has_no_action(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Coin, "oracle", lambda _: None)
+    episodes = play_mixture(1.0, samples=3)
+    assert not any(by_expert(episodes))
+    assert not any(episode.failed for episode in episodes)
+
+
 def test_other_turns_than_actions_are_the_policys_own() -> None:
     for episode in play_mixture(1.0, samples=3, agent="react+plan+reflect:1"):
         for turn in episode.turns:
@@ -168,13 +175,13 @@ def test_every_round_trains_on_the_episodes_of_all_rounds_so_far(
     complete: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[list[Episode]] = []
-    original: Callable[..., Any] = warm_start.warm_start
+    original: Callable[..., Any] = warm_start.encode_demonstrations
 
-    def recording(learner: Any, chat: Any, episodes: Sequence[Episode], **settings: Any) -> Any:
+    def recording(chat: Any, episodes: Sequence[Episode], trimming: Any) -> Any:
         seen.append(list(episodes))
-        return original(learner, chat, episodes, **settings)
+        return original(chat, episodes, trimming)
 
-    monkeypatch.setattr(warm_start, "warm_start", recording)
+    monkeypatch.setattr(warm_start, "encode_demonstrations", recording)
     again = RunFolder(tmp_path / "run")
     assert train_cli(coin_flags(again.path, *DAGGER)) == 0
     played = rounds_of(again)

@@ -17,6 +17,7 @@ from agentgym_trainer.config import AsyncRollout, RLConfig
 from agentgym_trainer.config.serialization import from_json, to_json
 from agentgym_trainer.curriculum.horizon import BackwardHorizon
 from agentgym_trainer.engines.hf.engine import transformers_engine
+from agentgym_trainer.reward_shaping import PerTurn
 from agentgym_trainer.rollout.environments import open_environments
 from agentgym_trainer.rollout.play import find_harness
 from agentgym_trainer.rollout.runner import RolloutRunner
@@ -123,6 +124,10 @@ def test_settings_of_harnesses_survive_json_and_are_checked() -> None:
         replace(config, harness_concurrency=0)
     with pytest.raises(ValueError, match="a harness begins its own"):
         replace(config, horizon=BackwardHorizon())
+    for shaped in (PerTurn(format_bonus=0.1), PerTurn(invalid_penalty=0.1)):
+        with pytest.raises(ValueError, match=r"judge an agent's actions, which a harness doesn't show"):
+            replace(config, reward=shaped)
+    assert replace(config, reward=PerTurn(turn_penalty=0.1)).harness
     for name, words in {
         "harness_examples:loops": "Did you mean loop",
         "harness_examples:NO_HARNESS": "function of a task",

@@ -17,7 +17,7 @@ from agentgym_trainer.tokens.encode import encode
 from agentgym_trainer.tokens.trajectory import Trimming, trajectory
 from agentgym_trainer.trainers.sft import IGNORED, encode_examples
 from agentgym_trainer.trainers.training_data import imitated
-from agentgym_trainer.trainers.warm_start import warm_start
+from agentgym_trainer.trainers.warm_start import encode_demonstrations, warm_start
 from coin_world import Coin
 from toy_learner import make_learner, sft_flags, train_cli
 
@@ -66,7 +66,8 @@ def test_the_warm_start_trains_on_unmasked_turns_only(
 
     learner.actor.register_forward_hook(hook)
     masked = imitated(noisy, noise=False)
-    list(warm_start(learner, chat, masked, epochs=1, batch=4, seed=0, ranks=Ranks()))
+    encoded = encode_demonstrations(chat, masked, Trimming(10_000))
+    list(warm_start(learner, encoded, epochs=1, batch=4, seed=0, ranks=Ranks()))
     assert trained.count(chat.end_id) == sum(turn.loss for episode in masked for turn in episode.turns)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from agentgym_envs import Episode, Sample
+from agentgym_envs import Episode, Sample, Turn
 from agentgym_trainer.algorithms import GRPO
 from agentgym_trainer.config import Warnings
 from agentgym_trainer.distributed import Ranks
@@ -91,6 +91,22 @@ def test_every_first_reply_is_scored_after_every_prompt(new_model: Callable[...,
         mutual_information(slow_scores(student.policy, cut))[0], abs=1e-4
     )
     assert task_dependence(student, Ranks(), groups, tasks=4, max_context=len(cut[3][0])) == {}
+
+
+def test_the_first_reply_after_an_experts_start_is_the_policys_own(new_model: Callable[..., Any]) -> None:
+    groups = make_groups(4)
+    led = [
+        replace(group, episodes=[replace(e, turns=(led_turn(e), *e.turns)) for e in group.episodes]) for group in groups
+    ]
+    student = make_learner(new_model())
+    whole, begun = (task_dependence(student, Ranks(), each, tasks=4, max_context=100) for each in (groups, led))
+    assert begun == whole != {}
+
+
+def led_turn(episode: Episode) -> Turn:
+    """Return an expert's turn."""
+    turn = episode.turns[0]
+    return replace(turn, reply=replace(turn.reply, sample=None, expert=True), loss=False)
 
 
 def test_a_policy_without_attention_has_no_task_dependence(new_model: Callable[..., Any]) -> None:

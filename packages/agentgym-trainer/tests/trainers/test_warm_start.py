@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +10,14 @@ import pytest
 from agentgym_envs import Episode, EpisodeSpec, play_many
 from agentgym_envs.agents.formats import Bare
 from agentgym_eval.policies.policies import Oracle
+from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.distributed import Ranks
+from agentgym_trainer.learner.learner import Learner
 from agentgym_trainer.tokens.batch import make_batch
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.encode import encode
-from agentgym_trainer.tokens.trajectory import trajectory
-from agentgym_trainer.trainers.warm_start import warm_start
+from agentgym_trainer.tokens.trajectory import Trimming, trajectory
+from agentgym_trainer.trainers.warm_start import encode_demonstrations, warm_start
 from coin_world import Coin
 from toy_learner import make_learner
 
@@ -24,6 +26,13 @@ from toy_learner import make_learner
 def demonstrations() -> list[Episode]:
     specs = [EpisodeSpec(f"coin/train/{i}", seed=0) for i in range(8)]
     return list(play_many(Bare(Coin()), Oracle(), specs))
+
+
+def imitate(
+    student: Learner, chat: Chat, episodes: Sequence[Episode], *, batch: int, epochs: int = 1, seed: int = 0
+) -> Iterator[dict[str, float]]:
+    encoded = encode_demonstrations(chat, episodes, Trimming(10_000))
+    return warm_start(student, encoded, epochs=epochs, batch=batch, seed=seed, ranks=Ranks())
 
 
 def test_only_completion_tokens_are_imitated(
@@ -39,7 +48,7 @@ def test_only_completion_tokens_are_imitated(
         outputs.logprobs_M.register_hook(lambda gradient: gradients.extend(gradient.tolist()))
 
     student.actor.register_forward_hook(hook)
-    list(warm_start(student, chat, demonstrations[:3], epochs=1, batch=8, seed=0, ranks=Ranks()))
+    list(imitate(student, chat, demonstrations[:3], batch=8))
     expected: list[tuple[int, int]] = []
     for episode in demonstrations[:3]:
         (segment,) = trajectory(encode(chat, episode)).segments
@@ -54,10 +63,7 @@ def test_only_completion_tokens_are_imitated(
 
 def test_imitation_lowers_the_loss(new_model: Callable[..., Any], chat: Chat, demonstrations: list[Episode]) -> None:
     student = make_learner(new_model(), lr=1e-2, micro_tokens=10_000)
-    losses = [
-        metrics["nll"]
-        for metrics in warm_start(student, chat, demonstrations, epochs=8, batch=4, seed=0, ranks=Ranks())
-    ]
+    losses = [metrics["nll"] for metrics in imitate(student, chat, demonstrations, epochs=8, batch=4)]
     assert len(losses) == 8 * 2
     assert losses[-1] < 0.3 * losses[0]
 
@@ -69,12 +75,20 @@ def test_failed_demonstrations_are_skipped_and_the_seed_sets_the_order(
 
     def losses(episodes: list[Episode], seed: int) -> list[float]:
         student = make_learner(new_model(), micro_tokens=10_000)
-        return [
-            metrics["loss"]
-            for metrics in warm_start(student, chat, episodes, epochs=1, batch=3, seed=seed, ranks=Ranks())
-        ]
+        return [metrics["loss"] for metrics in imitate(student, chat, episodes, batch=3, seed=seed)]
 
     assert losses([*demonstrations[1:], broken], 0) == losses(demonstrations[1:], 0) != losses(demonstrations[1:], 1)
+
+
+def test_turns_beyond_the_context_are_not_imitated(chat: Chat, demonstrations: list[Episode]) -> None:
+    whole = encode_demonstrations(chat, demonstrations, Trimming(10_000))
+    longest = max(each.tokens for each in whole) - 1
+    trimming = Trimming(longest)
+    kept = encode_demonstrations(chat, demonstrations, trimming)
+    assert trimming.lost > 0
+    assert max(each.tokens for each in kept) <= longest
+    with pytest.raises(UsageError, match=r"In none of the 8 demonstrations .* 3 tokens\. Raise it"):
+        encode_demonstrations(chat, demonstrations, Trimming(3))
 
 
 def test_batches_contain_complete_demonstrations(chat: Chat, demonstrations: list[Episode]) -> None:

@@ -47,6 +47,9 @@ class TokenBatch:
     loss_mask_E: Tensor | None = None
     """Whether the episode's completion tokens are in the loss, bool. Masked episodes still count in baselines and
     statistics. None: all are in the loss."""
+    score_E: Tensor | None = None
+    """Final score by the environment, float32, without shaping and penalties of the rewards. None: the sum of the
+    rewards."""
     bootstrap_E: Tensor | None = None
     """Critic value of the state after the last turn of a truncated episode, float32; 0 for episodes that ended
     otherwise. None: every episode has value 0 after its last turn."""

@@ -13,7 +13,7 @@ from agentgym_trainer.config.distillation import Distillation
 from agentgym_trainer.config.warnings import Warnings
 from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, BackwardHorizon
 from agentgym_trainer.curriculum.task_sampler import TaskSampler, Uniform
-from agentgym_trainer.reward_shaping import EnvironmentReward, RewardShaping
+from agentgym_trainer.reward_shaping import EnvironmentReward, PerTurn, RewardShaping
 
 
 @dataclass(frozen=True)
@@ -278,6 +278,12 @@ class RLConfig(BaseConfig):
             raise ValueError(
                 "distillation.expert replies in the turns of the environment's agent, which a harness doesn't have: "
                 "leave distillation.expert empty, or learn from the log-probabilities of a distillation.teacher."
+            )
+        shaped = isinstance(self.reward, PerTurn) and (self.reward.invalid_penalty or self.reward.format_bonus)
+        if (self.harness or self.harness_command) and shaped:
+            raise ValueError(
+                "reward.invalid_penalty and reward.format_bonus judge an agent's actions, which a harness doesn't "
+                "show: leave both 0, and let the harness's own reward judge them."
             )
 
     def _check_quantization(self) -> None:

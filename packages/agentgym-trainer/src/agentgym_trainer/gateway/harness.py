@@ -164,13 +164,13 @@ async def run_command(command: str, task: HarnessTask, base_url: str, api_key: s
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
     if process.returncode:
-        raise HarnessFailure(f"{command} ended with exit code {process.returncode}: {_last_line(err)}")
+        raise HarnessFailure(f"{command} ended with exit code {process.returncode}: {_quoted(_last_line(err))}")
     line = _last_line(out)
     try:
         return _outcome(json.loads(line))
     except ValueError as error:
         raise HarnessFailure(
-            f"The last line of {command} must be a reward or a JSON object with `reward`, not {line!r}."
+            f"The last line of {command} must be a reward or a JSON object with `reward`, not {_quoted(line)!r}."
         ) from error
 
 
@@ -196,7 +196,7 @@ def _outcome(result: Any) -> Outcome:
 
 def _last_line(output: bytes) -> str:
     lines = str(output, "utf-8", "replace").strip().splitlines()
-    return _quoted(lines[-1]) if lines else ""
+    return lines[-1] if lines else ""
 
 
 def _quoted(text: str) -> str:

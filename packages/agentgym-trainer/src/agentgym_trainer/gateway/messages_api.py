@@ -48,14 +48,15 @@ class Messages:
             function = call["function"]
             given = json.loads(function["arguments"])
             blocks.append({"type": "tool_use", "id": call["id"], "name": function["name"], "input": given})
+        stopped = bool(choice.stop) and choice.finish_reason == "stop"
         return {
             "id": new_id("msg_"),
             "type": "message",
             "role": "assistant",
             "model": answer.model,
             "content": blocks,
-            "stop_reason": _STOP_REASONS[choice.finish_reason],
-            "stop_sequence": None,
+            "stop_reason": "stop_sequence" if stopped else _STOP_REASONS[choice.finish_reason],
+            "stop_sequence": choice.stop if stopped else None,
             "usage": {
                 "input_tokens": answer.reply.prompt_tokens,
                 "output_tokens": answer.reply.completion_tokens,
@@ -68,7 +69,7 @@ class Messages:
 
     def _events(self, answer: Answer) -> Iterator[dict[str, Any]]:
         whole = self.response(answer)
-        yield {"type": "message_start", "message": whole | {"content": [], "stop_reason": None}}
+        yield {"type": "message_start", "message": whole | {"content": [], "stop_reason": None, "stop_sequence": None}}
         for i, block in enumerate(whole["content"]):
             if block["type"] == "text":
                 begun, delta = block | {"text": ""}, {"type": "text_delta", "text": block["text"]}
@@ -78,7 +79,7 @@ class Messages:
             yield {"type": "content_block_start", "index": i, "content_block": begun}
             yield {"type": "content_block_delta", "index": i, "delta": delta}
             yield {"type": "content_block_stop", "index": i}
-        stop = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
+        stop = {name: whole[name] for name in ("stop_reason", "stop_sequence")}
         usage = {"output_tokens": whole["usage"]["output_tokens"]}
         yield {"type": "message_delta", "delta": stop, "usage": usage}
         yield {"type": "message_stop"}

@@ -25,6 +25,8 @@ class Choice:
     """`stop`, `length` or `tool_calls`."""
     logprobs: tuple[tuple[str, float], ...] = ()
     """The text and the log-probability of each sampled id, if the request asks for them."""
+    stop: str = ""
+    """The stop sequence that ended it, if one did."""
 
 
 @dataclass(frozen=True, slots=True)

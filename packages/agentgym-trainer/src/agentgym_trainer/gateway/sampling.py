@@ -70,11 +70,11 @@ async def _sample(engine: Engine, record: TokenRecord, request: ChatRequest) -> 
     if not all(math.isfinite(logprob) for completion in completions for logprob in completion.logprobs):
         record.error = EnvFault("The engine's log-probabilities of a reply aren't finite.")
         raise failure(record.error)
-    if length == budget and any(completion.finish == "length" for completion in completions):
-        record.cut = True
     kept = [_stopped(record.chat, completion, request.stop) for completion in completions]
-    choices = tuple(_choice(record, prompt, completion, shown) for completion, shown in kept)
-    return ChatReply(choices, len(prompt.ids), sum(len(completion.ids) for completion, _ in kept))
+    if length == budget and any(completion.finish == "length" for completion, _, _ in kept):
+        record.cut = True
+    choices = tuple(_choice(record, prompt, *each) for each in kept)
+    return ChatReply(choices, len(prompt.ids), sum(len(completion.ids) for completion, _, _ in kept))
 
 
 def _temperature(fixed: float | None, request: ChatRequest) -> float:
@@ -102,26 +102,28 @@ def _budget(engine: Engine, record: TokenRecord, prompt: Prompt) -> int:
     )
 
 
-def _choice(record: TokenRecord, prompt: Prompt, completion: Completion, shown: str) -> Choice:
+def _choice(record: TokenRecord, prompt: Prompt, completion: Completion, shown: str, stop: str) -> Choice:
     request, chat = prompt.request, record.chat
     content, calls = split_calls(shown) if request.tools else (shown, [])
     message = reply_message(record, content, calls)
     record.add(prompt, Reply(chat.reply_text(completion.ids), completion.finish), canonical_reply(message), completion)
     finish = "tool_calls" if calls and completion.finish == "stop" else completion.finish
     if not request.logprobs:
-        return Choice(message, finish)
+        return Choice(message, finish, stop=stop)
     texts = chat.token_texts(completion.ids)
-    return Choice(message, finish, tuple(zip(texts, completion.logprobs, strict=True)))
+    return Choice(message, finish, tuple(zip(texts, completion.logprobs, strict=True)), stop)
 
 
-def _stopped(chat: Chat, completion: Completion, stops: Sequence[str]) -> tuple[Completion, str]:
-    """Return the completion up to the token that completes a stop sequence, and the text before the sequence."""
+def _stopped(chat: Chat, completion: Completion, stops: Sequence[str]) -> tuple[Completion, str, str]:
+    """Return the completion up to the token that completes a stop sequence, the text before the sequence, and the
+    sequence; empty if there is none.
+    """
     text, stop = before_stop(chat.reply_text(completion.ids), stops)
     if not stop:
-        return completion, text
+        return completion, text, stop
     count = next(
         (i for i in range(1, len(completion.ids)) if stop in chat.reply_text(completion.ids[:i])),
         len(completion.ids),
     )
     ids, versions = completion.ids[:count], completion.versions or (completion.version,) * len(completion.ids)
-    return Completion.sampled(ids, completion.logprobs[:count], "stop", versions[:count]), text
+    return Completion.sampled(ids, completion.logprobs[:count], "stop", versions[:count]), text, stop

@@ -168,7 +168,7 @@ class AsyncCollector:
             self._places -= flight.places(self._config)
             group = self._classified(flight)
             if self._is_too_old(group, state.step):
-                group = replace(group, treatment="drop")
+                group = replace(group, treatment="resample")
             elif group.treatment == "resample":
                 resampled += flight.places(self._config)
             else:

@@ -9,11 +9,13 @@ conversation itself, an episode costs one context instead of one per turn.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from agentgym_envs import Episode, EpisodeSpec, Policy, Reply, TurnContext, read_episodes, text_env
+from agentgym_envs.episodes.slots import NoExpertReply
 from agentgym_envs.util.files import write_whole
 from agentgym_eval.util.errors import UsageError
 
@@ -35,7 +37,7 @@ _DAGGER = 5  # distinguishes the seeds of DAgger from those of other uses
 
 
 class Mixture(Policy):
-    """At each action, the expert replies with probability `beta`, and another policy otherwise.
+    """At each action, the expert replies with probability `beta` if it has an action, and another policy otherwise.
 
     Plans, reflections and summaries are the policy's.
     """
@@ -49,7 +51,8 @@ class Mixture(Policy):
     async def reply(self, context: TurnContext) -> Reply:
         """The expert's reply, which has no sampled ids, or the policy's."""
         if context.kind == "act" and context.expert and context.rng.random() < self._beta:
-            return await context.expert()
+            with suppress(NoExpertReply):
+                return await context.expert()
         return await self._policy.reply(context)
 
     def count_tokens(self, context: TurnContext) -> int:

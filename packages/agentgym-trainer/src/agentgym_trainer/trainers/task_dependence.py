@@ -21,7 +21,7 @@ from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.learner.learner import Learner
 from agentgym_trainer.rollout.groups import EpisodeGroup
 from agentgym_trainer.tokens.batch import make_batch
-from agentgym_trainer.tokens.trajectory import single_reply_trajectory
+from agentgym_trainer.tokens.trajectory import own_turns, single_reply_trajectory
 
 _SAME = 1e-3
 """Nats by which the same log-probability may differ from one forward pass to another."""
@@ -110,7 +110,7 @@ def _first_replies(groups: Sequence[EpisodeGroup]) -> list[FirstReply]:
     found: list[FirstReply] = []
     for group in groups:
         for episode in group.usable:
-            sample = episode.turns[0].reply.sample if episode.turns else None
+            sample = next((episode.turns[number].reply.sample for number in own_turns(episode)), None)
             if sample is not None and sample.ids:
                 found.append(FirstReply(episode.env, group.number, episode.task_id, sample.prompt, sample.ids))
                 break

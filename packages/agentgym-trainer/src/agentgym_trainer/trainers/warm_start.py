@@ -20,6 +20,7 @@ from accelerate import Accelerator
 from accelerate.utils import set_seed
 from agentgym_envs import Episode
 from agentgym_eval.policies.policies import Oracle
+from agentgym_eval.util.errors import UsageError
 
 from agentgym_trainer.algorithms import Imitation
 from agentgym_trainer.config import RLConfig
@@ -37,7 +38,7 @@ from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tokens.batch import make_batch
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.encode import encode
-from agentgym_trainer.tokens.trajectory import trajectory
+from agentgym_trainer.tokens.trajectory import Trajectory, Trimming, trajectory
 from agentgym_trainer.trainers.dagger import Round, check_experts
 from agentgym_trainer.trainers.layers import Layers
 from agentgym_trainer.trainers.model_setup import load_policy, model_from_scratch, policy_dtype, save_model, save_start
@@ -65,8 +66,8 @@ class WarmStarter:
         A model whose weights are quantized later is rounded to NF4 at the end.
 
         Raises:
-            UsageError: if the model can't be trained with these settings, the engine can't be started, or an expert
-                can't act in all states that DAgger reaches.
+            UsageError: if the model can't be trained with these settings, the engine can't be started, an expert can't
+                act in all states that DAgger reaches, or no reply of the demonstrations ends within the context.
             EngineError: if the engine can't be recovered.
             TooManyFailed: if more episodes failed than `max_failed` allows.
             OSError: if a file can't be written.
@@ -137,12 +138,17 @@ class WarmStarter:
         quantized = config.lora.quantize != "off"
         if quantized:
             check_layers(model)
-        total = epochs * -(-len(data) // warm.batch)
+        trimming = Trimming(config.generation.max_context)
+        with ranks.errors_together():
+            examples = encode_demonstrations(chat, data, trimming)
+        if trimming.lost:
+            self.console.say(str(trimming))
+        total = epochs * -(-len(examples) // warm.batch)
         settings = replace(config.optimizer, lr=warm.lr, warmup=total // 10, schedule="linear")
         with refusing(config):
             actor = PolicyModel(model, temperature=config.generation.temperature, attention=self.layers.attention)
             learner = Learner(self.layers.applied(actor), self.accelerator, settings, total_steps=max(1, total))
-        steps = warm_start(learner, chat, data, epochs=epochs, batch=warm.batch, seed=seed, ranks=ranks)
+        steps = warm_start(learner, examples, epochs=epochs, batch=warm.batch, seed=seed, ranks=ranks)
         for _ in self.console.phase(phase, steps, total):
             if ranks.any(self.stopping()):
                 raise KeyboardInterrupt
@@ -158,28 +164,43 @@ class WarmStarter:
         self.accelerator.free_memory()
 
 
+def encode_demonstrations(chat: Chat, episodes: Sequence[Episode], trimming: Trimming) -> list[Trajectory]:
+    """Return the trajectories of the episodes that didn't fail, with the turns that end within the budget of
+    `trimming`.
+
+    Raises:
+        UsageError: if there are none.
+    """
+    whole = [trajectory(encode(chat, episode)) for episode in episodes if not episode.failed]
+    trimmed = [replace(each, segments=tuple(map(trimming.trim, each.segments))) for each in whole]
+    kept = [each for each in trimmed if any(any(segment.loss_mask) for segment in each.segments)]
+    if whole and not kept:
+        raise UsageError(
+            f"In none of the {len(whole)} demonstrations does a reply end within generation.max_context, "
+            f"{trimming.longest} tokens. Raise it."
+        )
+    return kept
+
+
 def warm_start(
     learner: Learner,
-    chat: Chat,
-    episodes: Sequence[Episode],
+    trajectories: Sequence[Trajectory],
     *,
     epochs: int,
     batch: int,
     seed: int,
     ranks: Ranks,
 ) -> Iterator[dict[str, float]]:
-    """Train on the completion tokens of `episodes`, and yield the metrics of each optimizer step.
+    """Train on the completion tokens of `trajectories`, and yield the metrics of each optimizer step.
 
     Args:
         learner: A learner with the learning rate of imitation.
-        chat: Encodes the episodes.
-        episodes: The demonstrations, the same on all processes; failed ones are skipped.
+        trajectories: The demonstrations, the same on all processes.
         epochs: Number of passes over the demonstrations.
         batch: Number of episodes per optimizer step.
         seed: Seed of the order of the episodes.
         ranks: The processes, each of which takes a share of every step's episodes.
     """
-    trajectories = [trajectory(encode(chat, episode)) for episode in episodes if not episode.failed]
     rng = np.random.default_rng(seed)
     for _ in range(epochs):
         order = rng.permutation(len(trajectories))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
+import torch
 from agentgym_trainer.algorithms import GoalDistance, GraphGPO, GroupRelative
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -119,6 +121,18 @@ def test_groups_without_a_goal_have_the_advantages_of_grpo() -> None:
     episodes = [visits(0.5, 0, 1), visits(0.0, 0, 2), visits(0.9, 0, 1, 1)]
     assert graph_only(GoalDistance(), episodes) == [0.0] * 7
     assert graph_only(GoalDistance(goal=0.9), episodes) != [0.0] * 7
+
+
+def test_the_goal_is_reached_by_score_however_rewards_are_shaped() -> None:
+    direct, detour = visits(0.98, 0, 1), visits(0.97, 0, 2, 1)  # with a penalty of 0.01 per turn
+    batch = token_batch_of([direct, detour])
+    scored = replace(batch, score_E=torch.ones(2))
+    plain, found = (
+        GoalDistance(scale="none").estimate(each, None, single_process_total).advantages_N for each in (batch, scored)
+    )
+    grpo = GroupRelative(scale="none").estimate(batch, None, single_process_total).advantages_N
+    assert plain.tolist() == grpo.tolist()
+    assert (found - grpo)[0] > 0 > (found - grpo)[2]  # at the start, to 1 or to 2
 
 
 def test_distances_are_compared_far_from_the_goal() -> None:

@@ -42,7 +42,8 @@ class GoalDistance:
     omega: float = 0.1
     """Discount of distances, between 0 and 1."""
     goal: float = 1.0
-    """Return, penalties aside, from which an episode counts as having reached the goal."""
+    """Score by the environment from which an episode counts as having reached the goal, however its rewards are
+    shaped."""
     anchor: Anchor = "observation"
     """What the turns at a node have in common, as in `StepGroups`. The graph assumes that equal anchors have equal
     futures."""
@@ -86,7 +87,8 @@ class GoalDistance:
         node_X = split_groups(group_X, anchor_EK[e_X, k_X])
         node_EK = anchor_EK.new_full(anchor_EK.shape, -1).index_put((e_X, k_X), node_X)
         next_X, last_X = node_EK.roll(-1, 1)[e_X, k_X], k_X == batch.played_EK.sum(1)[e_X] - 1
-        reached_E = (batch.rewards_EK * batch.played_EK).double().sum(1) >= self.goal - ROUNDING
+        score_E = (batch.rewards_EK * batch.played_EK).sum(1) if batch.score_E is None else batch.score_E
+        reached_E = score_E.double() >= self.goal - ROUNDING
         end_X = zero_X.where(reached_E[e_X], math.inf)
         shorter_V, distance_V = zero_X.new_full((_count(node_X),), math.inf), None
         while distance_V is None or bool((shorter_V < distance_V).any()):  # Paths grow by a turn in each round.
