@@ -191,7 +191,7 @@ def test_drop_removes_slow_groups_and_shortens_trained_episodes(start: Start) ->
     run = start(AsyncRollout(1, on_stale="drop"))
     steps = run.steps()
     played = [group.outcome.task for group in chain(*steps)]
-    dropped = [group.outcome.task for group in chain(*steps) if group.treatment == "drop"]
+    dropped = [group.outcome.task for group in chain(*steps) if group.treatment == "resample"]
     assert dropped
     assert all(map(slow, dropped))
     assert sum(map(slow, _trained(steps))) / len(_trained(steps)) < 0.4 < sum(map(slow, played)) / len(played)
