@@ -68,6 +68,20 @@ def test_a_study_has_a_folder_of_its_name_and_its_command(harness: Any, monkeypa
     assert command == "uv run python benchmarks/length_bias.py --seeds 0 1"
 
 
+def test_only_complete_new_seeds_confirm_a_hypothesis(harness: Any) -> None:
+    study = importlib.import_module("length_bias")
+    records = [
+        {"world": "long", "seed": seed, "arm": arm, "kl": kl, "success": success + kl}
+        for seed in range(4)
+        for arm, success in ((study.PLAIN, 0.5), (study.WHITENED, 0.6 + seed / 10))
+        for kl in study.KLS
+    ]
+    assert study.confirmed(records[:-7]) == (0, None)  # seeds 0 and 1, and a part of seed 2
+    seeds, found = study.confirmed(records[:-1])
+    assert (seeds, found.difference.mean) == (1, pytest.approx(0.3))
+    assert study.confirmed(records)[1].difference.mean == pytest.approx(0.35)
+
+
 def test_isolated_calls_run_in_another_process(harness: Any) -> None:
     assert harness.isolated(os.getpid) != os.getpid()
 

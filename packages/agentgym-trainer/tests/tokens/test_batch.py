@@ -17,6 +17,16 @@ pytestmark = pytest.mark.quick
 
 @settings(max_examples=30)
 @given(trajectories())
+def test_scores_without_one_are_the_sum_of_the_rewards(sample: list[Trajectory]) -> None:
+    given, summed = (make_batch([replace(each, score=score) for each in sample]).tokens for score in (0.25, None))
+    assert given.score_E is not None
+    assert summed.score_E is not None
+    assert given.score_E.tolist() == [0.25] * len(sample)
+    assert summed.score_E.tolist() == pytest.approx([sum(each.rewards) for each in sample])
+
+
+@settings(max_examples=30)
+@given(trajectories())
 def test_batch_holds_all_tokens_of_all_segments_in_order(sample: list[Trajectory]) -> None:
     batch = make_batch(sample)
     segments = [segment for trajectory in sample for segment in trajectory.segments]

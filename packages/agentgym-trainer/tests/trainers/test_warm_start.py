@@ -87,8 +87,11 @@ def test_turns_beyond_the_context_are_not_imitated(chat: Chat, demonstrations: l
     kept = encode_demonstrations(chat, demonstrations, trimming)
     assert trimming.lost > 0
     assert max(each.tokens for each in kept) <= longest
-    with pytest.raises(UsageError, match=r"In none of the 8 demonstrations .* 3 tokens\. Raise it"):
+    with pytest.raises(UsageError, match=r"The 8 demonstrations .* 3 tokens: raise it"):
         encode_demonstrations(chat, demonstrations, Trimming(3))
+    random = [replace(each, turns=tuple(replace(turn, loss=False) for turn in each.turns)) for each in demonstrations]
+    with pytest.raises(UsageError, match="all of their actions are random"):
+        encode_demonstrations(chat, random, Trimming(10_000))
 
 
 def test_batches_contain_complete_demonstrations(chat: Chat, demonstrations: list[Episode]) -> None:

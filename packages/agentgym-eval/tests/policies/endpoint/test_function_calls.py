@@ -48,6 +48,7 @@ def test_functions_are_described_in_text_without_native_tools(tmp_path: Path) ->
     with serve_endpoint(lambda request: completion_answer(Call("act", {"action": "stop"}).to_json())) as fake:
         flags = ["--task", "count/test/0", "--agent", "function-call", "--no-native-tools"]
         assert run_evaluate(fake, tmp_path, *flags) == 0
+        assert run_evaluate(fake, tmp_path, *flags[:-1], "--samples", "2") == 2  # a run has one kind of prompt
     (request,) = fake.requests
     assert "tools" not in request
     assert request["messages"][0]["content"].endswith(described([ACT.schema]))

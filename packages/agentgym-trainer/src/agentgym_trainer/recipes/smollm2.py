@@ -119,7 +119,7 @@ _WEBARENA = replace(
     slots=16,
     gradient_checkpointing="on",
 )
-# Pages of MiniWoB++ with up to four actions: one to press or fill in, and forms.
+# Pages of MiniWoB++ whose text tells what to do: an element to press or to fill in, or a small form.
 _MINIWOB = replace(
     _SMOLLM2,
     world=WorldConfig(

@@ -168,7 +168,9 @@ def _token_batch(trajectories: Sequence[Trajectory], segments: Sequence[Segment]
         group_E=_int64(groups[trajectory.group] for trajectory in trajectories),
         observation_EK=observation_EK,
         loss_mask_E=torch.tensor([trajectory.in_loss for trajectory in trajectories], dtype=torch.bool),
-        score_E=torch.tensor([trajectory.score for trajectory in trajectories], dtype=torch.float32),
+        score_E=torch.tensor(
+            [sum(t.rewards) if t.score is None else t.score for t in trajectories], dtype=torch.float32
+        ),
     )
 
 

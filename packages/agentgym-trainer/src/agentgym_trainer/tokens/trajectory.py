@@ -90,8 +90,9 @@ class Trajectory:
     """The task; trajectories of one group are compared with each other."""
     in_loss: bool = True
     """Whether it is in the loss; otherwise it only counts in its group's baseline and in statistics."""
-    score: float = 0.0
-    """Final score by the environment, whatever the rewards are that the episode trains on."""
+    score: float | None = None
+    """Final score by the environment, whatever the rewards are that the episode trains on. None: the sum of the
+    rewards."""
 
     @property
     def tokens(self) -> int:
@@ -161,7 +162,7 @@ def outline(episode: Episode) -> Trajectory:
         states=tuple(turn.state_key for turn in turns),
         observations=tuple((turn.kind, turn.observation) for turn in turns),
         group=episode.task_id,
-        score=episode.score or 0.0,
+        score=episode.score,
     )
 
 

@@ -169,16 +169,16 @@ def encode_demonstrations(chat: Chat, episodes: Sequence[Episode], trimming: Tri
     `trimming`.
 
     Raises:
-        UsageError: if there are none.
+        UsageError: if there are episodes, but nothing in them to train on.
     """
     whole = [trajectory(encode(chat, episode)) for episode in episodes if not episode.failed]
     trimmed = [replace(each, segments=tuple(map(trimming.trim, each.segments))) for each in whole]
     kept = [each for each in trimmed if any(any(segment.loss_mask) for segment in each.segments)]
     if whole and not kept:
-        raise UsageError(
-            f"In none of the {len(whole)} demonstrations does a reply end within generation.max_context, "
-            f"{trimming.longest} tokens. Raise it."
-        )
+        why = "all of their actions are random: lower warm_start.noise, or set warm_start.imitate_noise"
+        if trimming.total:
+            why = f"no reply ends within generation.max_context, {trimming.longest} tokens: raise it"
+        raise UsageError(f"The {len(whole)} demonstrations contain nothing to train on; {why}.")
     return kept
 
 
