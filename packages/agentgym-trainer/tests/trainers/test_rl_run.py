@@ -19,7 +19,8 @@ from agentgym_eval.storage.vocabulary_file import vocabulary_file
 from agentgym_eval.util.errors import UsageError
 from agentgym_eval.viewer.index.vocabulary import find_vocabulary
 from agentgym_trainer.run.folder import SCHEMA, RunFolder
-from coin_world import ENV
+from coin_world import ENV, Coin
+from gymnasium.error import DependencyNotInstalled
 from toy_learner import coin_flags, train_cli
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -168,6 +169,19 @@ def test_failed_episodes_never_train_and_truncated_ones_optionally(tmp_path: Pat
         )
         assert line["trained"] == kept
     assert {"failed", "length", "terminated"} <= seen_stops
+
+
+def test_a_missing_program_of_an_environment_is_named_before_anything_is_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def missing(_: Coin) -> None:
+        raise DependencyNotInstalled("There is no mint. Install it: uv sync --extra mint")
+
+    monkeypatch.setattr(Coin, "check_dependencies", missing)
+    assert train_cli(coin_flags(tmp_path / "run")) == 2
+    err = capfd.readouterr().err
+    assert "There is no mint. Install it: uv sync --extra mint" in err
+    assert "Traceback" not in err
 
 
 def test_a_completely_broken_environment_trains_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ from agentgym_envs import (
 )
 from agentgym_envs.core.registry import UnknownOption
 from agentgym_envs.util.redaction import resolved
-from agentgym_eval.runs.environments import open_world, world_spec
+from agentgym_eval.runs.environments import check_dependencies, open_world, world_spec
 from agentgym_eval.runs.settings import PlaySettings
 from agentgym_eval.util.errors import UsageError
 
@@ -103,7 +103,8 @@ def open_environments(config: BaseConfig) -> Generator[list[OpenEnvironment]]:
     """Open all environments of the configuration while the context is open.
 
     Raises:
-        UsageError: if an environment doesn't exist, doesn't take its options, has no tasks, or is named twice.
+        UsageError: if an environment doesn't exist, doesn't take its options, has no tasks, is named twice, or needs a
+            program that isn't installed.
     """
     with ExitStack() as stack:
         opened: dict[str, OpenEnvironment] = {}
@@ -133,6 +134,7 @@ def _open(world: WorldConfig, config: BaseConfig, stack: ExitStack) -> OpenEnvir
             hint = "--world.options KEY=VALUE ... replaces all options of the recipe; without values it removes them."
             raise UsageError(f"{error} {hint}") from error
         raise
+    check_dependencies(wrapped)
     _check_context(wrapped, config.generation)
     name = _name(world, wrapped, config.evaluation)
     try:
