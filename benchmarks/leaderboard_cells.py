@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from agentgym_envs import read_episodes
 from agentgym_eval.metrics.summary import Report, report
 from agentgym_trainer.recipes import RECIPES
 from commands import Training
+from outcomes import commits
 
 KS = (1, 2, 4)
 
@@ -21,22 +23,26 @@ class World:
 
     name: str
     turns: int
-    """Horizon: that of the paper's last training stage."""
+    """Horizon: that of the paper's last training stage, if the paper has the environment."""
     tasks: int | None
     """Number of test tasks, evenly spread; None means all."""
     samples: int
     """Episodes of each task for stochastic policies."""
     recipes: tuple[str, ...]
-    """Recipes that train the small model, in order."""
+    """Recipes that train the small model, in order; without any, there is none."""
     random: str | None
     """Options with which the environment lists available actions; None if it can't."""
     differs: str
-    """Differences from the environment of the published results."""
+    """Differences from the environment of the published results, or for a task set, what it is."""
+    options: str = ""
+    """Options of all policies."""
+    task_set_of: str = ""
+    """Name of the environment of which this is a task set or skin; empty for an environment."""
 
     @property
     def env(self) -> str:
         """Gymnasium id."""
-        return f"agentgym/{self.name}-v0"
+        return f"agentgym/{self.task_set_of or self.name}-v0"
 
 
 WORLDS = (
@@ -67,6 +73,20 @@ WORLDS = (
     ),
 )  # fmt: skip
 
+TASK_SETS = (
+    World(
+        "WebArena, rough skin", 30, 60, 2, (), "",
+        "the same 60 tasks with the [widgets and the length of large web applications](../webarena.md#the-rough-skin)",
+        "skin=rough", "WebArena",
+    ),
+    World(
+        "MiniWoB++", 30, 300, 2, (), "",
+        "300 test tasks of the [pages](../webarena.md#miniwob) whose text is enough to decide what to do",
+        "task_set=miniwob", "WebArena",
+    ),
+)  # fmt: skip
+"""Further task sets of these environments, which have no published results."""
+
 POLICIES = ("oracle", "random", "small model, sampled", "small model, greedy")
 
 
@@ -80,13 +100,14 @@ class Cell:
 
     @property
     def possible(self) -> bool:
-        """Whether it can be played: a random policy needs available actions."""
-        return self.policy != "random" or self.world.random is not None
+        """Whether it can be played: a random policy needs available actions, and a small model recipes."""
+        needed = {"oracle": True, "random": self.world.random is not None}
+        return needed.get(self.policy, bool(self.world.recipes))
 
     @property
     def folder(self) -> Path:
         """Folder of the evaluation."""
-        return self.runs / f"{self.world.name.lower()}-{self.policy.replace(', ', '-').replace(' ', '-')}"
+        return self.runs / f"{self.world.name}-{self.policy}".lower().replace(", ", "-").replace(" ", "-")
 
     @property
     def trainings(self) -> list[Training]:
@@ -104,8 +125,10 @@ class Cell:
         flags = [f"--env {self.world.env}", f"--policy {self._policy_flag}", "--split test"]
         flags += [f"--tasks {self.world.tasks}"] if self.world.tasks else []
         flags += [f"--samples {self.samples}", f"--horizon {self.world.turns}"]
-        if self.policy == "random" and self.world.random:
-            flags += [f'--options "{self.world.random}"']
+        if options := " ".join(
+            filter(None, (self.world.options, self.world.random if self.policy == "random" else ""))
+        ):
+            flags += [f"--options {options}"]
         if self.trainings:
             config = RECIPES[self.trainings[-1].recipe].config
             flags += [f"--agent {config.world.agent}", "" if config.world.instructions else "--no-instructions"]
@@ -117,17 +140,28 @@ class Cell:
     def _policy_flag(self) -> str:
         return f"hf:{self.trainings[-1].path / 'model'}" if self.trainings else self.policy
 
+    @property
+    def played(self) -> bool:
+        """Whether its evaluation is finished."""
+        return (self.folder / "report.json").exists()
+
     @cached_property
     def report(self) -> Report:
-        """The results.
-
-        Raises:
-            SystemExit: If it isn't played yet.
-        """
-        if not (self.folder / "report.json").exists():
-            raise SystemExit(f"{self.folder} has no report; run the script without --report first.")
+        """The results."""
         ks = [k for k in KS if k <= self.samples]
         return report(read_episodes(self.folder / "episodes.jsonl"), ks=ks)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The results as JSON values, with the commands and the commit at which the evaluation began."""
+        return {
+            "player": self.policy,
+            "name": self.world.name,
+            "world": self.world.env,
+            "commit": commits([self.folder]),
+            "commands": [*(training.command for training in self.trainings), self.command],
+            **self.report.overall.to_dict(),
+        }
 
 
 def cells_of(worlds: Sequence[World], runs: Path) -> list[Cell]:

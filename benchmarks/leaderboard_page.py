@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from agentgym_eval.metrics.intervals import Interval
 from agentgym_eval.reports import Evaluated
 from agentgym_eval.reports.plots import draw_curves
 from agentgym_trainer.config import OfflineConfig
 from agentgym_trainer.recipes import RECIPES
 from commands import TOOK, Training
 from harness import markdown, show, write_report
-from leaderboard_cells import KS, POLICIES, WORLDS, Cell, World
-from outcomes import commits
+from leaderboard_cells import KS, POLICIES, TASK_SETS, WORLDS, Cell, World, cells_of
+
+Record = Mapping[str, Any]
+"""The results of a policy in an environment, as in leaderboard.json."""
 
 _NONE = "–"
 PUBLISHED = {
@@ -36,38 +38,45 @@ _EXAMPLE = "TextCraft"
 """The environment whose commands are on the page."""
 
 
-def matrix(cells: Sequence[Cell]) -> Iterator[dict[str, str]]:
-    """Yield success in all environments, measured and published."""
+def matrix(records: Sequence[Record], worlds: Sequence[World]) -> Iterator[dict[str, str]]:
+    """Yield the measured success of each policy in some environments."""
     for policy in POLICIES:
-        own = {cell.world.name: _interval(cell.report.overall.success) for cell in cells if cell.policy == policy}
-        yield {"policy": policy, "source": "measured here"} | {w.name: own.get(w.name, _NONE) for w in WORLDS}
+        own = {record["name"]: _interval(record["success"]) for record in records if record["player"] == policy}
+        if any(world.name in own for world in worlds):
+            yield {"policy": policy, "source": "measured here"} | {w.name: own.get(w.name, _NONE) for w in worlds}
+
+
+def published() -> Iterator[dict[str, str]]:
+    """Yield the published success of each model in `WORLDS`."""
     for model, values in PUBLISHED.items():
         shown = {world.name: f"{percent:g}" for world, percent in zip(WORLDS, values, strict=True)}
         yield {"policy": model, "source": "published"} | shown
 
 
-def details(cells: Sequence[Cell]) -> Iterator[dict[str, str]]:
+def details(records: Sequence[Record]) -> Iterator[dict[str, str]]:
     """Yield the other metrics of the measured policies."""
-    for cell in sorted(cells, key=lambda cell: WORLDS.index(cell.world)):
-        overall = cell.report.overall
+    for record in records:
+        passed = record["pass_at"]
         yield {
-            "environment": cell.world.name,
-            "policy": cell.policy,
-            "tasks": str(overall.tasks),
-            "episodes": str(overall.episodes),
-            "failed": str(overall.failed),
-            "clusters": str(overall.success.clusters or _NONE),
-            "ICC": _NONE if math.isnan(overall.icc) else f"{overall.icc:.2f}",
-            "score": _interval(overall.score),
-            **{f"pass@{k}": _interval(overall.pass_at[k]) if k in overall.pass_at else _NONE for k in KS[1:]},
-            "turns": f"{overall.turns.mean:.1f}",
+            "environment": record["name"],
+            "policy": record["player"],
+            "tasks": str(record["tasks"]),
+            "episodes": str(record["episodes"]),
+            "failed": str(record["failed"]),
+            "clusters": str(record["success"].get("clusters") or _NONE),
+            "ICC": _NONE if record["icc"] is None else f"{record['icc']:.2f}",
+            "score": _interval(record["score"]),
+            **{f"pass@{k}": _interval(passed[str(k)]) if str(k) in passed else _NONE for k in KS[1:]},
+            "turns": f"{record['turns']['mean']:.1f}",
         }
 
 
 def models(worlds: Sequence[World], runs: Path) -> Iterator[dict[str, str]]:
-    """Yield recipes, size and CPU time of the small models."""
+    """Yield recipes, size and CPU time of the small models that were trained."""
     for world in worlds:
         trainings = [Training(recipe, runs) for recipe in world.recipes]
+        if not trainings or not all((training.path / TOOK).exists() for training in trainings):
+            continue
         config = RECIPES[trainings[-1].recipe].config
         assert isinstance(config, OfflineConfig)
         took = [json.loads((training.path / TOOK).read_text()) for training in trainings]
@@ -93,51 +102,62 @@ def _parameters(model: Path) -> int:
     return sum(map(math.prod, shapes))
 
 
-def _interval(at: Interval) -> str:
-    return f"{at.mean * 100:.1f} ({at.low * 100:.1f} to {at.high * 100:.1f})"
+def _interval(found: Record) -> str:
+    return f"{found['mean'] * 100:.1f} ({found['low'] * 100:.1f} to {found['high'] * 100:.1f})"
 
 
-def write(cells: Sequence[Cell], worlds: Sequence[World], runs: Path, folder: Path) -> None:
-    """Write the page, its pictures and JSON."""
-    rows, small = list(matrix(cells)), list(models(worlds, runs))
-    show("Success in percent, 95% intervals over clusters of tasks", rows)
-    pictures = folder / "leaderboard"
-    pictures.mkdir(parents=True, exist_ok=True)
-    draw_curves(pictures, [Evaluated(cell.policy, cell.world.name, cell.report) for cell in cells])
-    example = max(cells, key=lambda cell: (bool(cell.trainings), cell.world.name == _EXAMPLE, cell.samples == 1))
+def write(cells: Sequence[Cell], runs: Path, folder: Path) -> None:
+    """Write the page, its pictures and JSON.
+
+    Args:
+        cells: Policies in environments; a finished evaluation replaces the record of an earlier one.
+        runs: Folder of the training runs.
+        folder: Folder of the page and of the JSON file with earlier records, if any.
+
+    Raises:
+        SystemExit: If a cell has neither a finished evaluation nor a record.
+    """
+    file = folder / "leaderboard.json"
+    before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"measured": [], "models": []}
+    played = [cell for cell in cells if cell.played]
+    known = {(record["name"], record["player"]): record for record in before["measured"]}
+    known |= {(cell.world.name, cell.policy): cell.record for cell in played}
+    if missing := [cell for cell in cells if (cell.world.name, cell.policy) not in known]:
+        raise SystemExit(f"{missing[0].folder} has no report; run the script without --report first.")
+    order = product([world.name for world in (*WORLDS, *TASK_SETS)], POLICIES)
+    records = [known[key] for key in order if key in known]
+    small = {row["world"]: row for row in (*before["models"], *models(WORLDS, runs))}
+    measured, task_sets = [*matrix(records, WORLDS), *published()], [*matrix(records, TASK_SETS)]
+    show("Success in percent, 95% intervals over clusters of tasks", measured)
+    drawn = [cell for cell in cells_of(WORLDS, runs) if cell.played]
+    if len(drawn) == len(cells_of(WORLDS, runs)):
+        (folder / "leaderboard").mkdir(parents=True, exist_ok=True)
+        draw_curves(folder / "leaderboard", [Evaluated(cell.policy, cell.world.name, cell.report) for cell in drawn])
+    example = max(records, key=lambda record: (record["name"] == _EXAMPLE, record["player"] == POLICIES[-1]))
+    begun = {commit for record in records for commit in record["commit"].split(", ")}
     page = _PAGE.format(
-        table=markdown(rows),
-        details=markdown(list(details(cells))),
-        models=markdown([dict(zip(_MODEL_COLUMNS, row.values(), strict=True)) for row in small]),
-        differs="\n".join(f"- **{world.name}**: {world.differs}." for world in worlds),
-        turns=", ".join(f"{world.name} {world.turns}" for world in worlds),
-        example=f"{example.world.name}'s small model",
-        commands="\n".join(_commands(example)),
-        failed=sum(cell.report.overall.failed for cell in cells),
-        commits=commits(cell.folder for cell in cells),
-        episodes=sum(cell.report.overall.episodes for cell in cells),
+        table=markdown(measured),
+        task_sets=markdown(task_sets) if task_sets else "None is played yet.",
+        details=markdown([*details(records)]),
+        models=markdown([dict(zip(_MODEL_COLUMNS, row.values(), strict=True)) for row in small.values()]),
+        differs="\n".join(f"- **{world.name}**: {world.differs}." for world in WORLDS),
+        are="\n".join(f"- **{world.name}**: {world.differs}; {world.turns} turns." for world in TASK_SETS),
+        turns=", ".join(f"{world.name} {world.turns}" for world in WORLDS),
+        example=f"{example['name']}'s small model",
+        commands="\n".join(example["commands"]),
+        failed=sum(record["failed"] for record in records),
+        commits=", ".join(sorted(begun)),
+        episodes=sum(record["episodes"] for record in records),
     )
-    write_report(folder, "leaderboard", page, _record(cells, small))
-
-
-def _commands(cell: Cell) -> list[str]:
-    """Return all commands of a cell."""
-    return [*(training.command for training in cell.trainings), cell.command]
-
-
-def _record(cells: Sequence[Cell], small: Sequence[dict[str, str]]) -> dict[str, Any]:
-    measured = [
-        {"player": cell.policy, "world": cell.world.env, "commands": _commands(cell), **cell.report.overall.to_dict()}
-        for cell in cells
-    ]
-    published = {
+    results = {
         model: dict(zip((world.name for world in WORLDS), values, strict=True)) for model, values in PUBLISHED.items()
     }
-    return {
-        "measured": measured,
-        "models": small,
-        "published": {"source": "arXiv 2509.08755", "success_percent": published},
+    record = {
+        "measured": records,
+        "models": [*small.values()],
+        "published": {"source": "arXiv 2509.08755", "success_percent": results},
     }
+    write_report(folder, "leaderboard", page, record)
 
 
 _PAGE = """# Leaderboard
@@ -161,6 +181,16 @@ baseline for them: it draws from the available actions, whereas a model has to w
 The horizon is that of the paper's last training stage: {turns}.
 The oracle fails if that isn't enough, and in SearchQA if the passages aren't found; the environments' own limits are
 [higher](../worlds.md).
+
+## Further task sets
+
+{task_sets}
+
+{are}
+
+Twelve of MiniWoB++'s pages are what [SmolLM2-135M learns](smollm2.md).
+
+## Another model
 
 A row of another model, with the paper's numbers of tasks, limits, samples and temperature, is one command
 ([protocols](../evaluation.md#protocols-of-papers)):

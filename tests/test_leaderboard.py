@@ -43,15 +43,21 @@ def _write_model(folder: Path, *, minutes: float) -> None:
     (folder / "took.json").write_text(json.dumps({"seconds": 1.0, "cpu_seconds": 60 * minutes, "resumed": False}))
 
 
-def test_the_page_has_all_policies_and_published_results(board: Any, tmp_path: Path) -> None:
-    runs, shares = tmp_path / "runs", {"oracle": 1.0, "random": 0.1}
-    cells = board.cells_of(board.WORLDS, runs)
+def _write_runs(board: Any, runs: Path, shares: dict[str, float], *, other: float) -> list[Any]:
+    """Write a finished evaluation of each cell and the models they play."""
+    cells = board.cells_of((*board.WORLDS, *board.TASK_SETS), runs)
     for cell in cells:
-        _write_run(cell.folder, cell.world.env, cell.samples, shares.get(cell.policy, 0.5))
+        _write_run(cell.folder, cell.world.env, cell.samples, shares.get(cell.policy, other))
     for world in board.WORLDS:
         for recipe in world.recipes:
             _write_model(runs / recipe, minutes=2)
-    board.write(cells, board.WORLDS, runs, tmp_path / "results")
+    return cells
+
+
+def test_the_page_has_all_policies_and_published_results(board: Any, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    cells = _write_runs(board, runs, {"oracle": 1.0, "random": 0.1}, other=0.5)
+    board.write(cells, runs, tmp_path / "results")
     page = (tmp_path / "results" / "leaderboard.md").read_text()
     rows = {line.split(" | ")[0].removeprefix("| "): line.split(" | ")[1:] for line in page.splitlines()[10:30]}
     assert all(cell.startswith("100.0 (") for cell in rows["oracle"][1:])
@@ -60,12 +66,32 @@ def test_the_page_has_all_policies_and_published_results(board: Any, tmp_path: P
     assert {name for name, row in rows.items() if row[:1] == ["published"]} == set(
         importlib.import_module("leaderboard_page").PUBLISHED
     )
+    assert "| policy | source | WebArena, rough skin | MiniWoB++ |" in page
     assert "| 22 |" in page and "| 4 |" in page  # parameters, and minutes of TextCraft's two recipes
     assert (tmp_path / "results" / "leaderboard" / "turns.png").exists()
     measured = json.loads((tmp_path / "results" / "leaderboard.json").read_text())["measured"]
-    assert len(measured) == len(cells) == 19
+    assert len(measured) == len(cells) == 23
+    rough = next(record for record in measured if record["name"] == "WebArena, rough skin")
+    assert "--env agentgym/WebArena-v0" in rough["commands"][-1] and "--options skin=rough" in rough["commands"][-1]
+
+
+def test_a_policy_without_a_run_keeps_its_record(board: Any, tmp_path: Path) -> None:
+    runs, results = tmp_path / "runs", tmp_path / "results"
+    board.write(_write_runs(board, runs, {}, other=0.5), runs, results)
+    (again,) = (
+        cell for cell in board.cells_of(board.TASK_SETS, tmp_path / "later") if cell.folder.name == "miniwob++-random"
+    )
+    _write_run(again.folder, again.world.env, again.samples, 0.8)
+    picture = (results / "leaderboard" / "turns.png").read_bytes()
+    before = (results / "leaderboard.md").read_text()
+    board.write([again], tmp_path / "later", results)
+    after = (results / "leaderboard.md").read_text()
+    assert (results / "leaderboard" / "turns.png").read_bytes() == picture
+    changed = [(old, new) for old, new in zip(before.splitlines(), after.splitlines(), strict=True) if old != new]
+    assert [new.split(" (")[0] for _, new in changed[:1]] == ["| random | measured here | 50.0"]
+    assert "80.0 (" in changed[0][1] and "MiniWoB++ | random" in changed[1][1]
 
 
 def test_missing_runs_are_named(board: Any, tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="webarena-oracle has no report"):
-        board.write(board.cells_of(board.WORLDS, tmp_path), board.WORLDS, tmp_path, tmp_path)
+        board.write(board.cells_of(board.WORLDS, tmp_path), tmp_path, tmp_path)
