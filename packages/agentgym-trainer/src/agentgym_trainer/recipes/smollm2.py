@@ -135,7 +135,6 @@ _MINIWOB = replace(
     ),
     horizon=StepHorizon(stages=(3, 5, 8), every=10),
     generation=Generation(max_tokens=32, max_context=2048),
-    warm_start=replace(_SMOLLM2.warm_start, dagger=DAgger(rounds=1, episodes=240)),
     evaluation=replace(_SMOLLM2.evaluation, tasks=36, test_tasks=96),
     # Replies are short and many groups have equal rewards, so that an update has few tokens to learn from.
     optimizer=replace(_SMOLLM2.optimizer, lr=3e-4),
