@@ -122,3 +122,20 @@ def test_like_takes_recipe_and_settings_of_a_run(tmp_path: Path) -> None:
         _parse(["quickstart", "--like", run])
     with pytest.raises(UsageError, match=r"holds no training run \(run\.json is missing\)"):
         _parse(["--like", str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("before", "selected", "needed"),
+    [
+        ({"algorithm": "ppo", "group_size": 1}, ("--algorithm", "grpo"), ("--group-size", "8")),
+        ({"algorithm": "ppo", "truncation": "bootstrap"}, ("--algorithm", "grpo"), ("--truncation", "reward")),
+        ({"evaluation": {"every": 0}}, ("--horizon", "adaptive"), ("--evaluation.every", "10")),
+    ],
+)
+def test_what_is_selected_by_name_is_checked_with_the_other_flags(
+    tmp_path: Path, before: dict[str, Any], selected: tuple[str, str], needed: tuple[str, str]
+) -> None:
+    file = written(tmp_path, json.dumps(before), "settings.json")
+    assert _parse(["--config", file, *selected, *needed])[1].config == _parse([*selected, *needed])[1].config
+    with pytest.raises(UsageError, match=needed[0].removeprefix("--").replace("-", "_")):
+        _parse(["--config", file, *selected])

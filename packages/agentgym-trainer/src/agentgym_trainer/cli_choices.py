@@ -6,7 +6,8 @@ Each selection determines which other flags exist, so the names are extracted be
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from copy import copy
+from dataclasses import dataclass, is_dataclass
 from itertools import pairwise
 from typing import Annotated, Any, TypeVar
 
@@ -48,7 +49,8 @@ def choices(config: BaseConfig) -> dict[str, Choice]:
 
 
 def chosen(config: RLConfig, flags: Sequence[str]) -> RLConfig:
-    """Return the configuration with the selections of the flags applied.
+    """Return the configuration with the selections of the flags applied, as defaults of the other flags: it may be
+    invalid without them.
 
     Raises:
         UsageError: A name doesn't exist, or its object doesn't satisfy the contract.
@@ -60,7 +62,8 @@ def chosen(config: RLConfig, flags: Sequence[str]) -> RLConfig:
 
 
 def with_choice(config: _S, flag: str, choice: Choice, name: str) -> _S:
-    """Return the configuration with what `name` selects for the setting of `flag`.
+    """Return the configuration with what `name` selects for the setting of `flag`. It isn't checked, since other
+    settings may have to change with it.
 
     Raises:
         UsageError: The name doesn't exist, or its object doesn't satisfy the contract.
@@ -103,6 +106,7 @@ def registry() -> ConstructorRegistry:
 
 
 def _with(config: Any, path: Sequence[str], value: Any) -> Any:
-    """Return a copy of the dataclass with the nested field at `path` set to `value`."""
-    first, *rest = path
-    return replace(config, **{first: _with(getattr(config, first), rest, value) if rest else value})
+    """Return a copy of the dataclass with the nested field at `path` set to `value`, without `__post_init__`."""
+    (first, *rest), changed = path, copy(config)
+    object.__setattr__(changed, first, _with(getattr(config, first), rest, value) if rest else value)
+    return changed

@@ -120,11 +120,11 @@ class Run:
         self.drawn[number] = [spec.episodes[0].task_id for spec in specs]
         return specs
 
-    def steps(self, first: int = 0, last: int = STEPS) -> list[list[EpisodeGroup]]:
-        """Return the groups of some steps. Each is followed by an update, which takes time."""
+    def steps(self, first: int = 0, last: int = STEPS, *, turns: int = 3) -> list[list[EpisodeGroup]]:
+        """Return the groups of some steps in a stage. Each step is followed by an update, which takes time."""
         collected: list[list[EpisodeGroup]] = []
         for step in range(first, last):
-            collected.append(self.setup.collect(step, before=self.in_flight))
+            collected.append(self.setup.collect(step, turns, self.in_flight))
             self.setup.rollouts.run(self.clock.sleep(UPDATE))
         return collected
 
@@ -209,6 +209,19 @@ def test_resumed_runs_train_every_group_exactly_once(start: Start, on_stale: Any
     assert Counter(_trained(steps)) == Counter(run.all_drawn())
     assert (_trained(steps) == run.all_drawn()) == (on_stale == "wait")
     assert _lengths(steps) == (9.0, 9.0)
+
+
+def test_resumed_groups_keep_the_stage_in_which_they_were_started(start: Start) -> None:
+    turns = list[dict[str, int]]()
+    for resumed in (False, True):
+        run = start(AsyncRollout(2))
+        run.steps(last=2)
+        if resumed:
+            run.resume()
+        later = run.steps(2, STEPS, turns=2)
+        turns.append({group.outcome.task: group.outcome.episodes[0].turns for groups in later for group in groups})
+    assert turns[0] == turns[1]
+    assert [*turns[0].values()] == [3] * 2 * TASKS + [2] * (STEPS - 4) * TASKS
 
 
 def test_resumed_runs_with_resampling_continue_drawing_new_tasks(start: Start) -> None:

@@ -22,12 +22,13 @@ from agentgym_trainer.config import (
     Evaluation,
     Exploration,
     Generation,
+    Lora,
     Optimizer,
     WorldConfig,
 )
 from agentgym_trainer.config.scratch import Scratch
 from agentgym_trainer.curriculum.horizon import FixedHorizon
-from agentgym_trainer.models.load import load_model
+from agentgym_trainer.models.load import load_model, with_lora
 from agentgym_trainer.rollout.environments import open_environments
 from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
@@ -39,6 +40,7 @@ from coin_world import ENV, OTHER
 from forked_processes import train_with_signals
 from rich.console import Console
 from toy_learner import SignalPoint, StopAfterCalls, train_cli
+from transformers import AutoConfig
 
 SAMPLES = 8
 # A random policy succeeds in an eighth of the first environment's episodes; in the second, heads is always right.
@@ -135,6 +137,20 @@ def test_every_iteration_writes_a_folder_and_a_metrics_line(uninterrupted: RunFo
     )
     assert uninterrupted.curve.stat().st_size > 10_000
     assert uninterrupted.model.resolve() == iteration(uninterrupted, 2) / "sft" / "model"
+
+
+@pytest.mark.long
+def test_an_adapter_is_merged_into_the_initial_model(uninterrupted: RunFolder, tmp_path: Path) -> None:
+    model, chat = load_model(str(uninterrupted.model), dtype=torch.float32, device=torch.device("cpu"))
+    with_lora(model, Lora(rank=2), seed=0).save_pretrained(tmp_path / "adapter")
+    path = str(tmp_path / "adapter")
+    chat.tokenizer.save_pretrained(path)
+    folder = create_run(tmp_path / "run", replace(CONFIG, model=path, iterations=1, epochs=1))
+    assert resume(folder) == 0
+    assert AutoConfig.from_pretrained(folder.start).hidden_size == 32  # an adapter has no such file
+    config = json.loads((iteration(folder, 1) / "sft" / "run.json").read_text())["config"]
+    assert config["model"] == str(folder.start)
+    assert folder.evaluated_steps("sampled", test=True) == [0, 2]
 
 
 @pytest.mark.long

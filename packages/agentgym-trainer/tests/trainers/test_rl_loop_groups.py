@@ -257,6 +257,15 @@ def test_more_tasks_are_played_until_a_step_has_enough_turns(build: Build) -> No
     assert [group.task for group in again.groups] == [group.task for group in rollouts.groups]
 
 
+def test_turns_of_replaced_groups_dont_count(build: Build) -> None:
+    replacing = grpo_with_group_filter(zero_variance="resample", rounds=50)
+    loop = build(loop_config(tasks_per_step=2, turns_per_step=60, algorithm=replacing), random_guesses())
+    groups = collect_rollouts(loop, initial_state(loop)).groups
+    turns = [sum(episode.turns for episode in group.episodes) for group in groups if group.treatment == "keep"]
+    assert len(turns) < len(groups)
+    assert sum(turns) == pytest.approx(60, abs=sum(turns) / len(turns) / 2)
+
+
 def test_a_step_with_enough_turns_plays_no_further_tasks(build: Build) -> None:
     loop = build(loop_config(turns_per_step=5), random_guesses())
     assert len(collect_rollouts(loop, initial_state(loop)).groups) == 4

@@ -189,7 +189,8 @@ class RLConfig(BaseConfig):
     """Tasks per batch."""
     turns_per_step: int = 0
     """Number of turns per batch, to within half a group: if the episodes of `tasks_per_step` tasks have fewer, more
-    tasks are played, so that short and long horizons train on about as many turns per update. 0: any number."""
+    tasks are played, so that short and long horizons train on about as many turns per update. Groups that others
+    replaced don't count. 0: any number."""
     group_size: int = 8
     """Episodes per task."""
     epochs: int = 1

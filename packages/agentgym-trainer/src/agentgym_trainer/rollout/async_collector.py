@@ -16,6 +16,7 @@ from typing import Any
 from agentgym_envs import Episode, EpisodeSpec, ExpertStart, Policy
 
 from agentgym_trainer.config import RLConfig
+from agentgym_trainer.curriculum.horizon import Stage
 from agentgym_trainer.curriculum.state import TrainingState
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.plugins import blaming
@@ -47,10 +48,8 @@ class _InFlightGroup:
     number: int
     """Index in the order of drawing."""
     spec: GroupSpec
-    horizon: int
-    """Maximum number of the policy's actions, at the step when it was drawn."""
-    expert_start: ExpertStart | None
-    """Lets the expert play the first turns, as of that step."""
+    stage: Stage
+    """The stage in which it was first started, which has the limit on the policy's turns."""
     episodes: list[Episode] = field(default_factory=list[Episode])
 
     @property
@@ -210,9 +209,8 @@ class AsyncCollector:
             return False
         spec = self._drawn.popleft()
         number = self._started * self._ranks.count + self._ranks.index
-        remaining = state.stage.remaining
-        start = None if remaining is None else ExpertStart(remaining)
-        flight = _InFlightGroup(number, spec, state.stage.turns, start)
+        stage = spec.stage or state.stage
+        flight = _InFlightGroup(number, replace(spec, stage=stage), stage)
         self._started += 1
         self._under_way.append(flight)
         self._places += flight.places(self._config)
@@ -253,8 +251,11 @@ class AsyncCollector:
         try:
             while queue.waiting and not self._settling:
                 flight, spec = queue.waiting.popleft()
-                horizon, start = flight.horizon, flight.expert_start
-                episode = await play_in_slot(self._policy, queue.world, slot, spec, horizon, expert_start=start)
+                remaining = flight.stage.remaining
+                start = None if remaining is None else ExpertStart(remaining)
+                episode = await play_in_slot(
+                    self._policy, queue.world, slot, spec, flight.stage.turns, expert_start=start
+                )
                 flight.episodes.append(episode)
                 if flight.complete:
                     self._changed.set()

@@ -98,7 +98,7 @@ class RolloutCollector:
 
     def _play_step(self, state: TrainingState) -> tuple[list[EpisodeGroup], list[GroupOutcome]]:
         """Play the groups drawn first, those that replace groups to be resampled, and more up to `turns_per_step`."""
-        own, known = list[EpisodeGroup](), list[GroupOutcome]()
+        own, known, kept = list[EpisodeGroup](), list[GroupOutcome](), list[GroupOutcome]()
         wanted, rng = self._wanted(state.step)
         rounds = self.config.algorithm.groups.rounds
         while any(wanted):
@@ -106,12 +106,13 @@ class RolloutCollector:
             seen = self._outcomes(fresh)
             own += fresh
             known += seen
-            again = Counter(group.world for group in seen if group.treatment == "resample")
+            again = Counter(group.world for group in seen if group.treatment == "resample" and rounds)
+            kept += [group for group in seen if group.treatment != "resample" or not rounds]
             wanted = [again[world.name] for world in self.worlds]
-            if any(wanted) and rounds:
+            if any(wanted):
                 rounds -= 1
             else:
-                missing = missing_groups(known, self.config.turns_per_step) if seen else 0
+                missing = missing_groups(kept, self.config.turns_per_step) if seen else 0
                 wanted = self._apportioned(missing, rng)
         return own, known
 

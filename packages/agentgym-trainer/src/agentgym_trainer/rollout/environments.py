@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
@@ -29,6 +29,7 @@ from agentgym_eval.runs.settings import PlaySettings
 from agentgym_eval.util.errors import UsageError
 
 from agentgym_trainer.config import BaseConfig, Evaluation, Generation, WorldConfig
+from agentgym_trainer.curriculum.horizon import Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +63,14 @@ class GroupSpec:
     """Index among the groups of the step or evaluation."""
     world: OpenEnvironment
     episodes: tuple[EpisodeSpec, ...]
+    stage: Stage | None = None
+    """The stage of the schedule in which it was started; None before that."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON values from which `restore_group_specs` makes the same episodes."""
         first = self.episodes[0]
-        return {"env": self.world.name, "task": first.task_id, "seed": first.seed, "episodes": len(self.episodes)}
+        record = {"env": self.world.name, "task": first.task_id, "seed": first.seed, "episodes": len(self.episodes)}
+        return record if self.stage is None else {**record, "stage": asdict(self.stage)}
 
 
 def episode_specs(tasks: Sequence[Task], *, samples: int, seed: int) -> list[EpisodeSpec]:
@@ -93,6 +97,7 @@ def restore_group_specs(records: Sequence[Mapping[str, Any]], worlds: Sequence[O
             number,
             named[record["env"]],
             tuple(EpisodeSpec(record["task"], sample, record["seed"]) for sample in range(record["episodes"])),
+            Stage(**record["stage"]) if "stage" in record else None,
         )
         for number, record in enumerate(records)
     ]

@@ -20,7 +20,6 @@ import torch
 from agentgym_envs import Episode, read_episodes
 from agentgym_envs.util.files import write_whole
 from agentgym_eval.data.card import duplicate_key
-from agentgym_eval.policies.policies import Oracle
 from agentgym_eval.util.errors import RunStopped
 
 from agentgym_trainer.config import AgentEvolConfig, DataConfig, Exploration, SFTConfig
@@ -36,7 +35,7 @@ from agentgym_trainer.run.metrics import episode_metrics, success_metrics
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.trainers import sft
 from agentgym_trainer.trainers.exploration import Explorer
-from agentgym_trainer.trainers.model_setup import model_from_scratch, save_start
+from agentgym_trainer.trainers.model_setup import make_start, makes_start
 from agentgym_trainer.trainers.setup import open_accelerator, release_memory
 from agentgym_trainer.trainers.training_data import gather_episodes, good_enough
 
@@ -124,15 +123,15 @@ class Evolution:
         return [self.iteration(i).kept for i in range(first, number + 1)]
 
     def _begin(self) -> list[Episode]:
-        """Return the base data, and create the initial model if it is made from scratch."""
+        """Return the base data, and make the initial model unless it is a whole model already."""
         config, folder = self.config, self.folder
         with open_environments(config) as worlds, self.tracker.showing():
             if config.model != "scratch" and not folder.data.exists():
                 check_model(config.model)
             base = gather_episodes(config, config.data, worlds, folder, self.tracker, self._stopping)
             with self.ranks.errors_together():
-                if self.ranks.is_main and config.model == "scratch" and not folder.start.exists():
-                    save_start(folder, *model_from_scratch(config, worlds, Oracle(config.data.noise), base))
+                if makes_start(config) and self.ranks.is_main and not folder.start.exists():
+                    make_start(config, folder, worlds, base)
         return base
 
     def _explore(self, number: int, base: Sequence[Episode]) -> bool:
@@ -245,7 +244,7 @@ def distinct(episodes: Iterable[Episode]) -> list[Episode]:
 def _retraining(config: AgentEvolConfig, folder: RunFolder, sources: Iterable[Path]) -> SFTConfig:
     """Return the configuration of an iteration's supervised fine-tuning."""
     settings: dict[str, Any] = {f.name: getattr(config, f.name) for f in fields(SFTConfig)}
-    model = str(folder.start) if config.model == "scratch" else config.model
+    model = str(folder.start) if makes_start(config) else config.model
     files = tuple(map(str, (folder.data, *sources)))
     data = DataConfig(files=files, keep="all", imitate_noise=config.data.imitate_noise)
     return replace(SFTConfig(**settings), model=model, data=data)

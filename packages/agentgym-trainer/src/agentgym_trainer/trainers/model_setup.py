@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from agentgym_envs import Episode, Policy, text_env
-from agentgym_eval.policies.policies import Scripted
+from agentgym_eval.policies.policies import Oracle, Scripted
 from torch import Tensor
 
-from agentgym_trainer.config import BaseConfig
+from agentgym_trainer.config import BaseConfig, OfflineConfig
 from agentgym_trainer.learner.optimizer import compute_dtype
 from agentgym_trainer.models.load import (
     is_adapter,
@@ -70,6 +70,30 @@ def load_policy(
 def policy_dtype(config: BaseConfig) -> torch.dtype:
     """Return the dtype to load the policy's weights in: bfloat16 for frozen ones under an adapter, else float32."""
     return torch.bfloat16 if config.lora.rank and resolve_precision(config) == "bf16" else torch.float32
+
+
+def makes_start(config: BaseConfig) -> bool:
+    """Return whether a run makes its initial model itself: from scratch, or merged from an adapter and its model."""
+    return config.model == "scratch" or is_adapter(config.model)
+
+
+def make_start(
+    config: OfflineConfig, folder: RunFolder, worlds: Sequence[OpenEnvironment], episodes: Sequence[Episode]
+) -> None:
+    """Make the initial model of a run (see `makes_start`), and save it in the run's folder. Only one process may call
+    this.
+
+    Args:
+        config: The configuration of the run.
+        folder: The folder of the run.
+        worlds: The environments of the run.
+        episodes: The episodes whose texts train the tokenizer of a model from scratch.
+    """
+    if config.model == "scratch":
+        model, chat = model_from_scratch(config, worlds, Oracle(config.data.noise), episodes)
+    else:
+        model, chat = load_model(config.model, dtype=torch.float32, device=torch.device("cpu"))
+    save_start(folder, model, chat)
 
 
 def save_start(folder: RunFolder, model: Any, chat: Chat) -> None:

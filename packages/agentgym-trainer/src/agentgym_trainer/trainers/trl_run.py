@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from agentgym_envs import Episode
-from agentgym_eval.policies.policies import Oracle
 from agentgym_eval.util.errors import UsageError
 from datasets import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState
@@ -27,10 +26,10 @@ from agentgym_trainer.curriculum.state import Best, Reached, TrainingState
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.engines.base import EngineError
 from agentgym_trainer.learner.finite_checks import Skips, check_weights, listed
-from agentgym_trainer.models.load import check_model, is_adapter, load_model, with_lora
+from agentgym_trainer.models.load import check_model, load_model, with_lora
 from agentgym_trainer.models.weights import weights_of
 from agentgym_trainer.planning.report import check_memory
-from agentgym_trainer.rollout.environments import OpenEnvironment, open_environments
+from agentgym_trainer.rollout.environments import open_environments
 from agentgym_trainer.rollout.failures import TooManyFailed
 from agentgym_trainer.rollout.groups import EpisodeOutcome
 from agentgym_trainer.rollout.runner import RolloutRunner
@@ -42,7 +41,7 @@ from agentgym_trainer.run.metrics import success_metrics, success_rate
 from agentgym_trainer.stopping import Stopped, Stopping
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.trainers.evaluation import Evaluator
-from agentgym_trainer.trainers.model_setup import export_model, model_from_scratch, policy_dtype, save_start
+from agentgym_trainer.trainers.model_setup import export_model, make_start, makes_start, policy_dtype
 from agentgym_trainer.trainers.setup import (
     has_own_weights,
     is_sharded,
@@ -105,9 +104,10 @@ def train_on_data(
         if config.model != "scratch" and not folder.start.exists():
             check_model(config.model)
         episodes = [] if play else gather_episodes(config, config.data, worlds, folder, tracker, stopping)
-        made_here = config.model == "scratch" or is_adapter(config.model)
-        if made_here and not ranks.broadcast(folder.start.exists()):
-            _make_start(config, folder, worlds, episodes)
+        made_here = makes_start(config)
+        with ranks.errors_together():
+            if made_here and ranks.is_main and not folder.start.exists():
+                make_start(config, folder, worlds, episodes)
         name = str(folder.start) if made_here else config.model
         # TRL shards the model when it trains; until then it must not take a whole model's memory on the device.
         device = torch.device("cpu") if is_sharded(accelerator) else accelerator.device
@@ -342,17 +342,3 @@ def _better(best: Best | None, step: int, success: float | None) -> Best | None:
     """Return the better of two checkpoints, the first if they are equal. `success` is None if every episode failed."""
     known = TrainingState(Stage(1), step, best=best).evaluated(success)
     return known.best
-
-
-def _make_start(
-    config: OfflineConfig, folder: RunFolder, worlds: Sequence[OpenEnvironment], episodes: Sequence[Episode]
-) -> None:
-    """Save the initial model in the run's folder: created from scratch, or merged from an adapter and its model."""
-    ranks = Ranks()
-    with ranks.errors_together():
-        if ranks.is_main:
-            if config.model == "scratch":
-                model, chat = model_from_scratch(config, worlds, Oracle(config.data.noise), episodes)
-            else:
-                model, chat = load_model(config.model, dtype=torch.float32, device=torch.device("cpu"))
-            save_start(folder, model, chat)
