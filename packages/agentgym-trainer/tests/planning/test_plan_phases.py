@@ -8,7 +8,17 @@ from unittest.mock import Mock
 
 import pytest
 from agentgym_eval.util.errors import UsageError
-from agentgym_trainer.config import AsyncRollout, BaseConfig, Distillation, EngineSettings, Lora, Optimizer, RLConfig
+from agentgym_trainer.config import (
+    AsyncRollout,
+    BaseConfig,
+    Distillation,
+    DPOConfig,
+    EngineSettings,
+    Lora,
+    Optimizer,
+    Reference,
+    RLConfig,
+)
 from agentgym_trainer.planning.hardware import Hardware, described, this_machine
 from agentgym_trainer.planning.phases import ENGINE_WORK, engine_bytes, make_plan
 from agentgym_trainer.planning.proposals import propose
@@ -19,6 +29,7 @@ from transformers import AutoConfig
 
 VLLM = EngineSettings(kind="vllm", memory=0.4)
 SERVER = EngineSettings(kind="vllm-server", urls=("http://127.0.0.1:8100",))
+ONE_GPU = replace(VLLM, devices="1")
 QLORA = Lora(rank=32, quantize="nf4")
 ON_GPUS = [name for name, recipe in RECIPES.items() if recipe.config.device != "cpu"]
 
@@ -27,6 +38,13 @@ def run(model: str = "Qwen/Qwen2.5-7B-Instruct", **changes: Any) -> RLConfig:
     config = RECIPES["textcraft-scaling"].config
     assert isinstance(config, RLConfig)
     return replace(config, model=model, **({"engine": VLLM} | changes))
+
+
+def dpo(**changes: Any) -> DPOConfig:
+    config = RECIPES["dpo-textcraft"].config
+    assert isinstance(config, DPOConfig)
+    settings = {"model": "Qwen/Qwen2.5-7B-Instruct", "device": "auto", "precision": "bf16", "engine": VLLM}
+    return replace(config, **(settings | changes))
 
 
 def gigabytes(config: BaseConfig, hardware: str, phase: str, part: str = "") -> float:
@@ -150,6 +168,21 @@ def test_quantized_weights_are_not_sharded() -> None:
     proposals = propose(make_plan(config, described("24GB")))
     assert any(proposal.plan.hardware.sharded for proposal in proposals)
     assert all(proposal.plan.config.lora.quantize == "off" for proposal in proposals if proposal.plan.hardware.sharded)
+
+
+@pytest.mark.parametrize(
+    ("config", "hardware"),
+    [
+        pytest.param(dpo(reference=Reference(sync=10)), "H100", id="dpo-reference-sync"),
+        pytest.param(run("Qwen/Qwen2.5-14B-Instruct", engine=ONE_GPU), "2xH100", id="engine-devices"),
+    ],
+)
+def test_settings_that_would_be_invalid_are_not_proposed(config: BaseConfig, hardware: str) -> None:
+    """An adapter excludes `reference.sync`, and one GPU in `engine.devices` a server that splits the model over two."""
+    proposals = propose(make_plan(config, described(hardware)))
+    assert proposals
+    assert all(proposal.plan.config.lora == config.lora for proposal in proposals if isinstance(config, DPOConfig))
+    assert all(proposal.plan.config.engine.tensor_parallel == 1 for proposal in proposals)
 
 
 def test_quantization_is_proposed_where_an_adapter_alone_doesnt_fit() -> None:

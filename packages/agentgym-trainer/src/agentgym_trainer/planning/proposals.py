@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
-from agentgym_trainer.config import BaseConfig, Lora, RLConfig
+from agentgym_trainer.config import BaseConfig, EngineSettings, Lora, RLConfig
 from agentgym_trainer.planning.hardware import Hardware
 from agentgym_trainer.planning.phases import Plan, engine_bytes, make_plan
 from agentgym_trainer.planning.workload import Workload
@@ -18,6 +19,7 @@ _RANK = 32
 _SHARE = 0.4
 """Share of a GPU that is given to an engine if there is room."""
 _STEPS = 12
+_Settings = TypeVar("_Settings", BaseConfig, EngineSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,9 @@ def _variants(plan: Plan) -> Iterator[tuple[BaseConfig, Hardware]]:
         apart = replace(engine, kind="vllm-server", devices=last, memory=0.9)
         if hardware.processes <= 8:
             yield replace(config, engine=apart), replace(hardware, processes=half, sharded=half > 1)
-            split = replace(engine, kind="vllm-server", tensor_parallel=hardware.processes)
-            yield replace(config, engine=split), hardware
+            split = _valid(engine, kind="vllm-server", tensor_parallel=hardware.processes)
+            if split is not None:
+                yield replace(config, engine=split), hardware
     count = 2 * hardware.processes
     while count <= _MOST_GPUS:
         yield config, replace(hardware, processes=count, sharded=True)
@@ -85,7 +88,9 @@ def _with_adapters(config: BaseConfig, hardware: Hardware) -> Iterator[tuple[Bas
     """Yield the run with an adapter, and if that doesn't fit, with an adapter of quantized weights."""
     if config.model == "scratch" or config.lora.quantize != "off":
         return
-    adapted = config if config.lora.rank else replace(config, lora=Lora(rank=_RANK))
+    adapted = config if config.lora.rank else _valid(config, lora=Lora(rank=_RANK))
+    if adapted is None:
+        return
     if not config.lora.rank:
         yield adapted, hardware
     refused = hardware.sharded or config.engine.urls or Workload(config, hardware).critic == "separate"
@@ -96,6 +101,14 @@ def _with_adapters(config: BaseConfig, hardware: Hardware) -> Iterator[tuple[Bas
 def _shardable(config: BaseConfig) -> BaseConfig:
     """Return the run without what can't be sharded."""
     return replace(config, lora=replace(config.lora, quantize="off"))
+
+
+def _valid(settings: _Settings, **changes: Any) -> _Settings | None:
+    """Return settings with these changes; None if they aren't valid together, as an adapter and `reference.sync`."""
+    try:
+        return replace(settings, **changes)
+    except ValueError:
+        return None
 
 
 def _tuned(config: BaseConfig, hardware: Hardware) -> Plan | None:
