@@ -128,6 +128,23 @@ def test_adapters_need_no_reference_and_a_base_in_half_precision() -> None:
     assert gigabytes(config, "H100", "load", "reference") == 0
 
 
+@pytest.mark.parametrize(("lora", "precision", "size"), [(0, "bf16", 4), (0, "no", 4), (16, "bf16", 2), (16, "no", 4)])
+@pytest.mark.parametrize("hardware", ["H100", "8xH100"])
+def test_another_reference_has_its_own_size_in_the_data_type_of_the_loaded_policy(
+    hardware: str, lora: int, precision: str, size: int
+) -> None:
+    config = dpo(lora=Lora(rank=lora), precision=precision)
+    larger = replace(config, reference=Reference(model="Qwen/Qwen2.5-32B-Instruct"))
+    shards, weights, tensor = described(hardware).processes, 32_763_876_352, 152_064 * 5_120
+    largest = max(size * tensor, 4 * 152_064 * 3_584)  # of the policy, or of the reference
+    for phase in ("load", "rollout", "update"):
+        assert gigabytes(larger, hardware, phase, "reference") == pytest.approx(size * weights / shards / 1e9)
+        own = 0 if lora else 4 * 7_615_616_512
+        assert gigabytes(config, hardware, phase, "reference") == pytest.approx(own / shards / 1e9)
+    assert gigabytes(larger, hardware, "load", "in transit") == pytest.approx(largest / 1e9)
+    assert not make_plan(larger, described("H100")).fits
+
+
 def test_quantized_layers_take_a_quarter_and_the_rest_stays_in_half_precision() -> None:
     config = run(lora=QLORA)
     work = Workload(config, described("H100"))

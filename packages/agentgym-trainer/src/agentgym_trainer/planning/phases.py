@@ -192,9 +192,13 @@ class _Phases:
         return max(passes, key=lambda parts: sum(part.bytes for part in parts))
 
     def _loading(self) -> Part:
-        """A whole tensor of the policy, or of a teacher that has a larger one."""
-        teacher = [_Phases(self.work.teacher)._largest(self.work.dtype.itemsize)] if self.work.teacher else []
-        return max([self._largest(4), *teacher], key=lambda part: part.bytes)
+        """A whole tensor of the policy, or of a teacher or a reference that has a larger one."""
+        parts, work = [self._largest(4)], self.work
+        if work.teacher:
+            parts.append(_Phases(work.teacher)._largest(work.dtype.itemsize))
+        if work.reference:
+            parts.append(_Phases(work.reference)._largest(work.reference_dtype.itemsize))
+        return max(parts, key=lambda part: part.bytes)
 
     def _idle(self) -> list[Part]:
         """What the learner holds while it does nothing, after the first update."""
