@@ -23,6 +23,7 @@ from agentgym_trainer.planning.hardware import Hardware, described, this_machine
 from agentgym_trainer.planning.phases import ENGINE_WORK, engine_bytes, make_plan
 from agentgym_trainer.planning.proposals import propose
 from agentgym_trainer.planning.report import hardware_of, refuse_misfit
+from agentgym_trainer.planning.sharding import check_sharding
 from agentgym_trainer.planning.workload import Workload
 from agentgym_trainer.recipes import RECIPES
 from transformers import AutoConfig
@@ -177,14 +178,31 @@ def test_cache_is_split_over_at_most_as_many_gpus_as_there_are_key_heads() -> No
     assert needed[8] == pytest.approx(weights / 8 + cache / 4 + ENGINE_WORK)
 
 
-def test_quantized_weights_are_not_sharded() -> None:
-    config = run(lora=QLORA)
-    with pytest.raises(UsageError, match=r"FSDP2 shards it. Start the processes without FSDP2"):
+@pytest.mark.parametrize(
+    ("changes", "message", "off"),
+    [
+        pytest.param({"lora": QLORA}, "whole model on every GPU, and FSDP2 shards it", "quantize off", id="quantize"),
+        pytest.param({"optimizer": Optimizer(offload=True)}, "optimizer.offload moves", "no-offload", id="offload"),
+        pytest.param({"compile": True}, "compile is for layers with whole weights", "--no-compile", id="compile"),
+    ],
+)
+def test_what_cant_be_sharded_is_refused_and_proposed_without(changes: dict[str, Any], message: str, off: str) -> None:
+    config = run(**changes)
+    with pytest.raises(UsageError, match=rf"{message}.* Start the processes without FSDP2 .*:ddp"):
         make_plan(config, described("8xH100"))
+    assert make_plan(config, described("8xH100:ddp")).phases
+    check_sharding(config, sharded=False)
+    check_sharding(run(), sharded=True)
+    sharded = [each for each in propose(make_plan(config, described("24GB"))) if each.plan.hardware.sharded]
+    assert sharded
+    for proposal in sharded:
+        check_sharding(proposal.plan.config, sharded=True)
+        assert off in str(proposal)
+
+
+def test_quantized_weights_are_whole_with_ddp() -> None:
+    config = run(lora=QLORA)
     assert gigabytes(config, "8xH100:ddp", "load", "weights") == gigabytes(config, "H100", "load", "weights")
-    proposals = propose(make_plan(config, described("24GB")))
-    assert any(proposal.plan.hardware.sharded for proposal in proposals)
-    assert all(proposal.plan.config.lora.quantize == "off" for proposal in proposals if proposal.plan.hardware.sharded)
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from agentgym_trainer.config import BaseConfig, RLConfig
 from agentgym_trainer.models.memory import idle_cache_bytes
-from agentgym_trainer.models.quantization import check_sharding
 from agentgym_trainer.models.weights import SHARED_BYTES
 from agentgym_trainer.planning.activations import Activations
 from agentgym_trainer.planning.hardware import Hardware
+from agentgym_trainer.planning.sharding import check_sharding
 from agentgym_trainer.planning.workload import Workload
 
 CONTEXT = 1.2e9
@@ -97,7 +97,7 @@ def make_plan(config: BaseConfig, hardware: Hardware) -> Plan:
     Raises:
         UsageError: The model is unknown, or can't be trained with these settings.
     """
-    check_sharding(config.lora, sharded=hardware.sharded)
+    check_sharding(config, sharded=hardware.sharded)
     work = Workload(config, hardware)
     phases = tuple(_Phases(work).all())
     draft = Plan(config, hardware, phases, (), certain=False)

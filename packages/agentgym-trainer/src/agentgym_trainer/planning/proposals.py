@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from agentgym_trainer.config import BaseConfig, EngineSettings, Lora, RLConfig
 from agentgym_trainer.planning.hardware import Hardware
 from agentgym_trainer.planning.phases import Plan, engine_bytes, make_plan
+from agentgym_trainer.planning.sharding import shardable
 from agentgym_trainer.planning.workload import Workload
 
 _MOST = 3
@@ -49,7 +50,7 @@ def propose(plan: Plan) -> list[Proposal]:
     """
     found: list[Proposal] = []
     for config, hardware in _variants(plan):
-        fitting = _tuned(_shardable(config) if hardware.sharded else config, hardware)
+        fitting = _tuned(shardable(config) if hardware.sharded else config, hardware)
         if fitting is not None:
             proposal = Proposal(fitting, tuple(_flags(plan.config, fitting.config)), hardware != plan.hardware)
             if str(proposal) not in map(str, found):
@@ -96,11 +97,6 @@ def _with_adapters(config: BaseConfig, hardware: Hardware) -> Iterator[tuple[Bas
     refused = hardware.sharded or config.engine.urls or Workload(config, hardware).critic == "separate"
     if isinstance(config, RLConfig) and not refused and _tuned(adapted, hardware) is None:
         yield replace(adapted, lora=replace(adapted.lora, quantize="nf4")), hardware
-
-
-def _shardable(config: BaseConfig) -> BaseConfig:
-    """Return the run without what can't be sharded."""
-    return replace(config, lora=replace(config.lora, quantize="off"))
 
 
 def _valid(settings: _Settings, **changes: Any) -> _Settings | None:
@@ -178,7 +174,9 @@ def _flags(before: BaseConfig, after: BaseConfig) -> Iterator[str]:
     if after.optimizer.micro_tokens != before.optimizer.micro_tokens:
         yield f"--optimizer.micro-tokens {after.optimizer.micro_tokens}"
     if after.optimizer.offload != before.optimizer.offload:
-        yield "--optimizer.offload"
+        yield f"--optimizer.{'' if after.optimizer.offload else 'no-'}offload"
+    if isinstance(before, RLConfig) and isinstance(after, RLConfig) and after.compile != before.compile:
+        yield f"--{'' if after.compile else 'no-'}compile"
     if after.lora.rank != before.lora.rank:
         yield f"--lora.rank {after.lora.rank}"
     if after.lora.quantize != before.lora.quantize:
