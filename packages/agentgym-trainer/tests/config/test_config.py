@@ -33,6 +33,7 @@ from agentgym_trainer.recipes.rl import RL_RECIPES
 pytestmark = pytest.mark.quick
 
 QLORA = Lora(rank=4, quantize="nf4")
+OFFLOAD = Optimizer(offload=True)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -206,6 +207,9 @@ def test_minibatches_cannot_exceed_episodes() -> None:
         (lambda: SFTConfig(lora=QLORA), "nf4 is for reinforcement learning only: leave it off in SFT"),
         (lambda: DPOConfig(lora=QLORA), "nf4 is for reinforcement learning only"),
         (lambda: AgentEvolConfig(lora=QLORA), "nf4 is for reinforcement learning only"),
+        (lambda: SFTConfig(optimizer=OFFLOAD), "optimizer.offload is for reinforcement learning only: leave it off"),
+        (lambda: DPOConfig(optimizer=OFFLOAD), "optimizer.offload is for reinforcement learning only"),
+        (lambda: AgentEvolConfig(optimizer=OFFLOAD), "optimizer.offload is for reinforcement learning only"),
         (
             lambda: RLConfig(lora=QLORA, algorithm=PRESETS["ppo"], critic=CriticModel(where="separate")),
             "doesn't work with a separate critic.* set critic.where head",

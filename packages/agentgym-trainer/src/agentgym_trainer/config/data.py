@@ -63,6 +63,11 @@ class OfflineConfig(BaseConfig):
                 f"lora.quantize {self.lora.quantize} is for reinforcement learning only: leave it off in SFT, DPO and "
                 "AgentEvol, where the frozen weights under an adapter are bfloat16 with precision bf16."
             )
+        if self.optimizer.offload:
+            raise ValueError(
+                "optimizer.offload is for reinforcement learning only: leave it off in SFT, DPO and AgentEvol, whose "
+                "optimizer keeps its moments on the GPU."
+            )
 
 
 @dataclass(frozen=True)
