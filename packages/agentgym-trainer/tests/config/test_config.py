@@ -20,6 +20,7 @@ from agentgym_trainer.config import (
     Optimizer,
     RLConfig,
     SFTConfig,
+    SFTTerm,
     WorldConfig,
 )
 from agentgym_trainer.config.scratch import Scratch
@@ -33,6 +34,8 @@ from agentgym_trainer.recipes.rl import RL_RECIPES
 pytestmark = pytest.mark.quick
 
 QLORA = Lora(rank=4, quantize="nf4")
+OFFLOAD = Optimizer(offload=True)
+ONE_TASK = DataConfig(tasks=1)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -206,6 +209,18 @@ def test_minibatches_cannot_exceed_episodes() -> None:
         (lambda: SFTConfig(lora=QLORA), "nf4 is for reinforcement learning only: leave it off in SFT"),
         (lambda: DPOConfig(lora=QLORA), "nf4 is for reinforcement learning only"),
         (lambda: AgentEvolConfig(lora=QLORA), "nf4 is for reinforcement learning only"),
+        (lambda: SFTConfig(optimizer=OFFLOAD), "optimizer.offload is for reinforcement learning only: leave it off"),
+        (lambda: DPOConfig(optimizer=OFFLOAD), "optimizer.offload is for reinforcement learning only"),
+        (lambda: AgentEvolConfig(optimizer=OFFLOAD), "optimizer.offload is for reinforcement learning only"),
+        (
+            lambda: SFTConfig(extra_worlds=(WorldConfig(),), data=ONE_TASK),
+            r"^data.tasks 1 leaves some of the run's 2 environments .* set it to at least 2, or to 0 for any number",
+        ),
+        (lambda: AgentEvolConfig(extra_worlds=(WorldConfig(),), data=ONE_TASK), "data.tasks 1 leaves some"),
+        (
+            lambda: RLConfig(extra_worlds=(WorldConfig(),), imitation=SFTTerm(weight=0.1, data=ONE_TASK)),
+            "^imitation.data.tasks 1 leaves some",
+        ),
         (
             lambda: RLConfig(lora=QLORA, algorithm=PRESETS["ppo"], critic=CriticModel(where="separate")),
             "doesn't work with a separate critic.* set critic.where head",
@@ -235,6 +250,13 @@ def test_minibatches_cannot_exceed_episodes() -> None:
 def test_numbers_out_of_range_are_rejected(build: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()
+
+
+def test_one_task_is_enough_where_experts_play_one_environment_or_none() -> None:
+    two = (WorldConfig(),)
+    assert SFTConfig(data=ONE_TASK).data == ONE_TASK
+    assert SFTConfig(extra_worlds=two, data=replace(ONE_TASK, files=("episodes.jsonl",))).extra_worlds == two
+    assert RLConfig(extra_worlds=two, imitation=SFTTerm(data=ONE_TASK)).imitation.data == ONE_TASK
 
 
 def test_tiny_config_keeps_the_essentials_of_the_recipe() -> None:

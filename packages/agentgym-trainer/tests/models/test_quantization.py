@@ -19,7 +19,6 @@ from agentgym_trainer.models.load import load_model, load_quantized, with_lora
 from agentgym_trainer.models.policy import PolicyModel
 from agentgym_trainer.models.quantization import (
     BYTES_PER_WEIGHT,
-    check_quantization,
     linear_layers,
     round_to_nf4,
 )
@@ -206,13 +205,6 @@ def test_layers_that_cant_be_quantized_are_refused() -> None:
     narrow = build_model(scratch, vocab=VOCAB, end_id=2, pad_id=0, seed=0)
     with pytest.raises(UsageError, match="are multiples of 64, and this qwen3 has 80, 160; choose another model"):
         round_to_nf4(narrow, dtype=torch.float32, device=CPU)
-
-
-def test_sharded_weights_cant_be_quantized() -> None:
-    check_quantization(LORA, sharded=False)
-    check_quantization(Lora(rank=4), sharded=True)
-    with pytest.raises(UsageError, match=r"every GPU, and FSDP2 shards it. Start the processes without FSDP2"):
-        check_quantization(LORA, sharded=True)
 
 
 def test_the_import_of_bitsandbytes_logs_nothing() -> None:

@@ -44,6 +44,13 @@ def test_a_plan_without_hardware_is_for_this_machine(capfd: pytest.CaptureFixtur
     assert "the CPU of this machine" in capfd.readouterr().out
 
 
+def test_a_plan_of_dpo_with_a_moving_reference_proposes_no_adapter(capfd: pytest.CaptureFixture[str]) -> None:
+    moving = ["dpo-textcraft", "--device", "auto", "--reference.sync", "10", "--model", "Qwen/Qwen2.5-7B-Instruct"]
+    assert train_cli([*moving, "--plan", "H100"]) == 1
+    out, _ = capfd.readouterr()
+    assert "It fits with " in out and "--lora" not in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

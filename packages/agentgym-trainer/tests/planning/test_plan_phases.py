@@ -8,17 +8,29 @@ from unittest.mock import Mock
 
 import pytest
 from agentgym_eval.util.errors import UsageError
-from agentgym_trainer.config import AsyncRollout, BaseConfig, Distillation, EngineSettings, Lora, Optimizer, RLConfig
+from agentgym_trainer.config import (
+    AsyncRollout,
+    BaseConfig,
+    Distillation,
+    DPOConfig,
+    EngineSettings,
+    Lora,
+    Optimizer,
+    Reference,
+    RLConfig,
+)
 from agentgym_trainer.planning.hardware import Hardware, described, this_machine
 from agentgym_trainer.planning.phases import ENGINE_WORK, engine_bytes, make_plan
 from agentgym_trainer.planning.proposals import propose
 from agentgym_trainer.planning.report import hardware_of, refuse_misfit
+from agentgym_trainer.planning.sharding import check_sharding
 from agentgym_trainer.planning.workload import Workload
 from agentgym_trainer.recipes import RECIPES
 from transformers import AutoConfig
 
 VLLM = EngineSettings(kind="vllm", memory=0.4)
 SERVER = EngineSettings(kind="vllm-server", urls=("http://127.0.0.1:8100",))
+ONE_GPU = replace(VLLM, devices="1")
 QLORA = Lora(rank=32, quantize="nf4")
 ON_GPUS = [name for name, recipe in RECIPES.items() if recipe.config.device != "cpu"]
 
@@ -27,6 +39,13 @@ def run(model: str = "Qwen/Qwen2.5-7B-Instruct", **changes: Any) -> RLConfig:
     config = RECIPES["textcraft-scaling"].config
     assert isinstance(config, RLConfig)
     return replace(config, model=model, **({"engine": VLLM} | changes))
+
+
+def dpo(**changes: Any) -> DPOConfig:
+    config = RECIPES["dpo-textcraft"].config
+    assert isinstance(config, DPOConfig)
+    settings = {"model": "Qwen/Qwen2.5-7B-Instruct", "device": "auto", "precision": "bf16", "engine": VLLM}
+    return replace(config, **(settings | changes))
 
 
 def gigabytes(config: BaseConfig, hardware: str, phase: str, part: str = "") -> float:
@@ -110,6 +129,23 @@ def test_adapters_need_no_reference_and_a_base_in_half_precision() -> None:
     assert gigabytes(config, "H100", "load", "reference") == 0
 
 
+@pytest.mark.parametrize(("lora", "precision", "size"), [(0, "bf16", 4), (0, "no", 4), (16, "bf16", 2), (16, "no", 4)])
+@pytest.mark.parametrize("hardware", ["H100", "8xH100"])
+def test_another_reference_has_its_own_size_in_the_data_type_of_the_loaded_policy(
+    hardware: str, lora: int, precision: str, size: int
+) -> None:
+    config = dpo(lora=Lora(rank=lora), precision=precision)
+    larger = replace(config, reference=Reference(model="Qwen/Qwen2.5-32B-Instruct"))
+    shards, weights, tensor = described(hardware).processes, 32_763_876_352, 152_064 * 5_120
+    largest = max(size * tensor, 4 * 152_064 * 3_584)  # of the policy, or of the reference
+    for phase in ("load", "rollout", "update"):
+        assert gigabytes(larger, hardware, phase, "reference") == pytest.approx(size * weights / shards / 1e9)
+        own = 0 if lora else 4 * 7_615_616_512
+        assert gigabytes(config, hardware, phase, "reference") == pytest.approx(own / shards / 1e9)
+    assert gigabytes(larger, hardware, "load", "in transit") == pytest.approx(largest / 1e9)
+    assert not make_plan(larger, described("H100")).fits
+
+
 def test_quantized_layers_take_a_quarter_and_the_rest_stays_in_half_precision() -> None:
     config = run(lora=QLORA)
     work = Workload(config, described("H100"))
@@ -142,14 +178,46 @@ def test_cache_is_split_over_at_most_as_many_gpus_as_there_are_key_heads() -> No
     assert needed[8] == pytest.approx(weights / 8 + cache / 4 + ENGINE_WORK)
 
 
-def test_quantized_weights_are_not_sharded() -> None:
-    config = run(lora=QLORA)
-    with pytest.raises(UsageError, match=r"FSDP2 shards it. Start the processes without FSDP2"):
+@pytest.mark.parametrize(
+    ("changes", "message", "off"),
+    [
+        pytest.param({"lora": QLORA}, "whole model on every GPU, and FSDP2 shards it", "quantize off", id="quantize"),
+        pytest.param({"optimizer": Optimizer(offload=True)}, "optimizer.offload moves", "no-offload", id="offload"),
+        pytest.param({"compile": True}, "compile is for layers with whole weights", "--no-compile", id="compile"),
+    ],
+)
+def test_what_cant_be_sharded_is_refused_and_proposed_without(changes: dict[str, Any], message: str, off: str) -> None:
+    config = run(**changes)
+    with pytest.raises(UsageError, match=rf"{message}.* Start the processes without FSDP2 .*:ddp"):
         make_plan(config, described("8xH100"))
+    assert make_plan(config, described("8xH100:ddp")).phases
+    check_sharding(config, sharded=False)
+    check_sharding(run(), sharded=True)
+    sharded = [each for each in propose(make_plan(config, described("24GB"))) if each.plan.hardware.sharded]
+    assert sharded
+    for proposal in sharded:
+        check_sharding(proposal.plan.config, sharded=True)
+        assert off in str(proposal)
+
+
+def test_quantized_weights_are_whole_with_ddp() -> None:
+    config = run(lora=QLORA)
     assert gigabytes(config, "8xH100:ddp", "load", "weights") == gigabytes(config, "H100", "load", "weights")
-    proposals = propose(make_plan(config, described("24GB")))
-    assert any(proposal.plan.hardware.sharded for proposal in proposals)
-    assert all(proposal.plan.config.lora.quantize == "off" for proposal in proposals if proposal.plan.hardware.sharded)
+
+
+@pytest.mark.parametrize(
+    ("config", "hardware"),
+    [
+        pytest.param(dpo(reference=Reference(sync=10)), "H100", id="dpo-reference-sync"),
+        pytest.param(run("Qwen/Qwen2.5-14B-Instruct", engine=ONE_GPU), "2xH100", id="engine-devices"),
+    ],
+)
+def test_settings_that_would_be_invalid_are_not_proposed(config: BaseConfig, hardware: str) -> None:
+    """An adapter excludes `reference.sync`, and one GPU in `engine.devices` a server that splits the model over two."""
+    proposals = propose(make_plan(config, described(hardware)))
+    assert proposals
+    assert all(proposal.plan.config.lora == config.lora for proposal in proposals if isinstance(config, DPOConfig))
+    assert all(proposal.plan.config.engine.tensor_parallel == 1 for proposal in proposals)
 
 
 def test_quantization_is_proposed_where_an_adapter_alone_doesnt_fit() -> None:

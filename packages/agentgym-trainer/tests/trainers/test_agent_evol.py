@@ -347,3 +347,14 @@ def test_the_expert_can_repeat_a_few_tasks() -> None:
         played = list(play_tasks(Oracle(1.0), CONFIG, worlds, 40, tasks=6))
     assert len(played) == 40
     assert len({(episode.env, episode.task_id) for episode in played}) == 6
+
+
+def test_experts_play_a_task_of_each_environment_whatever_its_weight() -> None:
+    rare = replace(CONFIG.extra_worlds[0], weight=0.05)
+    config = replace(CONFIG, extra_worlds=(rare,))
+    with open_environments(config) as worlds:
+        for tasks in (2, 3):
+            played = list(play_tasks(Oracle(1.0), config, worlds, 200, tasks=tasks))
+            by_env = Counter(env for env, _ in {(episode.env, episode.task_id) for episode in played})
+            assert len(played) == 200
+            assert by_env == {worlds[0].name: tasks - 1, worlds[1].name: 1}

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import torch._inductor.config as inductor_config
-from accelerate.utils import DistributedType
 from agentgym_trainer.config import RLConfig
 from agentgym_trainer.models.compiled import compile_layers
 from agentgym_trainer.models.policy import PolicyModel, separate_critic
@@ -34,8 +33,8 @@ def _liger(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layers, "choose_attention", lambda *_: "packed_sdpa")
 
 
-def _accelerator(device: str = "cuda", kind: DistributedType = DistributedType.NO) -> Any:
-    return SimpleNamespace(device=torch.device(device), mixed_precision="bf16", distributed_type=kind)
+def _accelerator(device: str = "cuda") -> Any:
+    return SimpleNamespace(device=torch.device(device), mixed_precision="bf16")
 
 
 @pytest.mark.usefixtures("_liger")
@@ -64,11 +63,6 @@ def test_a_missing_compiler_is_reported_before_anything_is_loaded() -> None:
     without = inductor_config.patch({"cpp.cxx": ("there-is-no-such-compiler",)})
     with without, pytest.raises(ValueError, match=r"needs a C\+\+ compiler"):
         choose_layers(RLConfig(model="scratch", compile=True), _accelerator("cpu"))
-
-
-def test_sharded_models_are_not_compiled() -> None:
-    with pytest.raises(ValueError, match=r"for sharded models; leave compile off, or use ddp\.yaml"):
-        choose_layers(RLConfig(model="scratch", compile=True), _accelerator("cpu", DistributedType.FSDP))
 
 
 def test_layers_of_policy_and_critic_are_changed(

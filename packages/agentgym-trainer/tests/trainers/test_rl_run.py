@@ -19,6 +19,7 @@ from agentgym_eval.storage.vocabulary_file import vocabulary_file
 from agentgym_eval.util.errors import UsageError
 from agentgym_eval.viewer.index.vocabulary import find_vocabulary
 from agentgym_trainer.run.folder import SCHEMA, RunFolder
+from agentgym_trainer.trainers import rl
 from coin_world import ENV, Coin
 from gymnasium.error import DependencyNotInstalled
 from toy_learner import coin_flags, train_cli
@@ -182,6 +183,17 @@ def test_a_missing_program_of_an_environment_is_named_before_anything_is_played(
     err = capfd.readouterr().err
     assert "There is no mint. Install it: uv sync --extra mint" in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("flag", ["--optimizer.offload", "--compile"])
+def test_what_cant_be_sharded_is_refused_before_anything_is_loaded(
+    flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(rl, "is_sharded", lambda _: True)
+    monkeypatch.setattr(rl, "open_environments", lambda _: pytest.fail("environments were opened"))
+    assert train_cli(coin_flags(tmp_path / "run", flag)) == 2
+    said = " ".join(capfd.readouterr().err.split())
+    assert "Start the processes without FSDP2" in said and f"or leave {flag[2:]} off" in said
 
 
 def test_a_completely_broken_environment_trains_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

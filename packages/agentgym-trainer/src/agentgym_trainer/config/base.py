@@ -161,7 +161,7 @@ class Optimizer:
     """Maximum number of token positions per forward and backward pass. Affects memory, not results."""
     offload: bool = False
     """Keep AdamW's moments, 8 bytes per trained weight, in host memory except during updates, which leaves the engine
-    on the same GPU more memory. For models that aren't sharded."""
+    on the same GPU more memory. For reinforcement learning with models that aren't sharded."""
 
     def __post_init__(self) -> None:
         if min(self.lr, self.clip_norm) <= 0 or min(self.weight_decay, self.warmup) < 0:

@@ -19,7 +19,7 @@ class DataConfig:
     episodes: int = 1000
     """Number of expert episodes on training tasks, if files is empty."""
     tasks: int = 0
-    """Number of training tasks that the experts play, drawn once; 0: any."""
+    """Number of training tasks that the experts play, drawn once, at least one of each environment; 0: any."""
     noise: float = 0.0
     """Probability that the expert takes a random available action instead of its own."""
     imitate_noise: bool = False
@@ -44,6 +44,24 @@ class DataConfig:
             raise ValueError(f"data.score is from 0 to 1, not {self.score}.")
 
 
+def check_tasks(data: DataConfig, environments: int, name: str = "data") -> None:
+    """Check that experts play a task of each environment of a run.
+
+    Args:
+        data: Settings of the experts' episodes.
+        environments: Number of environments of the run.
+        name: Name of `data`, for the message.
+
+    Raises:
+        ValueError: They would play none of some.
+    """
+    if not data.files and 0 < data.tasks < environments:
+        raise ValueError(
+            f"{name}.tasks {data.tasks} leaves some of the run's {environments} environments without a task, and so "
+            f"without demonstrations: set it to at least {environments}, or to 0 for any number."
+        )
+
+
 @dataclass(frozen=True)
 class OfflineConfig(BaseConfig):
     """Settings of all runs that train on existing episodes."""
@@ -63,6 +81,12 @@ class OfflineConfig(BaseConfig):
                 f"lora.quantize {self.lora.quantize} is for reinforcement learning only: leave it off in SFT, DPO and "
                 "AgentEvol, where the frozen weights under an adapter are bfloat16 with precision bf16."
             )
+        if self.optimizer.offload:
+            raise ValueError(
+                "optimizer.offload is for reinforcement learning only: leave it off in SFT, DPO and AgentEvol, whose "
+                "optimizer keeps its moments on the GPU."
+            )
+        check_tasks(self.data, len(self.worlds))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from agentgym_trainer.algorithms import GRPO, Algorithm
 from agentgym_trainer.config.base import BaseConfig, at_least_one
-from agentgym_trainer.config.data import DataConfig
+from agentgym_trainer.config.data import DataConfig, check_tasks
 from agentgym_trainer.config.distillation import Distillation
 from agentgym_trainer.config.warnings import Warnings
 from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, BackwardHorizon
@@ -232,6 +232,8 @@ class RLConfig(BaseConfig):
                 "which their tasks were drawn: set turns_per_step 0 or async_rollout.max_staleness 0."
             )
         self._check_quantization()
+        if self.imitation.weight:
+            check_tasks(self.imitation.data, len(self.worlds), "imitation.data")
         if self.truncation == "bootstrap" and not getattr(self.algorithm.advantages, "bootstraps", False):
             raise ValueError(
                 "truncation bootstrap needs advantages that bootstrap from the values of a critic: choose an "

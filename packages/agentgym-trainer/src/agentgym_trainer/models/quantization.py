@@ -27,34 +27,19 @@ _KIND = "nf4"
 _PACKAGE = "bitsandbytes"
 
 
-def check_quantization(lora: Lora, *, sharded: bool) -> None:
+def check_quantization(lora: Lora) -> None:
     """Check that a run can quantize its frozen weights, if it is to, before anything is loaded.
 
     Args:
         lora: The adapter.
-        sharded: Whether FSDP2 shards the weights.
 
     Raises:
         UsageError: It can't; the message says what to do.
     """
-    check_sharding(lora, sharded=sharded)
     if lora.quantize != "off" and find_spec(_PACKAGE) is None:
         raise UsageError(
             f"lora.quantize {lora.quantize} needs the package {_PACKAGE}, which isn't installed: "
             f"{install(f'agentgym-trainer[{EXTRA}]')}"
-        )
-
-
-def check_sharding(lora: Lora, *, sharded: bool) -> None:
-    """Check that quantized weights aren't to be sharded.
-
-    Raises:
-        UsageError: They are.
-    """
-    if lora.quantize != "off" and sharded:
-        raise UsageError(
-            f"lora.quantize {lora.quantize} keeps the whole model on every GPU, and FSDP2 shards it. Start the "
-            "processes without FSDP2 (accelerate launch --multi_gpu; in --plan 8xH100:ddp), or leave lora.quantize off."
         )
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from agentgym_trainer.config import BaseConfig, RLConfig
 from agentgym_trainer.models.memory import idle_cache_bytes
-from agentgym_trainer.models.quantization import check_sharding
 from agentgym_trainer.models.weights import SHARED_BYTES
 from agentgym_trainer.planning.activations import Activations
 from agentgym_trainer.planning.hardware import Hardware
+from agentgym_trainer.planning.sharding import check_sharding
 from agentgym_trainer.planning.workload import Workload
 
 CONTEXT = 1.2e9
@@ -97,7 +97,7 @@ def make_plan(config: BaseConfig, hardware: Hardware) -> Plan:
     Raises:
         UsageError: The model is unknown, or can't be trained with these settings.
     """
-    check_sharding(config.lora, sharded=hardware.sharded)
+    check_sharding(config, sharded=hardware.sharded)
     work = Workload(config, hardware)
     phases = tuple(_Phases(work).all())
     draft = Plan(config, hardware, phases, (), certain=False)
@@ -192,9 +192,13 @@ class _Phases:
         return max(passes, key=lambda parts: sum(part.bytes for part in parts))
 
     def _loading(self) -> Part:
-        """A whole tensor of the policy, or of a teacher that has a larger one."""
-        teacher = [_Phases(self.work.teacher)._largest(self.work.dtype.itemsize)] if self.work.teacher else []
-        return max([self._largest(4), *teacher], key=lambda part: part.bytes)
+        """A whole tensor of the policy, or of a teacher or a reference that has a larger one."""
+        parts, work = [self._largest(4)], self.work
+        if work.teacher:
+            parts.append(_Phases(work.teacher)._largest(work.dtype.itemsize))
+        if work.reference:
+            parts.append(_Phases(work.reference)._largest(work.reference_dtype.itemsize))
+        return max(parts, key=lambda part: part.bytes)
 
     def _idle(self) -> list[Part]:
         """What the learner holds while it does nothing, after the first update."""

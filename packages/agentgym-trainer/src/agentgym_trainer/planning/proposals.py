@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
-from agentgym_trainer.config import BaseConfig, Lora, RLConfig
+from agentgym_trainer.config import BaseConfig, EngineSettings, Lora, RLConfig
 from agentgym_trainer.planning.hardware import Hardware
 from agentgym_trainer.planning.phases import Plan, engine_bytes, make_plan
+from agentgym_trainer.planning.sharding import shardable
 from agentgym_trainer.planning.workload import Workload
 
 _MOST = 3
@@ -18,6 +20,7 @@ _RANK = 32
 _SHARE = 0.4
 """Share of a GPU that is given to an engine if there is room."""
 _STEPS = 12
+_Settings = TypeVar("_Settings", BaseConfig, EngineSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ def propose(plan: Plan) -> list[Proposal]:
     """
     found: list[Proposal] = []
     for config, hardware in _variants(plan):
-        fitting = _tuned(_shardable(config) if hardware.sharded else config, hardware)
+        fitting = _tuned(shardable(config) if hardware.sharded else config, hardware)
         if fitting is not None:
             proposal = Proposal(fitting, tuple(_flags(plan.config, fitting.config)), hardware != plan.hardware)
             if str(proposal) not in map(str, found):
@@ -73,8 +76,9 @@ def _variants(plan: Plan) -> Iterator[tuple[BaseConfig, Hardware]]:
         apart = replace(engine, kind="vllm-server", devices=last, memory=0.9)
         if hardware.processes <= 8:
             yield replace(config, engine=apart), replace(hardware, processes=half, sharded=half > 1)
-            split = replace(engine, kind="vllm-server", tensor_parallel=hardware.processes)
-            yield replace(config, engine=split), hardware
+            split = _valid(engine, kind="vllm-server", tensor_parallel=hardware.processes)
+            if split is not None:
+                yield replace(config, engine=split), hardware
     count = 2 * hardware.processes
     while count <= _MOST_GPUS:
         yield config, replace(hardware, processes=count, sharded=True)
@@ -85,7 +89,9 @@ def _with_adapters(config: BaseConfig, hardware: Hardware) -> Iterator[tuple[Bas
     """Yield the run with an adapter, and if that doesn't fit, with an adapter of quantized weights."""
     if config.model == "scratch" or config.lora.quantize != "off":
         return
-    adapted = config if config.lora.rank else replace(config, lora=Lora(rank=_RANK))
+    adapted = config if config.lora.rank else _valid(config, lora=Lora(rank=_RANK))
+    if adapted is None:
+        return
     if not config.lora.rank:
         yield adapted, hardware
     refused = hardware.sharded or config.engine.urls or Workload(config, hardware).critic == "separate"
@@ -93,9 +99,12 @@ def _with_adapters(config: BaseConfig, hardware: Hardware) -> Iterator[tuple[Bas
         yield replace(adapted, lora=replace(adapted.lora, quantize="nf4")), hardware
 
 
-def _shardable(config: BaseConfig) -> BaseConfig:
-    """Return the run without what can't be sharded."""
-    return replace(config, lora=replace(config.lora, quantize="off"))
+def _valid(settings: _Settings, **changes: Any) -> _Settings | None:
+    """Return settings with these changes; None if they aren't valid together, as an adapter and `reference.sync`."""
+    try:
+        return replace(settings, **changes)
+    except ValueError:
+        return None
 
 
 def _tuned(config: BaseConfig, hardware: Hardware) -> Plan | None:
@@ -165,7 +174,9 @@ def _flags(before: BaseConfig, after: BaseConfig) -> Iterator[str]:
     if after.optimizer.micro_tokens != before.optimizer.micro_tokens:
         yield f"--optimizer.micro-tokens {after.optimizer.micro_tokens}"
     if after.optimizer.offload != before.optimizer.offload:
-        yield "--optimizer.offload"
+        yield f"--optimizer.{'' if after.optimizer.offload else 'no-'}offload"
+    if isinstance(before, RLConfig) and isinstance(after, RLConfig) and after.compile != before.compile:
+        yield f"--{'' if after.compile else 'no-'}compile"
     if after.lora.rank != before.lora.rank:
         yield f"--lora.rank {after.lora.rank}"
     if after.lora.quantize != before.lora.quantize:

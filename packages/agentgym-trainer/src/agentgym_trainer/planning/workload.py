@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from accelerate.utils import is_bf16_available
 
-from agentgym_trainer.config import BaseConfig, Distillation, DPOConfig, Lora, RLConfig
+from agentgym_trainer.config import BaseConfig, Distillation, DPOConfig, Lora, Reference, RLConfig
 from agentgym_trainer.models.quantization import BYTES_PER_WEIGHT
 from agentgym_trainer.planning.activations import Activations, Pass, measure
 from agentgym_trainer.planning.hardware import Hardware
@@ -111,13 +111,34 @@ class Workload:
 
     @property
     def reference_bytes(self) -> float:
-        """Bytes of the reference model; with an adapter, the policy without it is the reference."""
+        """Bytes of the reference model; unless it is another model, with an adapter it is the policy without that.
+
+        Raises:
+            UsageError: The reference model is unknown.
+        """
+        if self.reference:
+            return float(self.reference_dtype.itemsize * self.reference.shape.weights)
         if self.adapter:
             return 0.0
-        if isinstance(self.config, DPOConfig):  # TRL's copy of the policy
+        if isinstance(self.config, DPOConfig):  # a copy of the policy
             return 4.0 * self.shape.weights
         needed = self.algorithm is not None and self.algorithm.needs_reference
         return float(self.dtype.itemsize * self.shape.weights) if needed else 0.0
+
+    @cached_property
+    def reference(self) -> Workload | None:
+        """The same run with another model, the reference of DPO, as its model; None without `reference.model`."""
+        if not isinstance(self.config, DPOConfig) or not self.config.reference.model:
+            return None
+        config = replace(self.config, model=self.config.reference.model, lora=Lora(), reference=Reference())
+        return Workload(config, self.hardware)
+
+    @property
+    def reference_dtype(self) -> torch.dtype:
+        """The data type of another reference model, which is that of the loaded policy: float32 if all weights train
+        or the run's precision isn't bf16.
+        """
+        return torch.bfloat16 if self.adapter and self.dtype == torch.bfloat16 else torch.float32
 
     @cached_property
     def teacher(self) -> Workload | None:

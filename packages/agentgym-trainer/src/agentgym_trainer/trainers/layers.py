@@ -13,7 +13,6 @@ from agentgym_trainer.models.compiled import check_compiler, compile_layers
 from agentgym_trainer.models.liger import apply_liger, why_not_liger
 from agentgym_trainer.models.policy import PolicyModel
 from agentgym_trainer.planning.shapes import find_config
-from agentgym_trainer.trainers.setup import is_sharded
 
 
 @dataclass(frozen=True)
@@ -52,14 +51,12 @@ def choose_layers(config: RLConfig, accelerator: Accelerator) -> Layers:
 
     Args:
         config: The configuration of the run.
-        accelerator: Determines device and precision, and whether models are sharded.
+        accelerator: Determines device and precision.
 
     Raises:
         ValueError: What `kernels` or `compile` ask for isn't possible for this model or on this machine.
     """
     if config.compile:
-        if is_sharded(accelerator):
-            raise ValueError("compile isn't supported for sharded models; leave compile off, or use ddp.yaml.")
         check_compiler()
     attention = choose_attention(accelerator.device, accelerator.mixed_precision)
     return Layers(attention, _uses_liger(config, accelerator), config.compile)

@@ -17,6 +17,7 @@ from agentgym_trainer.models.load import check_model, is_adapter, load_chat, wit
 from agentgym_trainer.models.policy import PolicyModel, ValueHead, separate_critic
 from agentgym_trainer.models.quantization import check_quantization
 from agentgym_trainer.planning.report import check_memory
+from agentgym_trainer.planning.sharding import check_sharding
 from agentgym_trainer.rollout.environments import open_environments
 from agentgym_trainer.rollout.play import find_harness
 from agentgym_trainer.rollout.runner import RolloutRunner
@@ -59,7 +60,8 @@ def train(config: RLConfig, folder: RunFolder, console: RunConsole, stopping: St
     torch.set_num_threads(config.threads)
     find_harness(config)  # before anything is loaded
     accelerator, ranks = open_accelerator(config), init_processes(config)
-    check_quantization(config.lora, sharded=is_sharded(accelerator))
+    check_sharding(config, sharded=is_sharded(accelerator))
+    check_quantization(config.lora)
     check_memory(config, accelerator, console.say)
     with refusing(config):
         layers = choose_layers(config, accelerator)

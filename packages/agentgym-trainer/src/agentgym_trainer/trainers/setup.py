@@ -291,7 +291,7 @@ def play_tasks(
         config: The configuration of the run.
         worlds: The environments.
         episodes: Number of episodes.
-        tasks: Number of different tasks; 0: no limit.
+        tasks: Number of different tasks, at least one of each environment if there are enough; 0: no limit.
 
     Raises:
         TooManyFailed: when more episodes fail than `max_failed` allows.
@@ -299,7 +299,7 @@ def play_tasks(
     rng = np.random.default_rng([config.seed, episodes])
     weights = [world.weight for world in worlds]
     shares, failed = apportion(episodes, weights, rng), FailureLimit(config.max_failed)
-    limits = apportion(tasks, weights, rng) if tasks else [0] * len(worlds)
+    limits = _one_each(apportion(tasks, weights, rng)) if tasks else [0] * len(worlds)
     for world, share, limit in zip(worlds, shares, limits, strict=True):
         known = world.tasks.train
         if tasks:
@@ -308,3 +308,12 @@ def play_tasks(
         for episode in world.play(policy, chosen, seed=config.seed, horizon=config.horizon.longest):
             failed.count([EpisodeOutcome.of(episode)])
             yield episode
+
+
+def _one_each(counts: Sequence[int]) -> list[int]:
+    """Return the counts with those of 0 raised to 1, at the expense of the largest as long as it is above 1."""
+    counts = list(counts)
+    while min(counts) < 1 and max(counts) > 1:
+        counts[counts.index(max(counts))] -= 1
+        counts[counts.index(min(counts))] += 1
+    return counts
