@@ -74,6 +74,25 @@ def seed_by_seed(played: Sequence[EvaluatedRun], seed: int) -> list[Comparison]:
     ]
 
 
+def nothing_common(played: Sequence[EvaluatedRun]) -> str:
+    """Return why no comparison of the runs has a task, as a sentence: the failed episodes of those that played a task
+    of another run, or that no two runs played the same one.
+    """
+    tasks = [set(map(task_of, run.episodes)) for run in played]
+    failures = [
+        f"{overall.failed} of {overall.episodes} episodes of {at.policy} in {at.folder} failed, most often with "
+        f"{next(iter(at.report.faults))}"
+        for i, at in enumerate(run.evaluated for run in played)
+        if (overall := at.report.overall).failed and any(tasks[i] & other for other in (*tasks[:i], *tasks[i + 1 :]))
+    ]
+    if not failures:
+        return "These runs have no task in common; name runs of the same environment and split."
+    return (
+        f"At each task that these runs share, all episodes of one of them failed: {'; '.join(failures)}. Fix the "
+        "causes, and start the failed runs over with --overwrite."
+    )
+
+
 def _pairs(runs: Sequence[EvaluatedRun], suffix: str, seed: int, *, over_all: bool = False) -> list[Comparison]:
     """Compare every policy of the runs with the first; with `over_all`, not those whose comparison in one environment
     is about the same tasks.
