@@ -23,7 +23,9 @@ ALIVE_S = 180.0
 """Seconds since the last change of a file in which a run counts as running."""
 _WRITTEN = ("run.json", "card.json", "metrics.jsonl", "replies.jsonl")
 """Files whose modification times show progress, besides the episodes; the first one is written when the run begins."""
-_PRUNED = {"checkpoints", "model", "start", "node_modules"}
+_PRUNED = {"node_modules"}
+_MODELS = {"checkpoints", "model", "start"}
+"""Folders with models in that of a training run, which hold many files but no episodes."""
 _EPISODE = b'{"schema":"agentgym.episode/'
 _STEP = re.compile(r"(?:step|test|iteration)-(\d+)")
 
@@ -36,14 +38,17 @@ def discover(root: Path) -> list[Run]:
     records: dict[Path, Mapping[str, Any]] = {}
     single_files: list[Path] = []
     errors: dict[Path, str] = {}
-    for folder, files in _walk(root):
+    for folder, folders, files in _walk(root):
         record = _record(folder, files)
         if not record and (name := _unreadable_record(folder, files)):
             errors[folder] = f"{name} can't be read, so only the episodes of this run are shown."
         if record:
             records[folder] = record
             run_files[folder] = []
-        owner = next((each for each in (folder, *folder.parents) if each in records), None)
+        within = [each for each in (folder, *folder.parents) if each in records]
+        if any(_kind(str(records[each]["schema"])) == "train" for each in within):
+            folders[:] = [name for name in folders if name not in _MODELS]
+        owner = next(iter(within), None)
         names = [name for name in files if name.endswith(".jsonl")]
         episodes = [
             folder / name
@@ -58,10 +63,11 @@ def discover(root: Path) -> list[Run]:
     return sorted(_with_command_states(runs), key=lambda run: run.name)
 
 
-def _walk(root: Path) -> Iterator[tuple[Path, list[str]]]:
+def _walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """Yield each folder with the names of its folders, of which the caller may remove some, and of its files."""
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if name not in _PRUNED and not name.startswith("."))
-        yield Path(folder), sorted(name for name in files if not name.startswith("."))
+        yield Path(folder), folders, sorted(name for name in files if not name.startswith("."))
 
 
 def _record(folder: Path, files: list[str]) -> Mapping[str, Any]:
