@@ -100,6 +100,27 @@ def test_compare_accepts_a_folder_of_runs(many: Path, capsys: pytest.CaptureFixt
     assert "random in all environments vs. oracle in all environments" in capsys.readouterr().out
 
 
+def test_pair_with_tasks_in_one_environment_is_compared_once(many: Path, tmp_path: Path) -> None:
+    runs = [str(many / name) for name in ("textcraft-oracle-test", "count-oracle-test", "textcraft-random-test")]
+    assert compare([*runs, "--out", str(tmp_path)]) == 0
+    (pair,) = json.loads((tmp_path / "report.json").read_text())["comparisons"]
+    assert (pair["second"].partition(" in ")[0], pair["tasks"]) == ("random", 4)
+    assert pair["success"]["p_adjusted"] == pair["success"]["p"] < 1
+
+
+def test_runs_of_only_failures_are_no_runs_of_other_tasks(
+    many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "broken"
+    flags = ["--env", ENV, "--policy", "oracle", "--options", f"broken={tuple(range(10))}", "--max-failed", "1"]
+    assert evaluate([*flags, "--out", str(broken)]) == 0
+    capsys.readouterr()
+    assert compare([str(many / "count-random-test"), str(broken)]) == 2
+    err = capsys.readouterr().err
+    assert f"10 of 10 episodes of oracle in {broken} failed, most often with EnvFault: " in err
+    assert "no task in common" not in err
+
+
 def test_runs_of_one_policy_are_labeled_by_their_paths(
     many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from agentgym_eval.storage.annotations import Annotation
+from agentgym_eval.util.errors import UsageError
+from agentgym_eval.viewer.index import discovery
 from agentgym_eval.viewer.index.index import Index
 from agentgym_eval.viewer.index.links import Address, Links
 from agentgym_eval.viewer.index.queries import Filters
+from agentgym_eval.viewer.index.trash import move_to_trash
 from agentgym_eval.viewer.pages.site import Site
+from agentgym_eval.viewer.server import app
 from agentgym_eval.viewer.server.app import make_app
 from agentgym_eval.viewer.server.export import export
 from starlette.testclient import TestClient
-from viewer_runs import episode, write_evaluation_run, write_training_run
+from viewer_runs import episode, write_episodes, write_evaluation_run, write_training_run
 
 
 @pytest.fixture
@@ -121,3 +128,83 @@ def test_pages_and_exports_report_damage_and_show_the_rest(index: Index, tmp_pat
         assert [text for text in texts if text not in response.text] == [], path
     assert export(index, tmp_path / "out", 10) > 10
     assert "2 lines of its files are damaged" in (tmp_path / "out" / "run" / "wrong.html").read_text()
+
+
+def test_names_that_are_not_utf8_are_shown_with_their_bytes(index: Index, tmp_path: Path) -> None:
+    names = [os.fsdecode(b"caf\xe9.jsonl"), os.fsdecode(b"caf\xe8")]
+    write_episodes(index.root / names[0], [episode("t/0")])
+    write_evaluation_run(index.root / names[1], [episode("t/1")])
+    write_evaluation_run(index.root / "good", [episode("t/2")])
+    index.refresh()
+    index.refresh()
+    assert [run.name for run in index.runs] == ["caf\\xe8", "caf\\xe9.jsonl", "good"]
+    assert tasks(index) == ["t/0", "t/1", "t/2"]
+    assert len({run.slug for run in index.runs}) == 3
+    address = next(row.address for row in index.list(Filters()).rows if row.task == "t/1")
+    index.annotate(address, Annotation.of(["odd"], ""))
+    index.refresh()
+    assert [row.task for row in index.list(Filters(label="odd")).rows] == ["t/1"]
+    client = TestClient(make_app(Site(index, Links())), "http://127.0.0.1:8000")
+    for path in ("/", "/episodes", "/runs.csv", *(f"/run/{run.slug}" for run in index.runs), Links().episode(address)):
+        assert client.get(path).status_code == 200, path
+    assert export(index, tmp_path / "out", 10) > 10
+    run = index.run(address.run)
+    with pytest.raises(UsageError, match="isn't UTF-8"):
+        move_to_trash(index.root, run, index.runs, 1)
+    (index.root / names[0]).unlink()
+    index.refresh()
+    assert tasks(index) == ["t/1", "t/2"]
+
+
+def test_record_that_is_nested_too_deep_counts_as_damaged(index: Index) -> None:
+    deep = "[" * 200_000 + "]" * 200_000
+    folder = write_evaluation_run(index.root / "deep", [episode("t/0", 0, False)])
+    (folder / "run.json").write_text(f'{{"schema": "agentgym.run/1", "settings": {deep}}}')
+    (folder / "viewer.json").write_text(deep)
+    (folder / "episodes.distances.jsonl").write_text(f"{deep}\n")
+    write_evaluation_run(index.root / "good", [episode("t/1")])
+    index.refresh()
+    assert tasks(index) == ["t/0", "t/1"]
+    assert [run.read_error != "" for run in index.runs] == [True, False]
+
+
+def test_run_that_vanishes_during_the_scan_is_left_out(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("gone", "good"):
+        write_evaluation_run(index.root / name, [episode()])
+    write_evaluation_run(index.root / "empty", [])
+    write_episodes(index.root / "single.jsonl", [episode()])
+    files = [index.root / name for name in ("gone/run.json", "gone/episodes.jsonl", "empty/run.json", "single.jsonl")]
+    (index.root / "empty/episodes.jsonl").unlink()
+    make_run, make_single = discovery._run, discovery._single_file
+
+    def delete() -> None:
+        for file in files:
+            file.unlink(missing_ok=True)
+
+    monkeypatch.setattr(discovery, "_run", lambda *found: (delete(), make_run(*found))[1])
+    monkeypatch.setattr(discovery, "_single_file", lambda *found: (delete(), make_single(*found))[1])
+    index.refresh()
+    assert [run.name for run in index.runs] == ["good"]
+
+
+def test_refreshing_goes_on_after_any_error(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors: list[Exception] = [IndexError("the first"), RecursionError()]
+    stop, pages = threading.Event(), list[str]()
+    client = TestClient(make_app(Site(index, Links())), "http://127.0.0.1:8000")
+    versions = {index.version}
+
+    def refresh(_: threading.Event) -> float:
+        pages.append(client.get("/").text)
+        versions.add(index.version)
+        if errors:
+            raise errors.pop(0)
+        stop.set()
+        return 0.0
+
+    monkeypatch.setattr(app, "_REFRESH_INTERVAL_S", 0.0)
+    monkeypatch.setattr(index, "refresh", refresh)
+    app._refresh_loop(index, stop)
+    shown = [page.partition("The folder can't be refreshed: ")[2].partition("<")[0] for page in pages]
+    assert shown == ["", "the first", "RecursionError()"]
+    assert len(versions) == 2
+    assert index.refresh_error == ""

@@ -9,7 +9,14 @@ from pathlib import Path
 from agentgym_eval.api.options import path_of
 from agentgym_eval.api.report import ComparisonReport, Report
 from agentgym_eval.metrics.seeds import across_seeds
-from agentgym_eval.runs.comparisons import EvaluatedRun, against_first, differing, read_runs, seed_by_seed
+from agentgym_eval.runs.comparisons import (
+    EvaluatedRun,
+    against_first,
+    differing,
+    nothing_common,
+    read_runs,
+    seed_by_seed,
+)
 from agentgym_eval.util.errors import UsageError
 
 
@@ -35,7 +42,8 @@ def compare(
         forensics: Whether to replay episodes for the expert's distances, where a run doesn't have them.
 
     Raises:
-        UsageError: if a run can't be read, the runs have no task in common, or `out` is the folder of a run.
+        UsageError: if a run can't be read, the runs have no task in common at which both have an attempt that
+            did not fail, or `out` is the folder of a run.
     """
     folder = path_of(out) if out is not None else None
     if folder and (folder / "episodes.jsonl").exists():
@@ -45,7 +53,7 @@ def compare(
     played = read_runs([*map(_path, runs), *map(_path, against)], k, seed, forensics=forensics)
     comparisons = (seed_by_seed if against else against_first)(played, seed)
     if not any(comparison.tasks for comparison in comparisons):
-        raise UsageError("These runs have no task in common; name runs of the same environment and split.")
+        raise UsageError(nothing_common(played))
     across = across_seeds(comparisons) if against else None
     title = f"{len(played)} runs compared with {played[0].evaluated.policy}"
     title = f"Two training methods over {len(comparisons)} seeds" if against else title

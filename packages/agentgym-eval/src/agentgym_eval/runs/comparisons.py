@@ -35,15 +35,17 @@ class EvaluatedRun:
 
 
 def against_first(played: Sequence[EvaluatedRun], seed: int) -> list[Comparison]:
-    """Compare every policy with the first: in each environment that both played and, with several environments, over
-    all of them. The p-values are adjusted for the number of comparisons.
+    """Compare every policy with the first: in each environment that both played and, if their common tasks are of
+    several environments, over all of them. The p-values are adjusted for the number of comparisons.
     """
     worlds = dict.fromkeys(run.evaluated.world for run in played)
     found = list[Comparison]()
     for world in worlds:
         runs = [run for run in played if run.evaluated.world == world]
         found += _pairs(runs, f" in {world}" if len(worlds) > 1 else "", seed)
-    return adjusted(found + (_pairs(played, " in all environments", seed) if len(worlds) > 1 else []))
+    if len(worlds) > 1:
+        found += _pairs(played, " in all environments", seed, over_all=True)
+    return adjusted(found)
 
 
 def seed_by_seed(played: Sequence[EvaluatedRun], seed: int) -> list[Comparison]:
@@ -72,11 +74,35 @@ def seed_by_seed(played: Sequence[EvaluatedRun], seed: int) -> list[Comparison]:
     ]
 
 
-def _pairs(runs: Sequence[EvaluatedRun], suffix: str, seed: int) -> list[Comparison]:
+def nothing_common(played: Sequence[EvaluatedRun]) -> str:
+    """Return why no comparison of the runs has a task, as a sentence: the failed episodes of those that played a task
+    of another run, or that no two runs played the same one.
+    """
+    tasks = [set(map(task_of, run.episodes)) for run in played]
+    failures = [
+        f"{overall.failed} of {overall.episodes} episodes of {at.policy} in {at.folder} failed, most often with "
+        f"{next(iter(at.report.faults))}"
+        for i, at in enumerate(run.evaluated for run in played)
+        if (overall := at.report.overall).failed and any(tasks[i] & other for other in (*tasks[:i], *tasks[i + 1 :]))
+    ]
+    if not failures:
+        return "These runs have no task in common; name runs of the same environment and split."
+    return (
+        f"At each task that these runs share, all episodes of one of them failed: {'; '.join(failures)}. Fix the "
+        "causes, and start the failed runs over with --overwrite."
+    )
+
+
+def _pairs(runs: Sequence[EvaluatedRun], suffix: str, seed: int, *, over_all: bool = False) -> list[Comparison]:
+    """Compare every policy of the runs with the first; with `over_all`, not those whose comparison in one environment
+    is about the same tasks.
+    """
     by_policy: dict[str, list[EvaluatedRun]] = defaultdict(list)
     for run in runs:
         by_policy[run.evaluated.policy].append(run)
     (first, ours), *others = by_policy.items()
+    if over_all:
+        others = [(name, theirs) for name, theirs in others if not _share_one_world(ours, theirs)]
     return [
         compare(
             _episodes_of(ours),
@@ -87,6 +113,17 @@ def _pairs(runs: Sequence[EvaluatedRun], suffix: str, seed: int) -> list[Compari
         )
         for name, theirs in others
     ]
+
+
+def _share_one_world(ours: Sequence[EvaluatedRun], theirs: Sequence[EvaluatedRun]) -> bool:
+    """Return whether two policies have common tasks, and all of them in one environment."""
+    common = by_task(_episodes_of(ours)).keys() & by_task(_episodes_of(theirs)).keys()
+    for world in dict.fromkeys(run.evaluated.world for run in ours):
+        sides = [[run for run in side if run.evaluated.world == world] for side in (ours, theirs)]
+        here = by_task(_episodes_of(sides[0])).keys() & by_task(_episodes_of(sides[1])).keys()
+        if common and here == common:
+            return True
+    return False
 
 
 def _episodes_of(runs: Sequence[EvaluatedRun]) -> list[Episode]:

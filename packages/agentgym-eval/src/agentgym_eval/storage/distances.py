@@ -48,7 +48,7 @@ def _parsed(line: str) -> tuple[EpisodeKey, Distances] | None:
         record: Any = json.loads(line)
         env, task, sample, distances = (record[name] for name in ("env", "task_id", "sample", "distances"))
         schema = record["schema"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     known = isinstance(distances, list) and all(type(each) is int or each is None for each in distances)
     names = isinstance(env, str) and isinstance(task, str) and type(sample) is int

@@ -153,10 +153,22 @@ def test_expected_number_of_episodes_is_derived_from_settings(
     assert runs_by_name(tmp_path)["rl"].expected is None
 
 
-def test_checkpoints_and_hidden_folders_are_ignored(tmp_path: Path) -> None:
-    write_episodes(tmp_path / "checkpoints" / "episodes.jsonl", [episode()])
-    write_episodes(tmp_path / ".hidden" / "episodes.jsonl", [episode()])
-    assert discover(tmp_path) == []
+def test_models_of_training_runs_and_hidden_folders_are_ignored(tmp_path: Path) -> None:
+    run = write_training_run(tmp_path / "rl")
+    write_training_run(run / "iteration-0001")
+    for folder in ("checkpoints/step-000002", "model", "start", "iteration-0001/model"):
+        write_evaluation_run(run / folder, [episode()])
+    for folder in (".hidden", "node_modules"):
+        write_episodes(tmp_path / folder / "episodes.jsonl", [episode()])
+    assert list(runs_by_name(tmp_path)) == ["rl", "rl/iteration-0001"]
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "model", "start"])
+def test_evaluation_may_have_the_name_of_a_folder_with_models(tmp_path: Path, name: str) -> None:
+    write_evaluation_run(tmp_path / name, [episode()])
+    write_evaluation_run(tmp_path / "group" / name / "deep", [episode()])
+    write_training_run(tmp_path / "rl")
+    assert set(runs_by_name(tmp_path)) == {name, f"group/{name}/deep", "rl"}
 
 
 def test_damaged_run_json_is_ignored(tmp_path: Path) -> None:

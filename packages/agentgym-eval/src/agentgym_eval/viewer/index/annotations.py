@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from agentgym_eval.storage.annotations import annotations_file, read_annotations
+from agentgym_eval.viewer.index.runs import path_key
 
 ANNOTATED, NOT_ANNOTATED = "*", "!*"
 """Values of the filter for labels: episodes with any annotation, and without one. No label begins like them."""
@@ -38,7 +39,7 @@ def update_annotations(database: sqlite3.Connection, paths: Iterable[Path]) -> N
     """Read the annotations of files of episodes, where they have changed, and remove those of all other files."""
     known = dict(database.execute("SELECT path, stamp FROM annotation_files"))
     for path in paths:
-        known_stamp = known.pop(str(path), "")
+        known_stamp = known.pop(path_key(path), "")
         if _stamp(path) != known_stamp:
             update_file(database, path)
     for path in known:
@@ -52,15 +53,15 @@ def update_file(database: sqlite3.Connection, episodes: Path) -> None:
     database.execute("BEGIN IMMEDIATE")
     try:
         stamp, found = _stamp(episodes), read_annotations(episodes)
-        _remove(database, str(episodes))
+        _remove(database, path_key(episodes))
         if stamp:
-            database.execute("INSERT INTO annotation_files VALUES (?, ?)", (str(episodes), stamp))
+            database.execute("INSERT INTO annotation_files VALUES (?, ?)", (path_key(episodes), stamp))
         for number, ((env, task, sample), annotation) in found.items():
             values = (env, task, sample, json.dumps(annotation.labels), annotation.note, annotation.written)
             row = database.execute(
                 "INSERT INTO annotations (path, number, env, task, sample, labels, note, written) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (str(episodes), number, *values),
+                (path_key(episodes), number, *values),
             ).lastrowid
             database.executemany(
                 "INSERT OR IGNORE INTO labels VALUES (?, ?)", [(each, row) for each in annotation.labels]
@@ -89,7 +90,7 @@ def any_annotation(database: sqlite3.Connection) -> bool:
     return bool(database.execute("SELECT EXISTS (SELECT 1 FROM annotations)").fetchone()[0])
 
 
-def _remove(database: sqlite3.Connection, path: str) -> None:
+def _remove(database: sqlite3.Connection, path: str | bytes) -> None:
     for table, column in (("notes", "rowid"), ("labels", "annotation")):
         ids = "SELECT id FROM annotations WHERE path = ?"
         database.execute(f"DELETE FROM {table} WHERE {column} IN ({ids})", (path,))

@@ -17,13 +17,15 @@ from typing import Any
 
 from agentgym_eval.storage.store import STOPPED
 from agentgym_eval.viewer.index.display_names import read_display_name
-from agentgym_eval.viewer.index.runs import HUMAN, EpisodeFile, Kind, Part, Run, State, slug_of
+from agentgym_eval.viewer.index.runs import HUMAN, EpisodeFile, Kind, Part, Run, State, printable, slug_of
 
 ALIVE_S = 180.0
 """Seconds since the last change of a file in which a run counts as running."""
 _WRITTEN = ("run.json", "card.json", "metrics.jsonl", "replies.jsonl")
 """Files whose modification times show progress, besides the episodes; the first one is written when the run begins."""
-_PRUNED = {"checkpoints", "model", "start", "node_modules"}
+_PRUNED = {"node_modules"}
+_MODELS = {"checkpoints", "model", "start"}
+"""Folders with models in that of a training run, which hold many files but no episodes."""
 _EPISODE = b'{"schema":"agentgym.episode/'
 _STEP = re.compile(r"(?:step|test|iteration)-(\d+)")
 
@@ -31,19 +33,23 @@ _STEP = re.compile(r"(?:step|test|iteration)-(\d+)")
 def discover(root: Path) -> list[Run]:
     """Find the runs in `root`, which is a folder or one file of episodes, sorted by name."""
     if root.is_file():
-        return [_single_file(root, root.parent)] if _holds_episodes(root) else []
+        run = _single_file(root, root.parent) if _holds_episodes(root) else None
+        return [run] if run else []
     run_files: dict[Path, list[Path]] = {}
     records: dict[Path, Mapping[str, Any]] = {}
     single_files: list[Path] = []
     errors: dict[Path, str] = {}
-    for folder, files in _walk(root):
+    for folder, folders, files in _walk(root):
         record = _record(folder, files)
         if not record and (name := _unreadable_record(folder, files)):
             errors[folder] = f"{name} can't be read, so only the episodes of this run are shown."
         if record:
             records[folder] = record
             run_files[folder] = []
-        owner = next((each for each in (folder, *folder.parents) if each in records), None)
+        within = [each for each in (folder, *folder.parents) if each in records]
+        if any(_kind(str(records[each]["schema"])) == "train" for each in within):
+            folders[:] = [name for name in folders if name not in _MODELS]
+        owner = next(iter(within), None)
         names = [name for name in files if name.endswith(".jsonl")]
         episodes = [
             folder / name
@@ -54,14 +60,16 @@ def discover(root: Path) -> list[Run]:
     runs = [_run(folder, root, record, run_files[folder]) for folder, record in records.items()]
     for path in single_files:
         folder = next((each for each in path.parents if each in errors), None)
-        runs.append(replace(_single_file(path, root), read_error=errors[folder] if folder else ""))
-    return sorted(_with_command_states(runs), key=lambda run: run.name)
+        run = _single_file(path, root)
+        runs.append(run and replace(run, read_error=errors[folder] if folder else ""))
+    return sorted(_with_command_states(filter(None, runs)), key=lambda run: run.name)
 
 
-def _walk(root: Path) -> Iterator[tuple[Path, list[str]]]:
+def _walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """Yield each folder with the names of its folders, of which the caller may remove some, and of its files."""
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if name not in _PRUNED and not name.startswith("."))
-        yield Path(folder), sorted(name for name in files if not name.startswith("."))
+        yield Path(folder), folders, sorted(name for name in files if not name.startswith("."))
 
 
 def _record(folder: Path, files: list[str]) -> Mapping[str, Any]:
@@ -88,22 +96,24 @@ def _is_episode_file(folder: Path, name: str) -> bool:
         return False  # deleted
 
 
-def _run(folder: Path, root: Path, record: Mapping[str, Any], paths: list[Path]) -> Run:
-    name = folder.relative_to(root).as_posix()
+def _run(folder: Path, root: Path, record: Mapping[str, Any], paths: list[Path]) -> Run | None:
+    """Make the run of a folder; None if it was deleted since its record was read."""
+    name = root.resolve().name if folder == root else folder.relative_to(root).as_posix()
     kind = _kind(str(record["schema"]))
     settings = record.get("settings")
     interactive = isinstance(settings, dict) and settings.get("policy") == HUMAN
     final_output = None if interactive else {"train": "summary.json", "evaluate": "report.json"}.get(kind)
-    written = [path for path in (folder / name for name in _WRITTEN) if path.exists()]
     done = not final_output or (folder / final_output).exists()
     reason = "" if done else str(read_json(folder / STOPPED).get("reason") or "")
-    times = [path.stat().st_mtime for path in (*written, *paths)]
+    times = [at for path in (*(folder / each for each in _WRITTEN), *paths) if (at := _mtime(path)) is not None]
+    if not times:
+        return None
     named = read_display_name(folder)
     run = Run(
         title=named.title,
         note=named.note,
-        slug=slug_of(root.resolve().name if name == "." else name),
-        name=root.resolve().name if name == "." else name,
+        slug=slug_of(name),
+        name=printable(name),
         path=folder,
         kind=kind,
         record=record,
@@ -155,20 +165,31 @@ def _file(path: Path, run: Run) -> EpisodeFile:
         decoding = path.stem.rpartition("-")[2]
         split = "test" if path.name.startswith("test-") else run.split
     name = name.removesuffix(".jsonl")
-    return EpisodeFile(path, slug_of(name), name, part, int(step[1]) if step else None, decoding, split)
+    return EpisodeFile(path, slug_of(name), printable(name), part, int(step[1]) if step else None, decoding, split)
 
 
-def _single_file(path: Path, root: Path) -> Run:
-    """Make a run of a file outside any run's folder: collected data if it has a card, otherwise plain episodes."""
+def _single_file(path: Path, root: Path) -> Run | None:
+    """Make a run of a file outside any run's folder: collected data if it has a card, otherwise plain episodes. None if
+    it was deleted.
+    """
     name = path.relative_to(root).as_posix()
     card = path.with_suffix(".card.json")
     record = read_json(card) if card.exists() else {}
-    written = path.stat().st_mtime
-    file = EpisodeFile(path, slug_of(path.stem), path.stem, "data" if record else "played")
+    if (written := _mtime(path)) is None:
+        return None
+    file = EpisodeFile(path, slug_of(path.stem), printable(path.stem), "data" if record else "played")
     kind: Kind = "collect" if record else "episodes"
     named = read_display_name(path)
-    run = Run(slug_of(name), name, path, kind, record, (file,), written, written)
+    run = Run(slug_of(name), printable(name), path, kind, record, (file,), written, written)
     return replace(run, title=named.title, note=named.note)
+
+
+def _mtime(path: Path) -> float | None:
+    """Return the modification time of a file in Unix seconds; None if it doesn't exist."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None
 
 
 def _holds_episodes(path: Path) -> bool:
@@ -180,9 +201,9 @@ def _holds_episodes(path: Path) -> bool:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read the object in a JSON file; empty if the file is damaged, missing or holds something else."""
+    """Read the object in a JSON file; empty if the file is damaged, missing, too deep or holds something else."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return record if isinstance(record, dict) else {}

@@ -32,7 +32,7 @@ def read_display_name(run: Path) -> DisplayName:
     """Read the name and note of a run; empty ones if there are none, or the file is damaged."""
     try:
         record = json.loads(display_name_file(run).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return DisplayName()
     if not isinstance(record, dict) or record.get("schema") != _SCHEMA:
         return DisplayName()

@@ -41,7 +41,7 @@ from agentgym_eval.viewer.index.metrics import (
 )
 from agentgym_eval.viewer.index.neighbours import NeighbourFinder, Neighbours
 from agentgym_eval.viewer.index.queries import Filters, Row, facets, find_row, listing, make_row
-from agentgym_eval.viewer.index.runs import EpisodeFile, Run
+from agentgym_eval.viewer.index.runs import EpisodeFile, Run, path_key, printable
 
 _Result = TypeVar("_Result")
 
@@ -96,7 +96,7 @@ class Index:
             with self._connection() as database:
                 indexer = Indexer(database)
                 paths = [file.path for run in runs.values() for file in run.files]
-                indexer.remove_others(set(map(str, paths)))
+                indexer.remove_others(set(map(path_key, paths)))
                 annotations.update_annotations(database, paths)
                 for run in sorted(runs.values(), key=lambda run: -run.changed):  # runs in progress first
                     for file in run.files:
@@ -111,7 +111,7 @@ class Index:
         """A string that changes whenever the index changes."""
         with self._watch_lock:
             (data,) = self._watch.execute("PRAGMA data_version").fetchone()
-        return f"{self._generation}.{data}.{int(self.complete)}"
+        return f"{self._generation}.{data}.{int(self.complete)}.{int(bool(self.refresh_error))}"
 
     @property
     def runs(self) -> list[Run]:
@@ -121,9 +121,8 @@ class Index:
     @property
     def folder(self) -> str:
         """The display name of the folder: `root` as given, or its resolved name if that is `.` or `..`."""
-        return (
-            str(self.root) if self.root.name not in ("", "..") else self.root.resolve().name or str(self.root.resolve())
-        )
+        named = self.root if self.root.name not in ("", "..") else self.root.resolve()
+        return printable(str(self.root) if named is self.root else named.name or str(named))
 
     def runs_with_common_tasks(self, run: str) -> list[Run]:
         """Return the other runs whose default file for comparisons shares a task with that of `run`."""

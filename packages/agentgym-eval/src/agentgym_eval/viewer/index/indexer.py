@@ -18,7 +18,7 @@ from agentgym_envs import Episode
 from agentgym_eval.metrics.failure_causes import Distances, EpisodeKey, episode_key, failure_cause
 from agentgym_eval.storage.distances import distances_file, read_distances
 from agentgym_eval.viewer.index.lines import read_line
-from agentgym_eval.viewer.index.runs import EpisodeFile
+from agentgym_eval.viewer.index.runs import EpisodeFile, path_key
 from agentgym_eval.viewer.index.tokens import kept_episodes, tokens_file
 
 VERSION = 14
@@ -95,7 +95,7 @@ class Indexer:
         database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         self._database = database
 
-    def remove_others(self, paths: set[str]) -> None:
+    def remove_others(self, paths: Set[str | bytes]) -> None:
         """Remove the files that aren't among `paths`."""
         for file_id, path in self._database.execute("SELECT id, path FROM files").fetchall():
             if path not in paths:
@@ -109,7 +109,7 @@ class Indexer:
             stat = file.path.stat()
         except FileNotFoundError:
             return  # deleted since the scan; the next refresh removes it
-        known = self._database.execute("SELECT * FROM files WHERE path = ?", (str(file.path),)).fetchone()
+        known = self._database.execute("SELECT * FROM files WHERE path = ?", (path_key(file.path),)).fetchone()
         indexed = known and (known["size"], known["mtime"], known["inode"], known["run"], known["kept"])
         beside = _Beside.read(file.path)
         if indexed == (stat.st_size, stat.st_mtime_ns, stat.st_ino, run, beside.written):
@@ -151,7 +151,7 @@ class Indexer:
         The file is read from its start again if it was replaced, or if a file beside it was written since: a training
         step writes the tokens last, and an evaluation the distances.
         """
-        known = self._database.execute("SELECT * FROM files WHERE path = ?", (str(file.path),)).fetchone()
+        known = self._database.execute("SELECT * FROM files WHERE path = ?", (path_key(file.path),)).fetchone()
         if known and (known["run"], known["kept"]) == (run, written) and _was_appended(known, stat, content):
             return known["id"], known["read"], known["lines"]
         if known:
@@ -160,7 +160,7 @@ class Indexer:
             "INSERT INTO files (path, run, slug, part, step, decoding, inode, read, lines, tail, damaged, kept) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, ?, 0, ?)",
             (
-                *(str(file.path), run, file.slug, file.part, file.step, file.decoding),
+                *(path_key(file.path), run, file.slug, file.part, file.step, file.decoding),
                 *(stat.st_ino, _tail(content, 0), written),
             ),
         )

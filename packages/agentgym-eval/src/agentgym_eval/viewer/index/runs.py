@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -146,7 +147,22 @@ class Run:
         raise KeyError(f"{self.name} has no file {slug}; it has {', '.join(each.slug for each in self.files)}.")
 
 
+def printable(name: str) -> str:
+    r"""Return the name of a file as text that pages and the index can hold: bytes that aren't UTF-8 become `\xe9`."""
+    text = re.sub("[\udc80-\udcff]", lambda byte: f"\\x{ord(byte[0]) - 0xDC00:x}", name)
+    return text.encode(errors="replace").decode()
+
+
+def path_key(path: Path) -> str | bytes:
+    """Return a path as the index stores it: as text, or as bytes if it isn't UTF-8."""
+    text = str(path)
+    return text if text == printable(text) else os.fsencode(path)
+
+
 def slug_of(name: str) -> str:
-    """Derive a readable slug that is valid in URLs and file names; deterministic, and distinct for distinct names."""
+    """Derive a readable slug that is valid in URLs and file names; deterministic, and distinct for distinct names,
+    including those of files that aren't UTF-8.
+    """
     plain = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")[-80:]
-    return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:6]}".lstrip("-")
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
+    return plain if plain == name else f"{plain}-{digest[:6]}".lstrip("-")

@@ -121,7 +121,7 @@ def _records(path: Path, number: int, episode: Episode) -> Iterator[dict[str, An
                 continue
             try:
                 record = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             keys = (record.get("schema"), record.get("episode"), record.get("task_id"))
             if keys == (SCHEMA, number, episode.task_id):

@@ -17,7 +17,7 @@ from agentgym_eval.storage.lock import FolderLock
 from agentgym_eval.util.errors import UsageError
 from agentgym_eval.viewer.index.discovery import ALIVE_S, read_json
 from agentgym_eval.viewer.index.display_names import display_name_file
-from agentgym_eval.viewer.index.runs import Run
+from agentgym_eval.viewer.index.runs import Run, path_key
 from agentgym_eval.viewer.index.tokens import tokens_file
 
 TRASH = ".trash"
@@ -63,6 +63,8 @@ def why_kept(root: Path, run: Run, runs: Iterable[Run]) -> str:
         return "Its path contains a symbolic link, so its files may belong to something else; delete the link by hand."
     if not run.path.resolve().is_relative_to(root.resolve()):
         return f"It isn't below {root}."
+    if isinstance(path_key(run.path.relative_to(root)), bytes):
+        return "Its name isn't UTF-8, so it couldn't be restored; rename it first."
     if run.state in ("running", "waiting"):
         return f"It is {run.state}; stop it first."
     if run.path.is_file() and time.time() - run.changed < ALIVE_S:

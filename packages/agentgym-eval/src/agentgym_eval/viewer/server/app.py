@@ -5,7 +5,6 @@ Handles HTTP; the content of the pages comes from `pages` and `playing`.
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -150,5 +149,5 @@ def _refresh_loop(index: Index, stop: threading.Event) -> None:
         try:
             pause = max(pause, 5 * index.refresh(stop))  # with many files, scan less often
             index.refresh_error = ""
-        except (OSError, sqlite3.Error) as error:  # e.g. a full disk: what is already indexed stays available
-            index.refresh_error = str(error)
+        except Exception as error:  # noqa: BLE001 - what is already indexed stays available
+            index.refresh_error = str(error) or repr(error)

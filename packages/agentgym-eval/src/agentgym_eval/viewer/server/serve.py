@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import socket
 import sys
 import threading
@@ -62,7 +63,7 @@ def open_index(directory: Path) -> Generator[Index]:
     for old in folder.glob("*.sqlite*"):
         if time.time() - old.stat().st_mtime > _INDEX_LIFETIME_S:
             old.unlink(missing_ok=True)
-    name = hashlib.sha256(f"{VERSION} {directory.resolve()}".encode()).hexdigest()[:16]
+    name = hashlib.sha256(f"{VERSION} ".encode() + os.fsencode(directory.resolve())).hexdigest()[:16]
     with closing(Index(directory, folder / f"{name}.sqlite")) as index:
         yield index
 
