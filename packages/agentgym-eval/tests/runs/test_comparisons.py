@@ -383,6 +383,24 @@ def test_duplicate_and_unknown_lines_are_reported(tmp_path: Path, capsys: pytest
     assert json.loads((tmp_path / "report.json").read_text())["overall"] == report
 
 
+def test_repeated_lines_are_one_attempt(many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "episodes.jsonl"
+    path.write_text((many / "count-random-test/episodes.jsonl").read_text() * 2)
+    assert compare([str(many / "count-oracle-test"), str(path), "--out", str(tmp_path / "report")]) == 0
+    assert (
+        f"{path}, line 1: count/test/1, sample 0, is in line 9 again, which counts instead.\n"
+        in capsys.readouterr().err
+    )
+    run = json.loads((tmp_path / "report/report.json").read_text())["runs"][1]
+    assert (run["overall"]["episodes"], list(run["overall"]["pass_at"])) == (8, ["1", "2"])
+    assert evaluate(["--env", ENV, "--policy", "oracle", "--detect", "0.1", "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "is in line 9 again" in out
+    path.write_text((many / "count-random-test/episodes.jsonl").read_text())
+    assert evaluate(["--env", ENV, "--policy", "oracle", "--detect", "0.1", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines() == [line for line in out.splitlines() if "again" not in line]
+
+
 def test_environment_that_a_policy_cannot_play_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = [*WORLDS, "--policy", "oracle", "random", "--options", "count:listed=False", "--out", str(tmp_path)]
     assert evaluate(flags) == 2

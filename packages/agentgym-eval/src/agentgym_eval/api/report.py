@@ -75,6 +75,11 @@ class Report:
         return self.run.evaluated.about.get("usage", {})
 
     @property
+    def left_out(self) -> Sequence[str]:
+        """A sentence for each line of the file that doesn't count, because a later one has the same task and sample."""
+        return self.run.left_out
+
+    @property
     def tables(self) -> Sequence[Table]:
         """The tables of the report: the results, then by category, difficulty, failure cause and stop reason."""
         return [*summary([self.run.evaluated], []), *groups(self.run.evaluated)]

@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from agentgym_envs import Task, read_episodes
+from agentgym_envs import Task
 
 from agentgym_eval.metrics.intervals import FEWEST
 from agentgym_eval.metrics.planning import Plan
 from agentgym_eval.metrics.summary import by_task, cluster_of
+from agentgym_eval.storage.attempts import Attempts, read_attempts
 
 _SAMPLES = (1, 2, 4, 8, 16)
 
@@ -23,7 +24,10 @@ def planned(tasks: Sequence[Task], difference: float, folder: Path) -> Iterator[
         difference: Difference in success, above 0; 0.05 is five points.
         folder: Folder of an earlier run, if one exists, from which the difficulty of the tasks is estimated.
     """
-    plan, known = _plan(folder)
+    file = folder / "episodes.jsonl"
+    attempts = read_attempts(file) if file.exists() else Attempts([], [])
+    yield from attempts.left_out
+    plan, known = _plan(attempts)
     clusters = {task.cluster or task.id for task in tasks}
     grouped = FEWEST <= len(clusters) < len(tasks)
     of = f" in {len(clusters):,} clusters" if grouped else ""
@@ -49,9 +53,8 @@ def planned(tasks: Sequence[Task], difference: float, folder: Path) -> Iterator[
         )
 
 
-def _plan(folder: Path) -> tuple[Plan, bool]:
-    file = folder / "episodes.jsonl"
-    tried = list(by_task(read_episodes(file)).values()) if file.exists() else []
+def _plan(earlier: Attempts) -> tuple[Plan, bool]:
+    tried = list(by_task(earlier.episodes).values())
     if len(tried) < 2:
         return Plan(), False
     attempts = [[bool(episode.success) for episode in episodes] for episodes in tried]

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from agentgym_envs import Episode, read_episodes
+from agentgym_envs import Episode
 from agentgym_envs.util.installation import command
 
 from agentgym_eval.metrics.comparison import Comparison, adjusted, compare
@@ -18,6 +18,7 @@ from agentgym_eval.metrics.failure_causes import Distances, EpisodeKey, episode_
 from agentgym_eval.metrics.summary import TaskKey, by_task, report, task_of
 from agentgym_eval.reports.evaluated import Evaluated
 from agentgym_eval.runs.oracle_distances import recorded_distances
+from agentgym_eval.storage.attempts import Attempts, read_attempts
 from agentgym_eval.storage.distances import read_distances
 from agentgym_eval.util.errors import UsageError, listed
 
@@ -32,6 +33,8 @@ class EvaluatedRun:
     episodes: Sequence[Episode]
     distances: Mapping[EpisodeKey, Distances] = field(default_factory=dict[EpisodeKey, Distances])
     """The expert's distances in unsuccessful episodes, if they were measured."""
+    left_out: Sequence[str] = ()
+    """A sentence for each line of its file that doesn't count, because a later one has the same task and sample."""
 
 
 def against_first(played: Sequence[EvaluatedRun], seed: int) -> list[Comparison]:
@@ -148,12 +151,14 @@ def read_runs(paths: Sequence[Path], ks: Sequence[int], seed: int, *, forensics:
     files = {file: path for path in paths for file in _files(path)}
     if len(files) < 2:
         raise UsageError(f"A comparison needs at least two runs, but got {listed(list(map(str, files))) or 'none'}.")
-    runs = {file: (_episodes(file), _settings(file)) for file in files}
-    _check_powers(ks, [run for run, _ in runs.values()])
-    policies = {file: settings.get("policy", _values(run, "policy")) for file, (run, settings) in runs.items()}
-    names = _unique_names(policies, files, {file: set(map(task_of, run)) for file, (run, _) in runs.items()})
-    distances = _distances({file: run for file, (run, _) in runs.items()}, measured=forensics)
-    return [_played(names[file], file, *runs[file], ks, seed, distances[file]) for file in files]
+    attempts = {file: _attempts(file) for file in files}
+    settings = {file: _settings(file) for file in files}
+    runs = {file: each.episodes for file, each in attempts.items()}
+    _check_powers(ks, runs.values())
+    policies = {file: settings[file].get("policy", _values(run, "policy")) for file, run in runs.items()}
+    names = _unique_names(policies, files, {file: set(map(task_of, run)) for file, run in runs.items()})
+    distances = _distances(runs, measured=forensics)
+    return [_played(names[file], file, attempts[file], settings[file], ks, seed, distances[file]) for file in files]
 
 
 def _distances(runs: Mapping[Path, Sequence[Episode]], *, measured: bool) -> dict[Path, dict[EpisodeKey, Distances]]:
@@ -179,10 +184,11 @@ def read_run(path: Path, ks: Sequence[int], seed: int) -> EvaluatedRun:
         UsageError: If it has no episodes or can't be read, or if a k exceeds the attempts.
     """
     (file,) = _files(path)
-    episodes, settings = _episodes(file), _settings(file)
-    _check_powers(ks, [episodes])
-    distances = _distances({file: episodes}, measured=False)[file]
-    return _played(settings.get("policy", _values(episodes, "policy")), file, episodes, settings, ks, seed, distances)
+    attempts, settings = _attempts(file), _settings(file)
+    _check_powers(ks, [attempts.episodes])
+    distances = _distances({file: attempts.episodes}, measured=False)[file]
+    policy = settings.get("policy", _values(attempts.episodes, "policy"))
+    return _played(policy, file, attempts, settings, ks, seed, distances)
 
 
 def _check_powers(ks: Sequence[int], runs: Iterable[Sequence[Episode]]) -> None:
@@ -212,18 +218,20 @@ def _unique_names(
 def _played(
     policy: str,
     file: Path,
-    episodes: list[Episode],
+    attempts: Attempts,
     settings: dict[str, Any],
     ks: Sequence[int],
     seed: int,
     distances: dict[EpisodeKey, Distances],
 ) -> EvaluatedRun:
+    episodes = attempts.episodes
     fewest = min((len(attempts) for attempts in by_task(episodes).values()), default=1)
     powers = [2**i for i in range(fewest.bit_length())]
     found = report(episodes, ks=ks or powers, seed=seed, distances=distances)
     folder = file.parent if file.name == _EPISODES else file
     about = {"settings": settings} if settings else {}
-    return EvaluatedRun(Evaluated(policy, _values(episodes, "env"), found, folder, about), episodes, distances)
+    evaluated = Evaluated(policy, _values(episodes, "env"), found, folder, about)
+    return EvaluatedRun(evaluated, episodes, distances, attempts.left_out)
 
 
 def differing(played: Sequence[EvaluatedRun]) -> Iterator[str]:
@@ -263,14 +271,14 @@ def _in_order(path: Path) -> list[Path]:
     return sorted(found, key=lambda file: places.get(file.parent.name, len(places)))
 
 
-def _episodes(file: Path) -> list[Episode]:
+def _attempts(file: Path) -> Attempts:
     try:
-        episodes = list(read_episodes(file))
+        attempts = read_attempts(file)
     except (OSError, ValueError) as error:
         raise UsageError(f"{file} can't be read as episodes: {error}") from error
-    if not episodes:
+    if not attempts.episodes:
         raise UsageError(f"{file} has no episodes; run `evaluate` first.")
-    return episodes
+    return attempts
 
 
 def _settings(file: Path) -> dict[str, Any]:

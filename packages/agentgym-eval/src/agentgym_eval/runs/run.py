@@ -23,6 +23,7 @@ from agentgym_eval.runs.environments import check_dependencies, open_world, sele
 from agentgym_eval.runs.extending import BEFORE, GROWING, counts_before, digest, extends, settings_in
 from agentgym_eval.runs.protocols import find_protocol
 from agentgym_eval.runs.settings import PlaySettings
+from agentgym_eval.storage.attempts import repeated
 from agentgym_eval.storage.store import EPISODES, USAGE, Store, write_json
 from agentgym_eval.util.errors import RunStopped, Unplayable, UsageError, WorldMissing
 
@@ -82,8 +83,7 @@ class Run:
         lines: dict[tuple[str | None, int], int] = {}
         for number, episode in enumerate(self.store.episodes, 1):
             if (before := lines.get(_key(episode))) is not None:
-                again = f"{episode.task_id}, sample {episode.sample}, is in line {number} again"
-                yield f"{path}, line {before}: {again}, which counts instead."
+                yield repeated(path, before, number, episode)
             lines[_key(episode)] = number
             if episode.task_id not in tasks:
                 yield f"{path}, line {number}: {episode.env} has no task {episode.task_id!r}; the line doesn't count."

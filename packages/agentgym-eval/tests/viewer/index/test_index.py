@@ -52,12 +52,13 @@ def test_growing_file_is_followed_up_to_the_last_complete_record(index: Index) -
     path = write_evaluation_run(index.root / "eval", [episode("t/0")]) / "episodes.jsonl"
     index.refresh()
     line = episode("t/1").to_json().encode() + b"\n"
-    for piece, count in ((line[:10], 1), (line[10:-1], 2), (line[-1:], 2), (line, 3)):
+    other = episode("t/2").to_json().encode() + b"\n"
+    for piece, count in ((line[:10], 1), (line[10:-1], 2), (line[-1:], 2), (other, 3)):
         with path.open("ab") as file:
             file.write(piece)
         index.refresh()
         assert index.list(Filters()).total == count
-    assert [index.episode(Address("eval", "episodes", number)).task_id for number in range(3)] == ["t/0", "t/1", "t/1"]
+    assert [index.episode(Address("eval", "episodes", number)).task_id for number in range(3)] == ["t/0", "t/1", "t/2"]
 
 
 def test_episodes_are_filtered_by_available_tokens(index: Index) -> None:
@@ -90,15 +91,45 @@ def test_index_does_not_depend_on_how_a_file_grows(index: Index) -> None:
     assert index.episode(Address("all.jsonl", "all", 1099)).task_id == "t/1099"
 
 
+@pytest.mark.parametrize("cut", [1, 700, 1103])
+def test_last_line_of_an_attempt_counts_however_the_file_grows(index: Index, cut: int) -> None:
+    won = [episode(f"t/{number % 550}", number // 550, reply="first") for number in range(1100)]
+    failed = episode("t/7", 1, None, category="hard", reply="second")
+    lines = [*won, failed, episode("t/8", 0, False, turns=5, reply="second"), episode("t/8", policy="other"), failed]
+    path = write_episodes(index.root / "all.jsonl", lines[:cut])
+    index.refresh()
+    with path.open("a") as file:
+        file.writelines(f"{each.to_json()}\n" for each in lines[cut:])
+    index.refresh()
+    (metrics,) = index.file_metrics()
+    assert (metrics.episodes, metrics.failed, metrics.repeated, metrics.tasks) == (1101, 1, 3, 550)
+    assert index.list(Filters()).total == 1101
+    found = {task: index.tasks("all.jsonl", "all")["agentgym/Near-v0", task] for task in ("t/7", "t/8")}
+    assert (found["t/7"].attempts, found["t/7"].failed, found["t/7"].success) == (2, 1, 1.0)
+    assert (found["t/8"].attempts, found["t/8"].success, found["t/8"].turns) == (3, 2 / 3, 3.0)
+    assert found["t/8"].first == 558
+    facets = {name: dict(values) for name, values in index.facets().items()}
+    assert (facets["category"], facets["stop"]["failed"]) == ({"easy": 1100, "hard": 1}, 1)
+    assert facets["run"] == {"all.jsonl": 1101}
+    assert index.list(Filters(text="second")).total == 2
+
+
+def test_rollouts_of_one_task_and_sample_all_count(index: Index) -> None:
+    run = write_training_run(index.root / "rl")
+    write_episodes(run / "rollouts" / "step-000001.jsonl", [episode()] * 3)
+    index.refresh()
+    assert index.list(Filters(step=1)).total == 3
+
+
 def test_interrupted_indexing_continues(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     write_episodes(index.root / "all.jsonl", [episode(f"t/{number}") for number in range(1100)])
     add, batches = Indexer._add, list[int]()  # pyright: ignore[reportPrivateUsage]
 
-    def fail_once(indexer: Indexer, *arguments: Any) -> None:
+    def fail_once(indexer: Indexer, *arguments: Any, once: bool) -> int:
         batches.append(1)
         if len(batches) == 2:
             raise sqlite3.OperationalError("database or disk is full")
-        add(indexer, *arguments)
+        return add(indexer, *arguments, once=once)
 
     monkeypatch.setattr(Indexer, "_add", fail_once)
     with suppress(sqlite3.OperationalError):

@@ -63,8 +63,8 @@ def test_messages_are_those_that_the_policy_received(tmp_path: Path, get_page: G
 
 def test_unknown_messages_are_not_made_up(tmp_path: Path, get_page: GetPage) -> None:
     plans = replace(episode(agent="react"), turns=tuple(replace(t, kind="plan") for t in episode().turns))
-    unseen = replace(episode(), turns=tuple(replace(turn, action=None) for turn in episode().turns))
-    unknown = episode(agent="react+telepathy:3")
+    unseen = replace(episode(sample=1), turns=tuple(replace(turn, action=None) for turn in episode().turns))
+    unknown = episode(sample=2, agent="react+telepathy:3")
     write_evaluation_run(tmp_path / "runs/eval", [plans, unseen, unknown])
     for number, reason in enumerate(("played by a different agent", "another program", "telepathy")):
         assert reason in get_page(f"/messages/eval/episodes/{number}/0")

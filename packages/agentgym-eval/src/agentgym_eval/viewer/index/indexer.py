@@ -6,7 +6,7 @@ import hashlib
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -16,12 +16,13 @@ from typing import Any, BinaryIO
 from agentgym_envs import Episode
 
 from agentgym_eval.metrics.failure_causes import Distances, EpisodeKey, episode_key, failure_cause
+from agentgym_eval.storage.attempts import AttemptKey, attempt_key, may_repeat
 from agentgym_eval.storage.distances import distances_file, read_distances
 from agentgym_eval.viewer.index.lines import read_line
 from agentgym_eval.viewer.index.runs import EpisodeFile, path_key
 from agentgym_eval.viewer.index.tokens import kept_episodes, tokens_file
 
-VERSION = 14
+VERSION = 15
 """Version of the tables and of the validation of lines: an index of another version is never opened."""
 SCHEMA = """
 PRAGMA journal_mode = WAL;
@@ -29,7 +30,7 @@ PRAGMA synchronous = OFF;
 CREATE TABLE IF NOT EXISTS files (
     id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT UNIQUE, run TEXT, slug TEXT, part TEXT, step INTEGER, decoding TEXT,
     inode INTEGER, size INTEGER, mtime INTEGER, read INTEGER, lines INTEGER, tail TEXT, damaged INTEGER,
-    kept INTEGER);
+    repeated INTEGER, kept INTEGER);
 CREATE INDEX IF NOT EXISTS files_run ON files (run, slug);
 CREATE TABLE IF NOT EXISTS episodes (
     id INTEGER PRIMARY KEY AUTOINCREMENT, file INTEGER, number INTEGER, start INTEGER, length INTEGER,
@@ -37,6 +38,7 @@ CREATE TABLE IF NOT EXISTS episodes (
     turns INTEGER, invalid INTEGER, stop TEXT, score REAL, success INTEGER, cause TEXT, cause_turn INTEGER,
     tokens TEXT);
 CREATE INDEX IF NOT EXISTS episodes_file ON episodes (file, number);
+CREATE INDEX IF NOT EXISTS episodes_key ON episodes (file, task, sample, env);
 CREATE TABLE IF NOT EXISTS tasks (
     file INTEGER, task TEXT, env TEXT, category TEXT, difficulty INTEGER, cluster TEXT, attempts INTEGER,
     failed INTEGER, successes REAL, scores REAL, turns REAL, first INTEGER,
@@ -52,6 +54,13 @@ INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?) ON CONFLICT DO UPD
     attempts = attempts + 1, failed = failed + excluded.failed, successes = successes + excluded.successes,
     scores = scores + excluded.scores, turns = turns + excluded.turns
 """
+_COUNT_TASK = """
+UPDATE tasks SET (attempts, failed, successes, scores, turns, first) = (
+    SELECT count(*), total(stop = 'failed'), total(success), total(score), total(iif(stop = 'failed', 0, turns)),
+        min(number) FROM episodes WHERE file = ?1 AND task = ?2 AND env = ?3)
+WHERE file = ?1 AND task = ?2 AND env = ?3
+"""
+_UNCOUNT = "UPDATE counts SET episodes = episodes - ? WHERE file = ? AND facet = ? AND value = ?"
 _BATCH = 500
 _CACHE_KIB = 32_768
 """Memory for pages of the database: segments of words are merged in it."""
@@ -131,11 +140,11 @@ class Indexer:
             more = len(lines) == _BATCH
             # The size stays NULL until the whole file is read, so an interrupted file is continued by a later refresh.
             indexed = (None if more else stat.st_size, stat.st_mtime_ns)
-            self._add(file_id, number, lines, beside)
+            repeated = self._add(file_id, number, lines, beside, once=_has_attempts(file))
             self._database.execute(
-                "UPDATE files SET size = ?, mtime = ?, read = ?, lines = lines + ?, tail = ?, damaged = damaged + ? "
-                "WHERE id = ?",
-                (*indexed, end, len(lines), tail, sum(line.episode is None for line in lines), file_id),
+                "UPDATE files SET size = ?, mtime = ?, read = ?, lines = lines + ?, tail = ?, damaged = damaged + ?, "
+                "repeated = repeated + ? WHERE id = ?",
+                (*indexed, end, len(lines), tail, sum(line.episode is None for line in lines), repeated, file_id),
             )
         except BaseException:
             self._database.execute("ROLLBACK")
@@ -157,8 +166,8 @@ class Indexer:
         if known:
             self._remove(known["id"])
         cursor = self._database.execute(
-            "INSERT INTO files (path, run, slug, part, step, decoding, inode, read, lines, tail, damaged, kept) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, ?, 0, ?)",
+            "INSERT INTO files (path, run, slug, part, step, decoding, inode, read, lines, tail, damaged, "
+            "repeated, kept) VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, ?, 0, 0, ?)",
             (
                 *(path_key(file.path), run, file.slug, file.part, file.step, file.decoding),
                 *(stat.st_ino, _tail(content, 0), written),
@@ -172,10 +181,28 @@ class Indexer:
             self._database.execute(f"DELETE FROM {table} WHERE file = ?", (file_id,))
         self._database.execute("DELETE FROM files WHERE id = ?", (file_id,))
 
-    def _add(self, file_id: int, number: int, lines: Sequence[_Line], beside: _Beside) -> None:
+    def _add(self, file_id: int, number: int, lines: Sequence[_Line], beside: _Beside, *, once: bool) -> int:
+        """Add the episodes of lines of a file.
+
+        Args:
+            file_id: The file.
+            number: Number of the first line, from 0.
+            lines: The lines.
+            beside: The files next to it.
+            once: Whether only the last line with the same `attempt_key` counts.
+
+        Returns:
+            The number of lines that don't count because of these: earlier ones of the file, and some of their own.
+        """
         row = self._database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'episodes'").fetchone()
         first = row[0] + 1 if row else 1
         valid = [(at, line, line.episode) for at, line in enumerate(lines) if line.episode is not None]
+        last = {attempt_key(episode): at for at, _, episode in valid} if once else {}
+        superseded = self._superseded(file_id, last) if once and number else []
+        repeated = len(superseded)
+        if once and len(last) < len(valid):
+            repeated += len(valid) - len(last)
+            valid = [(at, line, episode) for at, line, episode in valid if last[attempt_key(episode)] == at]
         tokens = {at: "kept" if number + at in beside.with_tokens else _sampled(episode) for at, _, episode in valid}
         causes = {at: beside.cause(episode) for at, _, episode in valid}
         self._database.executemany(
@@ -197,6 +224,31 @@ class Indexer:
             "INSERT INTO counts VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET episodes = episodes + excluded.episodes",
             [(*key, number) for key, number in counts.items()],
         )
+        self._withdraw(file_id, superseded)
+        return repeated
+
+    def _superseded(self, file_id: int, keys: Iterable[AttemptKey]) -> list[sqlite3.Row]:
+        """Return the rows of a file's episodes with these keys."""
+        query = "SELECT * FROM episodes WHERE file = ? AND task = ? AND sample = ? AND env = ? AND policy = ?"
+        every = ((file_id, task, sample, env, policy) for policy, (env, task, sample) in keys)
+        found = (self._database.execute(query, key).fetchone() for key in every)
+        return [row for row in found if row is not None]
+
+    def _withdraw(self, file_id: int, rows: Sequence[sqlite3.Row]) -> None:
+        """Delete episodes of a file, after the ones that count instead were added."""
+        self._database.executemany("DELETE FROM episodes WHERE id = ?", [(row["id"],) for row in rows])
+        counts = Counter((facet, row[facet]) for row in rows for facet in (*COUNTED, "tokens", "cause"))
+        self._database.executemany(
+            _UNCOUNT, [(number, file_id, facet, value) for (facet, value), number in counts.items() if value != ""]
+        )
+        self._database.execute("DELETE FROM counts WHERE file = ? AND episodes <= 0", (file_id,))
+        tasks = {(file_id, row["task"], row["env"]) for row in rows}
+        self._database.executemany(_COUNT_TASK, sorted(tasks))
+
+
+def _has_attempts(file: EpisodeFile) -> bool:
+    """Return whether several lines of a file with the same `attempt_key` are one attempt."""
+    return file.part in ("played", "evaluation") and not may_repeat(file.path)
 
 
 def _was_appended(known: sqlite3.Row, stat: os.stat_result, content: BinaryIO) -> bool:

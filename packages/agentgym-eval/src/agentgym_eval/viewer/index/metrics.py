@@ -27,6 +27,8 @@ class FileMetrics:
     failed: int
     damaged: int
     """Lines that are not valid episodes."""
+    repeated: int
+    """Lines that don't count, because a later one has the same policy, task and sample."""
     tasks: int
     success: float | None
     """None if every episode failed; also `score` and `turns`."""
@@ -40,6 +42,7 @@ class RunMetrics:
 
     episodes: int
     damaged: int
+    repeated: int
     envs: tuple[str, ...]
     policies: tuple[str, ...]
     success: float | None
@@ -156,7 +159,8 @@ def file_metrics(database: sqlite3.Connection) -> list[FileMetrics]:
     """Return the metrics of every non-empty file, even if all its lines are damaged."""
     rows = database.execute(
         f"WITH known AS (SELECT t.file, t.attempts, t.failed, {_MEANS} FROM tasks t) "
-        "SELECT f.run, f.slug, coalesce(sum(k.attempts), 0), coalesce(sum(k.failed), 0), f.damaged, count(k.file), "
+        "SELECT f.run, f.slug, coalesce(sum(k.attempts), 0), coalesce(sum(k.failed), 0), f.damaged, f.repeated, "
+        "count(k.file), "
         "avg(k.success), avg(k.score), avg(k.turns) "
         "FROM files f LEFT JOIN known k ON f.id = k.file WHERE f.lines > 0 GROUP BY f.id"
     )
@@ -212,6 +216,7 @@ def _run(run: Run, files: dict[str, FileMetrics], names: tuple[tuple[str, ...], 
     return RunMetrics(
         episodes=sum(file.episodes for file in files.values()),
         damaged=sum(file.damaged for file in files.values()),
+        repeated=sum(file.repeated for file in files.values()),
         envs=names[0],
         policies=names[1],
         success=source.success if source else mean,

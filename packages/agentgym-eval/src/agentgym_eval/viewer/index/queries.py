@@ -203,8 +203,8 @@ def facets(database: sqlite3.Connection, run: str) -> dict[str, list[tuple[str, 
     counts = database.execute(
         "SELECT c.facet, c.value, sum(c.episodes) FROM counts c JOIN files f ON f.id = c.file "
         "WHERE ? IN ('', f.run) GROUP BY c.facet, c.value "
-        "UNION ALL SELECT 'run', run, sum(lines - damaged) FROM files GROUP BY run "
-        "UNION ALL SELECT 'part', part, sum(lines - damaged) FROM files WHERE ? IN ('', run) GROUP BY part "
+        "UNION ALL SELECT 'run', run, sum(lines - damaged - repeated) FROM files GROUP BY run "
+        "UNION ALL SELECT 'part', part, sum(lines - damaged - repeated) FROM files WHERE ? IN ('', run) GROUP BY part "
         "ORDER BY 1, 2",
         (run, run),
     )
