@@ -78,7 +78,7 @@ _INTRODUCTION = """\
 # The pages of MiniWoB++
 
 `scripts/make_miniwob_pages.py` has written this page; [webarena.md](../webarena.md#miniwob) describes the task set.
-Of the {all} pages, scripts reach a positive reward on {solved} in all of {episodes} test problems, on {some} in some.
+Of the {all} pages, scripts succeed on {solved} in all of {episodes} test problems, on {some} in some.
 {unscripted} have no script, and the oracle refuses them: {names}.
 """
 
