@@ -163,7 +163,7 @@ def _played(name: str, threads: threading.local) -> Page:
 
 
 def _steps(env: Any, name: str, seed: int) -> int:
-    """Play a problem and return the number of actions, or 0 if the reward isn't positive."""
+    """Play a problem and return the number of actions, or 0 without success."""
     _, info = env.reset(options={"task": f"webarena/miniwob/{name}/{seed}"})
     for steps in range(1, MAX_STEPS + 1):
         *_, terminated, truncated, info = env.step(text_env(env).oracle())
