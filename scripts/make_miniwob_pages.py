@@ -78,7 +78,7 @@ _INTRODUCTION = """\
 # The pages of MiniWoB++
 
 `scripts/make_miniwob_pages.py` has written this page; [webarena.md](../webarena.md#miniwob) describes the task set.
-Of the {all} pages, scripts reach a positive reward on {solved} in all of {episodes} test problems, on {some} in some.
+Of the {all} pages, scripts succeed on {solved} in all of {episodes} test problems, on {some} in some.
 {unscripted} have no script, and the oracle refuses them: {names}.
 """
 
@@ -163,7 +163,7 @@ def _played(name: str, threads: threading.local) -> Page:
 
 
 def _steps(env: Any, name: str, seed: int) -> int:
-    """Play a problem and return the number of actions, or 0 if the reward isn't positive."""
+    """Play a problem and return the number of actions, or 0 without success."""
     _, info = env.reset(options={"task": f"webarena/miniwob/{name}/{seed}"})
     for steps in range(1, MAX_STEPS + 1):
         *_, terminated, truncated, info = env.step(text_env(env).oracle())

@@ -93,6 +93,35 @@ def test_actions_with_several_fields_are_json_and_failures_are_faults() -> None:
         wrong.close()
 
 
+@pytest.mark.parametrize(
+    "fields",
+    ['"left": "north"', '"left": null', '"left": 1.5', '"left": 1e999', '"up": 1, "left": 1', '"left": "\\u0000"'],
+)
+def test_fields_that_the_server_refuses_are_an_invalid_action(fields: str) -> None:
+    with served(create_fastapi_app(Adder, Sum, Total)) as url:
+        env = make(f"openenv:{url}", high=2.0, timeout=PATIENCE)
+        env.reset()
+        observation, reward, terminated, _, info = env.step(f'{{"right": 2, {fields}}}')
+        assert "is not an action here" in observation and '"left"' in observation
+        assert (reward, terminated, info["valid"]) == (0.0, False, False)
+        assert '"total": 3' in env.step('{"left": 1, "right": 2}')[0]  # the episode goes on
+        with pytest.raises(EnvFault, match="EXECUTION_ERROR"):
+            env.step('{"left": -1, "right": 2}')
+        env.close()
+
+
+def test_a_reset_that_the_server_refuses_is_a_fault() -> None:
+    class Broken(Adder):
+        def reset(self, seed: int | None = None, episode_id: str | None = None, **_: Any) -> Total:
+            return Total.model_validate({"total": "many"})
+
+    with served(create_fastapi_app(Broken, Sum, Total)) as url:
+        env = make(f"openenv:{url}", timeout=PATIENCE)
+        with pytest.raises(EnvFault, match="VALIDATION_ERROR"):
+            env.reset()
+        env.close()
+
+
 def test_the_splits_of_a_server_stay_if_it_moves() -> None:
     tasks = [text_env(make(f"openenv:http://127.0.0.1:{port}", train=200)).tasks for port in (8000, 8001)]
     dev = [[task.payload["seed"] for task in each.dev] for each in tasks]

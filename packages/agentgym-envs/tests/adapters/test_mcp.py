@@ -42,6 +42,18 @@ def test_mcp_client_plays_an_episode() -> None:
     asyncio.run(play())
 
 
+@pytest.mark.parametrize("seed", [1.5, True, -1, "x"])
+def test_invalid_seeds_are_reported(seed: object) -> None:
+    async def reset() -> None:
+        async with Client(mcp_server("textcraft")) as client:
+            response = await client.call_tool("reset", {"seed": seed})
+            assert response.is_error
+            assert response.content[0].text == f"The seed must be an integer of at least 0, not {seed!r}."
+            assert not (await client.call_tool("reset", {"seed": 1})).is_error
+
+    asyncio.run(reset())
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"), [(["nothing"], "no environment 'nothing'"), (["textcraft", "--option", "x"], "KEY=VALUE")]
 )

@@ -23,8 +23,14 @@ with brought_by("openenv"):
 T = TypeVar("T")
 _TEXTS = ("text", "message", "prompt", "observation", "content", "output")
 """Fields of an observation that are shown alone if they hold a text; the first of them that is there."""
+_REFUSED = "(code: VALIDATION_ERROR)"
+"""How the client's error ends if the server refuses the fields of a message. It has no type of its own."""
 _OWN = ("metadata",)
 """Fields of every action and observation, which agents don't need."""
+
+
+class _Refused(EnvFault):
+    """The server refused the fields of a message."""
 
 
 class OpenEnvEnv(ExternalEnv):
@@ -109,11 +115,14 @@ class OpenEnvEnv(ExternalEnv):
 
     def _take(self, action: str) -> Feedback:
         fields = {self._text_field: action} if self._text_field else _fields(action)
-        if fields is None:
-            return Feedback(f"{action[:100]!r} is not an action here. {self._form()}", valid=False)
         if self._client is None:
             raise EnvFault(f"{self.name} has no session.")
-        result = self._run(self._client.step(fields))
+        try:
+            result = None if fields is None else self._run(self._client.step(fields))
+        except _Refused:
+            result = None
+        if result is None:
+            return Feedback(f"{action[:100]!r} is not an action here. {self._form()}", valid=False)
         solved, valid = (result.observation.get(name) for name in ("success", "valid"))
         self._earn(float(result.reward or 0.0), solved=solved if isinstance(solved, bool) else None)
         truncated = bool(result.done) and bool(result.observation.get("truncated"))
@@ -125,7 +134,7 @@ class OpenEnvEnv(ExternalEnv):
         )
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine of the client. Raises `EnvFault` for whatever it raises."""
+        """Run a coroutine of the client. Raises `EnvFault` for whatever it raises, `_Refused` for a refused message."""
         if self._thread is None:
             coroutine.close()
             raise EnvFault(f"{self.name} has no session.")
@@ -134,7 +143,8 @@ class OpenEnvEnv(ExternalEnv):
         except EnvFault:
             raise
         except Exception as error:
-            raise EnvFault(f"{self.name} failed: {error}") from error
+            fault = _Refused if str(error).endswith(_REFUSED) else EnvFault
+            raise fault(f"{self.name} failed: {error}") from error
 
     def _shown(self, observation: dict[str, Any]) -> str:
         found = [name for name in _TEXTS if isinstance(observation.get(name), str)]

@@ -70,7 +70,7 @@ class _Session:
         play = (lambda: world.begin(**arguments)) if name == "reset" else (lambda: world.call(name, arguments))
         try:
             observation = await asyncio.get_running_loop().run_in_executor(self._thread, play)
-        except (EnvFault, KeyError, RuntimeError, TypeError, ValueError) as error:
+        except (EnvFault, Error, KeyError, RuntimeError, TypeError, ValueError) as error:
             message = str(error.args[0]) if isinstance(error, KeyError) else str(error)
             return CallToolResult(content=[TextContent(text=message)], is_error=True)
         last = world.last

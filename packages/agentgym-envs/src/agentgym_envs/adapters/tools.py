@@ -45,10 +45,12 @@ class ToolWorld:
             The first observation.
 
         Raises:
-            ValueError: if the split doesn't exist or is empty.
+            ValueError: if the split doesn't exist or is empty, or the seed isn't an integer of at least 0.
             KeyError: if the task doesn't exist.
             EnvFault: if the environment can't be started.
         """
+        if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool) or seed < 0):
+            raise ValueError(f"The seed must be an integer of at least 0, not {seed!r}.")
         reset, self.last = Reset(task, split, seed), None
         result = carry_out(self._env, 0, reset)
         if isinstance(result.error, EnvFault):

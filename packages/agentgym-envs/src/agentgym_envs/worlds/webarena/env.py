@@ -356,7 +356,7 @@ class WebArena(TextEnv):
 
     def _standing(self) -> tuple[float, bool]:
         score = 0.0 if self._verdict is None else self._verdict.score
-        return score, score > 0 if self._task_set == MINIWOB else score == 1.0
+        return score, score == 1.0 if self._page_task is None else self._page_task.is_success(score)
 
     def _state(self) -> str:
         """Describe the tabs, the whole page with the values of its fields, and the databases' write counters."""

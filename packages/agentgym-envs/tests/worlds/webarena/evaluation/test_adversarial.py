@@ -10,6 +10,7 @@ import asyncio
 import re
 from collections.abc import Iterator
 from datetime import date
+from decimal import Decimal
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -80,6 +81,9 @@ def _right_answers(task: Task) -> Iterator[str]:
         if len(phrases) > 1:
             yield "\n".join(f"{number}. {phrase}" for number, phrase in enumerate(phrases, start=1))
         yield f"{' ('.join(phrases)}{')' * (len(phrases) - 1)} is the answer to what you asked me."
+    if terms := task["eval"]["reference_answers"].get("terms"):
+        yield f"{phrases[0]} ({' + '.join(terms)})"
+        yield f"{' - '.join(terms)} = ${phrases[0]}"
 
 
 def test_right_answers_of_every_task_score(answered: list[Task]) -> None:
@@ -121,8 +125,29 @@ def _wrong_answers(task: Task) -> Iterator[str]:
     for value in _values(phrases):
         yield f"{right} or {_next(value)}"
         yield right.replace(value, _next(value))
+        if {token.kind for token in tokens(value)} == {"number"}:
+            yield from (right.replace(value, hedge) for hedge in _sums(Decimal(value.replace(",", ""))))
+            yield from (f"{right} ({hedge})" for hedge in _sums(Decimal(value.replace(",", ""))))
+    terms = references.get("terms", ())
+    for term in terms:
+        if tokens(term) != tokens(right):
+            yield term
+            yield f"{right} or {' or '.join(terms)} or {_next(term)}"
+            yield f"{right} or {term}" if len(terms) > 1 else f"{right} or {_next(term)}"
     if len(phrases) > 1:
         yield from (", ".join(phrase for phrase in phrases if phrase != missing) for missing in phrases)
+
+
+def _sums(right: Decimal) -> Iterator[str]:
+    """List candidates that add up, with or without their sum or difference: a single one of them is right."""
+    step = Decimal("1.75")
+    for candidates in ([right - 2 * step, right, right + step, right + 3 * step], [right, right * 3 + step]):
+        listed = " ".join(map(str, candidates))
+        yield f"{listed} {sum(candidates)}"
+        yield f"{listed} {max(candidates) * 2 - sum(candidates)}"
+    yield f"{right} {right - step} {step}"  # the other two add up to the right one
+    yield f"{right} or {right + step} or {step}"  # their difference is the right one
+    yield f"{right + step} - {step}, that is {right}"
 
 
 def test_hedges_and_wrong_answers_of_every_task_do_not_score(answered: list[Task]) -> None:

@@ -23,8 +23,6 @@ pytestmark = pytest.mark.quick
         (["art"], "Party", False),
         (["13,975"], "13975 people", True),
         (["313.3"], "313.30 km", True),
-        (["313.3"], "The total distance is 313.3 km (151.2 km + 162.1 km).", True),
-        (["66.09"], "99.00 - 32.91 = $66.09", True),
         (["2 h 11 min"], "about 2 hours and 11 minutes by car, 150 km", True),
         (["2 h 11 min"], "2h 11min, so 131 minutes", True),
         (["Daily 09:30–16:30"], "It is open daily from 09:30 to 16:30.", True),
@@ -62,6 +60,39 @@ def test_right_answers_in_any_notation(phrases: list[str], answer: str, stated: 
 )
 def test_hedges_are_refused(phrases: list[str], answer: str) -> None:
     assert not states(phrases, answer, question="How long? Answer in the form 2 h 5 min.")
+
+
+@pytest.mark.parametrize(
+    ("required", "terms", "answer"),
+    [
+        ("313.3", ["151.2", "162.1"], "The total distance is 313.3 km (151.2 km + 162.1 km)."),
+        ("313.3", ["151.2", "162.1"], "162.1 km and 151.2 km, so 313.3 km"),
+        ("66.09", ["99.00", "32.91"], "99.00 - 32.91 = $66.09"),
+        ("66.09", ["99.00", "32.91"], "66.09 (99 -32.91)"),
+        ("100", ["50", "50"], "50 + 50 = 100"),
+        ("10", ["5", "5", "0"], "5 + 5 + 0 = 10"),
+        ("15", ["1", "2", "12"], "1 + 2 + 12 = 15"),  # 2 is in the question
+        ("641.25", ["103.53", "28.40", "199.92", "115.65", "193.75"], "103.53+28.40+199.92+115.65+193.75 = 641.25"),
+    ],
+)
+def test_terms_of_a_required_sum_or_difference_may_be_stated(required: str, terms: list[str], answer: str) -> None:
+    assert states([required], answer, terms=terms, question="How much are the 2?")
+    assert not states([required], answer, question="How much are the 2?")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "313.3 (151.2)",
+        "313.3 or 151.2 or 162.1 or 10.9",
+        "313.3 or 100.0 or 213.3",
+        "313.3 or 400.0 or 86.7",
+        "311.1 312.2 313.3 314.4 1251",
+    ],
+)
+def test_other_numbers_that_add_up_are_refused(answer: str) -> None:
+    assert not states(["313.3"], answer, terms=["151.2", "162.1"])
+    assert not states(["313.3"], answer)
 
 
 def test_other_candidates_are_refused() -> None:

@@ -128,6 +128,11 @@ def test_must_state_uses_rivals_and_the_intent() -> None:
     assert score(references, "Ada Birch or Ben Crane") == 0
 
 
+def test_must_state_uses_terms() -> None:
+    assert score({"must_state": ["3"], "terms": ["1", "2"]}, "1 + 2 = 3") == 1
+    assert score({"must_state": ["3"]}, "1 + 2 = 3") == 0
+
+
 def test_must_equal() -> None:
     assert score({"must_equal": "1,200"}, "1200.") == 1
     assert score({"must_equal": "1,200"}, "1200 or so") == 0
@@ -140,6 +145,8 @@ def test_must_equal() -> None:
         ({"must_equal": "…"}, "must have a word or a number"),
         ({"must_equal": ["a", "b"]}, "must be one string"),
         ({"must_not_state": ["a"]}, "must_not_state without must_state"),
+        ({"terms": ["1", "2"]}, "terms without must_state"),
+        ({"must_state": ["3"], "terms": ["1", "two"]}, "each term must be a number"),
     ],
 )
 def test_invalid_references_of_own_matches(references: dict[str, Any], problem: str) -> None:
@@ -147,5 +154,6 @@ def test_invalid_references_of_own_matches(references: dict[str, Any], problem: 
         string_match.check({"reference_answers": references})
 
 
-def test_rivals_are_no_checks() -> None:
-    assert string_match.count({"reference_answers": {"must_state": ["a", "b"], "must_not_state": ["c"]}}) == 2
+def test_rivals_and_terms_are_no_checks() -> None:
+    references = {"must_state": ["a", "3"], "must_not_state": ["c"], "terms": ["1", "2"]}
+    assert string_match.count({"reference_answers": references}) == 2

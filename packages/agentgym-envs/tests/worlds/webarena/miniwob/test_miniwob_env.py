@@ -61,18 +61,35 @@ def test_a_negative_reward_is_a_score_of_zero(env: WebArena) -> None:
     assert (reward, terminated, info["success"], info["raw"]["parts"]) == (0.0, True, False, {"reward": -1.0})
 
 
-def test_a_part_of_the_reward_is_a_success_with_a_part_of_the_score(env: WebArena) -> None:
+def test_a_part_of_the_reward_is_a_part_of_the_score_without_success(env: WebArena) -> None:
     start(env, "find-greatest")
     cards = env._scripted._view.elements("div", class_="card")  # pyright: ignore[reportPrivateUsage, reportOptionalMemberAccess]
-    scores: list[float] = []
+    results: list[tuple[float, bool]] = []
     for card in cards:
         start(env, "find-greatest")
         x, y = card.centre
         env.step(f"click [{int(x)},{int(y)}]")
         *_, info = env.step(env._scripted._view.submit())  # pyright: ignore[reportPrivateUsage, reportOptionalMemberAccess]
-        assert info["success"]
-        scores.append(info["score"])
-    assert sorted(scores) == [0.1, 0.1, 1.0]
+        results.append((info["score"], info["success"]))
+    assert sorted(results) == [(0.1, False), (0.1, False), (1.0, True)]
+
+
+def test_submitting_checkboxes_as_they_are_is_no_success(env: WebArena) -> None:
+    scores: set[float] = set()
+    for seed in (120, 121, 122, 123, 124, 125):
+        observation = start(env, "click-checkboxes", seed)
+        submit = next(line for line in observation.splitlines() if "button 'Submit'" in line)
+        _, score, terminated, _, info = env.step(f"click [{submit.split('[')[1].split(']')[0]}]")
+        assert terminated and info["score"] == score
+        assert info["success"] == (score == 1)
+        scores.add(float(score))
+    assert any(0 < score < 1 for score in scores)
+
+
+def test_pages_graded_by_distance_succeed_with_any_reward(env: WebArena) -> None:
+    info = play(env, "circle-center", 0)
+    assert 0 < info["score"] < 1
+    assert info["success"]
 
 
 def test_stopping_before_the_page_has_counted_is_a_failure(env: WebArena) -> None:

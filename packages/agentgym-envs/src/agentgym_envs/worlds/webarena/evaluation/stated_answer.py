@@ -4,16 +4,15 @@ A policy trained on a reward that looks for a phrase learns to list all candidat
 
 - each occurs, as whole words and values in the normal form of `answer_tokens`,
 - no candidate of `must_not_state`, which the generator of the task knows, occurs,
-- it has no second value of a required kind, such as another number, except values of the question and the terms of a
-  sum or difference that is required (`313.3 km (151.2 km + 162.1 km)`),
+- it has no second value of a required kind, such as another number, except values of the question and, where the task
+  asks for a sum or difference, all its terms, which the generator of the task knows (`313.3 km (151.2 km + 162.1 km)`),
 - its other words, leaving out those of the question, make up a short sentence at most.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from decimal import Decimal
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from agentgym_envs.worlds.webarena.evaluation.answer_tokens import WORD, Token, tokens
@@ -28,13 +27,22 @@ def equals(reference: str, answer: str) -> bool:
     return tokens(reference) == tokens(answer)
 
 
-def states(required: Sequence[str], answer: str, *, rivals: Collection[str] = (), question: str = "") -> bool:
+def states(
+    required: Sequence[str],
+    answer: str,
+    *,
+    rivals: Collection[str] = (),
+    terms: Collection[str] = (),
+    question: str = "",
+) -> bool:
     """Whether `answer` states all `required` phrases and no other candidate.
 
     Args:
         required: Phrases, of which each has a word or a value.
         answer: The agent's answer.
         rivals: The other candidates, none of which may occur. A phrase that is also required is ignored.
+        terms: The numbers that a required sum or difference is computed from. The answer may state all of them as well,
+            or none.
         question: The task's intent, whose words and values don't count as additional ones.
     """
     if len(required) > 1:
@@ -47,10 +55,10 @@ def states(required: Sequence[str], answer: str, *, rivals: Collection[str] = ()
     known = {token for phrase in wanted for token in phrase} | asked
     extra = [token for token in rest if token not in known]
     kinds = {token.kind for phrase in wanted for token in phrase} - {WORD}
-    values = [token for token in extra if token.kind in kinds]
-    if values and not _is_working(values, wanted):
+    values = {token for token in extra if token.kind in kinds}
+    if values and _unsigned(values) != _unsigned(token for term in terms for token in tokens(term)) - _unsigned(known):
         return False
-    return sum(len(token.text) for token in extra) <= _MAX_EXTRA_CHARS
+    return sum(len(token.text) for token in extra if token not in values) <= _MAX_EXTRA_CHARS
 
 
 def _phrases(answer: tuple[Token, ...], phrases: set[tuple[Token, ...]]) -> tuple[set[tuple[Token, ...]], list[Token]]:
@@ -68,10 +76,6 @@ def _phrases(answer: tuple[Token, ...], phrases: set[tuple[Token, ...]]) -> tupl
     return found, rest
 
 
-def _is_working(values: Sequence[Token], required: set[tuple[Token, ...]]) -> bool:
-    """Whether `values` are at least two numbers whose sum, or whose largest minus the others, is required."""
-    if len(values) < 2 or any(value.kind != "number" for value in values):
-        return False
-    terms = sorted((Decimal(value.text) for value in values), reverse=True)
-    results = {sum(terms), terms[0] - sum(terms[1:])}
-    return any(Decimal(token.text) in results for phrase in required for token in phrase if token.kind == "number")
+def _unsigned(values: Iterable[Token]) -> set[tuple[str, str]]:
+    """Return kinds and texts without signs: the second term of `99.00 -32.91` is read as a negative number."""
+    return {(value.kind, value.text.removeprefix("-")) for value in values}

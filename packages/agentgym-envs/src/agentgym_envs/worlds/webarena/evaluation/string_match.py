@@ -7,7 +7,7 @@ describes single words; its code checks single characters, and so does ours: `81
 Alternatives may be joined by ` |OR| `.
 
 `must_include` also accepts an answer that recites a whole page, which RL exploits. So our own tasks use `must_equal`,
-or `must_state` with `must_not_state`; see `stated_answer`.
+or `must_state` with `must_not_state` and `terms`; see `stated_answer`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from agentgym_envs.worlds.webarena.evaluation.stated_answer import equals, state
 
 UNACHIEVABLE: Final = "N/A"
 """The reference of an infeasible task: the answer must be `N/A`, or give the reason, which a judge compares."""
-_MATCHES = ("exact_match", "must_include", "must_equal", "must_state", "must_not_state", "fuzzy_match")
+_MATCHES = ("exact_match", "must_include", "must_equal", "must_state", "must_not_state", "terms", "fuzzy_match")
+_WITH_MUST_STATE = {"must_not_state": "whose rivals it names", "terms": "whose sum or difference they make up"}
 _SEPARATORS = r"\s;@#$%&?!*()\[\]{}<>\"'`“”‘’«»–—…,:."  # ends a word; the last three don't within a number or a name
 _WORD = re.compile(rf"(?:\.(?=\w))?[^{_SEPARATORS}]+(?:(?:[,:](?=\d)|\.(?=\w))[^{_SEPARATORS}]*)*|\S")
 
@@ -68,7 +69,8 @@ async def score(task: Mapping[str, Any], answer: str, judge: Judge | None) -> fl
         return 0.0
     if "must_state" in references:
         rivals: list[str] = references.get("must_not_state", [])
-        if not states(references["must_state"], answer, rivals=rivals, question=task["intent"]):
+        terms: list[str] = references.get("terms", [])
+        if not states(references["must_state"], answer, rivals=rivals, terms=terms, question=task["intent"]):
             return 0.0
     return float("fuzzy_match" not in references or await _fuzzy_match(task, references["fuzzy_match"], answer, judge))
 
@@ -104,13 +106,16 @@ def check(evaluation: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(f"`eval.reference_answers.{match}` is {value!r}; each text must have a word or a number.")
         single = match in ("exact_match", "must_equal") or (match == "fuzzy_match" and listed == [UNACHIEVABLE])
         references[match] = listed[0] if single else listed
-    if "must_not_state" in references and "must_state" not in references:
-        raise ValueError("`eval.reference_answers` has must_not_state without must_state, whose rivals it names.")
+        if match == "terms" and any([token.kind for token in tokens(term)] != ["number"] for term in listed):
+            raise ValueError(f"`eval.reference_answers.terms` is {value!r}; each term must be a number.")
+    for match, purpose in _WITH_MUST_STATE.items():
+        if match in references and "must_state" not in references:
+            raise ValueError(f"`eval.reference_answers` has {match} without must_state, {purpose}.")
     return {"reference_answers": references}
 
 
 def count(evaluation: Mapping[str, Any]) -> int:
     """Return the number of references that an answer must match."""
     references: Mapping[str, Any] = evaluation["reference_answers"]
-    counted = (value for match, value in references.items() if match != "must_not_state")
+    counted = (value for match, value in references.items() if match not in _WITH_MUST_STATE)
     return sum(len(value) if isinstance(value, list) else 1 for value in counted)

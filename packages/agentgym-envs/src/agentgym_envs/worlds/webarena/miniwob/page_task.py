@@ -18,6 +18,9 @@ counts your attempt, right or wrong; `stop` gives up before that. Addresses, his
 """What the environment's instructions add for this task set."""
 GIVEN_UP: Final = Verdict(0.0, {"reward": 0.0})
 """The verdict if the agent stops or leaves the page before the page has counted its attempt."""
+_GRADED_BY_DISTANCE = frozenset({"bisect-angle", "circle-center", "find-midpoint", "right-angle"})
+"""Pages whose reward falls with the distance from a point that may lie between pixels, so that no click may reach 1."""
+_ROUNDING = 1e-9  # of rewards that a page adds up
 _ELSEWHERE = (
     actions.Goto,
     actions.GoBack,
@@ -73,6 +76,10 @@ class PageTask:
         if isinstance(action, _ELSEWHERE):
             return "This task is a single page: addresses, history and tabs are not used."
         return None
+
+    def is_success(self, score: float) -> bool:
+        """Whether a score is the page's best, which is 1; on pages graded by distance, whether it is positive."""
+        return score > 0 if self.page in _GRADED_BY_DISTANCE else score >= 1 - _ROUNDING
 
     async def verdict(self, session: Session) -> Verdict | None:
         """Return the page's reward if it has ended the episode, or if the agent has left the page; else None."""

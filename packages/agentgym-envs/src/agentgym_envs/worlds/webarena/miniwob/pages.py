@@ -31,7 +31,7 @@ class Page:
     reason: str
     """Why the text isn't enough; empty if it is."""
     solved: int
-    """Of `played` episodes with the page's script, those that reached a positive reward."""
+    """Of `played` episodes with the page's script, those that succeeded."""
     played: int
     steps: int
     """The median number of the script's actions, rounded up; 1 if it has solved none."""

@@ -57,7 +57,9 @@ class Template:
     """Whether the tasks are in the test split only."""
 
 
-def said(*must_state: str, rivals: Iterable[str] = (), exact: str | None = None) -> dict[str, Any]:
+def said(
+    *must_state: str, rivals: Iterable[str] = (), terms: Iterable[str] = (), exact: str | None = None
+) -> dict[str, Any]:
     """Judge the answer: it equals `exact`, or states each of `must_state` and little else, in any usual notation.
 
     Args:
@@ -65,6 +67,7 @@ def said(*must_state: str, rivals: Iterable[str] = (), exact: str | None = None)
         rivals: The candidates that the agent may hedge with, such as the other products of the category. None of them
             may be in the answer. Those that are also in `must_state` are left out. Values (numbers, times, codes and so
             on) need none, as the answer may have only one of a kind.
+        terms: The numbers whose sum or difference the task asks for, which the answer may show beside it.
         exact: The whole answer, for tasks that ask for it alone.
     """
     if exact is not None:
@@ -72,6 +75,8 @@ def said(*must_state: str, rivals: Iterable[str] = (), exact: str | None = None)
     reference = {"must_state": list(must_state)}
     if others := sorted(set(rivals) - {"", *must_state}):
         reference["must_not_state"] = others
+    if shown := list(terms):
+        reference["terms"] = shown
     return {"eval_types": ["string_match"], "reference_answers": reference}
 
 

@@ -224,15 +224,15 @@ def _two_stages(databases: Databases, random: Random) -> Iterator[Case]:
     towns = _towns(databases["map"], random)
     for _ in range(2000):
         a, b, c = random.sample(towns, 3)
-        shown = [journey(a, b, "car").length, journey(b, c, "car").length]
-        total = f"{sum(float(length.removesuffix(' km')) for length in shown):.1f}"
+        shown = [journey(*ends, "car").length.removesuffix(" km") for ends in ((a, b), (b, c))]
+        total = f"{sum(map(float, shown)):.1f}"
         values = {"a": a["name"], "b": b["name"], "c": c["name"]}
         plan = [
             *get_directions(a["name"], b["name"], "car"),
             *get_directions(b["name"], c["name"], "car"),
             stop(f"{total} km"),
         ]
-        yield Case(values, _town(a["name"], b["name"], c["name"]), said(total), plan)
+        yield Case(values, _town(a["name"], b["name"], c["name"]), said(total, terms=shown), plan)
 
 
 def _names(db: sqlite3.Connection, where: str, *values: str) -> list[str]:

@@ -78,8 +78,9 @@ def _price_gap(databases: Databases, random: Random) -> Iterator[Case]:
         more, less = sorted((first, second), key=lambda row: -row["cost"])
         if (more["cost"] - less["cost"]) % 10:  # an agent might leave out the cents of a round amount
             answer = amount(more["cost"] - less["cost"])
+            judged = said(answer, terms=(amount(more["cost"]), amount(less["cost"])))
             plan = [*open_product(more["name"]), *open_product(less["name"]), stop(f"${answer}")]
-            yield Case({"one": more["name"], "other": less["name"]}, about(more) | about(less), said(answer), plan)
+            yield Case({"one": more["name"], "other": less["name"]}, about(more) | about(less), judged, plan)
 
 
 def _only_reviewer(databases: Databases, random: Random) -> Iterator[Case]:
@@ -139,12 +140,14 @@ def _month_spent(databases: Databases, random: Random) -> Iterator[Case]:
         " max((SELECT count(*) FROM orders AS o WHERE o.account = 1 AND o.placed > orders.placed)) / 10 AS last_page"
         " FROM orders WHERE account = 1 GROUP BY 1 HAVING spent % 10 > 0 ORDER BY 1"
     )
+    placed = "SELECT total FROM orders WHERE account = 1 AND status <> 'cancelled' AND placed LIKE ? ORDER BY id"
     for row in random.sample(found := databases["shop"].execute(sql).fetchall(), len(found)):
         year, month = row["month"].split("-")
+        judged = said(amount(row["spent"]), terms=map(amount, values(databases["shop"], placed, f"{row['month']}-%")))
         named = f"{_MONTHS[int(month) - 1]} {year}"
         turns = [click("link", "Next")] * row["last_page"]
         plan = [click("link", "My account"), click("link", "My orders"), *turns, stop(f"${amount(row['spent'])}")]
-        yield Case({"month": named}, frozenset({f"month:{named}"}), said(amount(row["spent"])), plan)
+        yield Case({"month": named}, frozenset({f"month:{named}"}), judged, plan)
 
 
 def _tracking(databases: Databases, random: Random) -> Iterator[Case]:
