@@ -1,9 +1,8 @@
-"""Tests of the memory of phases: what runs on GPUs need, which are refused, and what is proposed instead."""
+"""Tests of the memory of phases: what runs on GPUs need."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -12,40 +11,21 @@ from agentgym_trainer.config import (
     AsyncRollout,
     BaseConfig,
     Distillation,
-    DPOConfig,
     EngineSettings,
     Lora,
-    Optimizer,
     Reference,
     RLConfig,
 )
 from agentgym_trainer.planning.hardware import Hardware, described, this_machine
 from agentgym_trainer.planning.phases import ENGINE_WORK, engine_bytes, make_plan
-from agentgym_trainer.planning.proposals import propose
-from agentgym_trainer.planning.report import hardware_of, refuse_misfit
-from agentgym_trainer.planning.sharding import check_sharding
+from agentgym_trainer.planning.report import hardware_of
 from agentgym_trainer.planning.workload import Workload
 from agentgym_trainer.recipes import RECIPES
+from planned_runs import QLORA, VLLM, dpo, run
 from transformers import AutoConfig
 
-VLLM = EngineSettings(kind="vllm", memory=0.4)
 SERVER = EngineSettings(kind="vllm-server", urls=("http://127.0.0.1:8100",))
-ONE_GPU = replace(VLLM, devices="1")
-QLORA = Lora(rank=32, quantize="nf4")
 ON_GPUS = [name for name, recipe in RECIPES.items() if recipe.config.device != "cpu"]
-
-
-def run(model: str = "Qwen/Qwen2.5-7B-Instruct", **changes: Any) -> RLConfig:
-    config = RECIPES["textcraft-scaling"].config
-    assert isinstance(config, RLConfig)
-    return replace(config, model=model, **({"engine": VLLM} | changes))
-
-
-def dpo(**changes: Any) -> DPOConfig:
-    config = RECIPES["dpo-textcraft"].config
-    assert isinstance(config, DPOConfig)
-    settings = {"model": "Qwen/Qwen2.5-7B-Instruct", "device": "auto", "precision": "bf16", "engine": VLLM}
-    return replace(config, **(settings | changes))
 
 
 def gigabytes(config: BaseConfig, hardware: str, phase: str, part: str = "") -> float:
@@ -74,44 +54,6 @@ def test_recipes_for_gpus_fit_on_eight_of_80_gb(name: str) -> None:
 def test_what_is_said_to_fit_fits(config: RLConfig, hardware: str) -> None:
     plan = make_plan(config, described(hardware))
     assert plan.fits, plan.problems
-
-
-@pytest.mark.parametrize(
-    ("config", "hardware"),
-    [
-        pytest.param(run(gradient_checkpointing="off"), "8xH100", id="no-checkpointing"),
-        pytest.param(run(), "H100", id="7B-one-gpu"),
-        pytest.param(run(), "8xH100:ddp", id="7B-ddp"),
-        pytest.param(run("Qwen/Qwen2.5-3B-Instruct", engine=replace(VLLM, memory=0.7)), "H100", id="large-engine"),
-        pytest.param(run(lora=Lora(rank=32), engine=replace(VLLM, memory=0.1)), "H100", id="small-engine"),
-        pytest.param(
-            run("Qwen/Qwen2.5-0.5B-Instruct", optimizer=Optimizer(micro_tokens=98_304)), "24GB", id="large-micro-batch"
-        ),
-    ],
-)  # fmt: skip
-def test_what_cant_fit_is_refused_with_settings_that_do(config: RLConfig, hardware: str) -> None:
-    plan = make_plan(config, described(hardware))
-    assert not plan.fits and plan.certain
-    found = propose(plan)
-    assert found
-    for proposal in found:
-        assert make_plan(proposal.plan.config, proposal.plan.hardware).fits
-        assert str(proposal)
-    with pytest.raises(UsageError, match=r"doesn't fit on .* It fits with") as error:
-        refuse_misfit(make_plan(config, described(hardware)))
-    assert all(str(proposal) in str(error.value) for proposal in found)
-
-
-def test_the_nearest_proposal_keeps_method_and_hardware() -> None:
-    nearest, *_ = propose(make_plan(run(gradient_checkpointing="off"), described("8xH100")))
-    assert str(nearest) == "--gradient-checkpointing on"
-
-
-def test_upper_bounds_fail_a_plan_but_refuse_no_run() -> None:
-    config = run(engine=EngineSettings(), slots=512, tasks_per_step=512)
-    plan = make_plan(config, described("8xH100"))
-    assert not plan.fits and not plan.certain
-    refuse_misfit(make_plan(config, described("8xH100")))
 
 
 def test_full_fine_tuning_holds_16_bytes_a_weight_sharded_or_not() -> None:
@@ -178,56 +120,9 @@ def test_cache_is_split_over_at_most_as_many_gpus_as_there_are_key_heads() -> No
     assert needed[8] == pytest.approx(weights / 8 + cache / 4 + ENGINE_WORK)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message", "off"),
-    [
-        pytest.param({"lora": QLORA}, "whole model on every GPU, and FSDP2 shards it", "quantize off", id="quantize"),
-        pytest.param({"optimizer": Optimizer(offload=True)}, "optimizer.offload moves", "no-offload", id="offload"),
-        pytest.param({"compile": True}, "compile is for layers with whole weights", "--no-compile", id="compile"),
-    ],
-)
-def test_what_cant_be_sharded_is_refused_and_proposed_without(changes: dict[str, Any], message: str, off: str) -> None:
-    config = run(**changes)
-    with pytest.raises(UsageError, match=rf"{message}.* Start the processes without FSDP2 .*:ddp"):
-        make_plan(config, described("8xH100"))
-    assert make_plan(config, described("8xH100:ddp")).phases
-    check_sharding(config, sharded=False)
-    check_sharding(run(), sharded=True)
-    sharded = [each for each in propose(make_plan(config, described("24GB"))) if each.plan.hardware.sharded]
-    assert sharded
-    for proposal in sharded:
-        check_sharding(proposal.plan.config, sharded=True)
-        assert off in str(proposal)
-
-
 def test_quantized_weights_are_whole_with_ddp() -> None:
     config = run(lora=QLORA)
     assert gigabytes(config, "8xH100:ddp", "load", "weights") == gigabytes(config, "H100", "load", "weights")
-
-
-@pytest.mark.parametrize(
-    ("config", "hardware"),
-    [
-        pytest.param(dpo(reference=Reference(sync=10)), "H100", id="dpo-reference-sync"),
-        pytest.param(run("Qwen/Qwen2.5-14B-Instruct", engine=ONE_GPU), "2xH100", id="engine-devices"),
-    ],
-)
-def test_settings_that_would_be_invalid_are_not_proposed(config: BaseConfig, hardware: str) -> None:
-    """An adapter excludes `reference.sync`, and one GPU in `engine.devices` a server that splits the model over two."""
-    proposals = propose(make_plan(config, described(hardware)))
-    assert proposals
-    assert all(proposal.plan.config.lora == config.lora for proposal in proposals if isinstance(config, DPOConfig))
-    assert all(proposal.plan.config.engine.tensor_parallel == 1 for proposal in proposals)
-
-
-def test_quantization_is_proposed_where_an_adapter_alone_doesnt_fit() -> None:
-    config = run(engine=EngineSettings(), slots=2, evaluation=replace(run().evaluation, test=False))
-    assert "--lora.quantize" not in str(propose(make_plan(config, described("H100")))[0])
-    nearest, *_ = propose(make_plan(config, described("16GB")))
-    assert "--lora.rank 32 --lora.quantize nf4" in str(nearest)
-    nearest, *_ = propose(make_plan(replace(config, lora=Lora(rank=8)), described("16GB")))
-    assert "--lora.quantize nf4" in str(nearest)
-    assert "--lora.rank" not in str(nearest)
 
 
 def test_the_engine_sleeps_during_updates_unless_it_is_elsewhere() -> None:
@@ -394,11 +289,3 @@ def test_the_passes_of_a_larger_teacher_are_counted() -> None:
     assert gigabytes(taught, "H100", "log-probs", "weights") == gigabytes(run(small), "H100", "log-probs", "weights")
     assert gigabytes(taught, "H100", "load", "in transit") == pytest.approx(2 * 152_064 * 3_584 / 1e9)
     assert gigabytes(run(small), "H100", "load", "in transit") == pytest.approx(4 * 151_936 * 896 / 1e9)
-
-
-def test_a_teacher_that_cant_fit_is_refused() -> None:
-    small, large = "Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-32B-Instruct"
-    assert make_plan(run(small), described("H100")).fits
-    plan = make_plan(run(small, distillation=Distillation(teacher=large)), described("H100"))
-    assert not plan.fits and plan.certain
-    assert any("teacher 65.5" in problem for problem in plan.problems), plan.problems
