@@ -149,9 +149,17 @@ SMOLLM2_RECIPES = {
         _TEXTCRAFT,
         cost="1.5 to 3 hours and up to 8 GB of memory, if they compute in bfloat16",
     ),
-    "smollm2-babyai": Recipe("SmolLM2-135M learns to find, fetch and open things, on two CPU cores", _BABYAI),
+    "smollm2-babyai": Recipe(
+        "SmolLM2-135M learns to find, fetch and open things, on two CPU cores",
+        _BABYAI,
+        cost="2.5 to 3.5 hours and up to 8 GB of memory, if they compute in bfloat16",
+    ),
     "smollm2-searchqa": Recipe("SmolLM2-135M learns to search and answer, on two CPU cores", _SEARCHQA),
     "smollm2-sciworld": Recipe("SmolLM2-135M learns eight of SciWorld's task types, on two CPU cores", _SCIWORLD),
     "smollm2-webarena": Recipe("SmolLM2-135M learns 18 kinds of short tasks on four web sites", _WEBARENA),
-    "smollm2-miniwob": Recipe("SmolLM2-135M learns twelve pages of MiniWoB++, on two CPU cores", _MINIWOB),
+    "smollm2-miniwob": Recipe(
+        "SmolLM2-135M learns twelve pages of MiniWoB++, on two CPU cores",
+        _MINIWOB,
+        cost="1.5 to 2.5 hours and up to 6 GB of memory, if they compute in bfloat16",
+    ),
 }
