@@ -113,8 +113,9 @@ def test_staleness_stays_within_max_staleness(build: Build) -> None:
     assert lines[0]["staleness"]["max"] == 0
     assert max(line["staleness"]["max"] for line in lines) == 1
     assert all(line["staleness"]["stale"] == 0 and line["trained"] == TASKS * SAMPLES for line in lines)
-    # The engine gets the learner's weights right after every update.
-    assert all(0 < line["logprob_check_gap"] < 1e-5 for line in lines)
+    # The engine gets the learner's weights right after every update. Some processors compute equal log-probabilities.
+    gaps = [line["logprob_check_gap"] for line in lines]
+    assert all(0 <= gap < 1e-5 for gap in gaps) and any(gaps)
     for step in (0, 2, 4):
         held_out = loop.folder.read_evaluation(step, "sampled") or []
         assert {turn.reply.sample.version for e in held_out for turn in e.turns if turn.reply.sample} == {step}
