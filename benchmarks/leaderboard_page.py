@@ -34,8 +34,8 @@ PUBLISHED = {
 }
 """Success in percent, in the order of `WORLDS`: arXiv 2509.08755, without intervals and seeds."""
 
-_EXAMPLE = "TextCraft"
-"""The environment whose commands are on the page."""
+_EXAMPLE = ("TextCraft", POLICIES[-1])
+"""The environment and the policy whose commands are on the page."""
 
 
 def matrix(records: Sequence[Record], worlds: Sequence[World]) -> Iterator[dict[str, str]]:
@@ -133,7 +133,7 @@ def write(cells: Sequence[Cell], runs: Path, folder: Path) -> None:
     if len(drawn) == len(cells_of(WORLDS, runs)):
         (folder / "leaderboard").mkdir(parents=True, exist_ok=True)
         draw_curves(folder / "leaderboard", [Evaluated(cell.policy, cell.world.name, cell.report) for cell in drawn])
-    example = max(records, key=lambda record: (record["name"] == _EXAMPLE, record["player"] == POLICIES[-1]))
+    example = next((record for record in records if (record["name"], record["player"]) == _EXAMPLE), records[0])
     begun = {commit for record in records for commit in record["commit"].split(", ")}
     page = _PAGE.format(
         table=markdown(measured),
