@@ -171,6 +171,16 @@ def test_rounds_are_saved_with_the_experts_turns_in_the_loss(complete: RunFolder
     assert [path.name for path in complete.warm_start.iterdir() if path.is_dir()] == []  # intermediate models
 
 
+def test_a_round_without_an_action_of_the_expert_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Mixture, "reply", lambda mixture, context: mixture._policy.reply(context))
+    assert train_cli(coin_flags(tmp_path / "run", *DAGGER)) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    for number in (1, 2):
+        assert f"Warning: the expert had no action in any state of DAgger round {number} in coin/Coin-v0" in said
+
+
 def test_every_round_trains_on_the_episodes_of_all_rounds_so_far(
     complete: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

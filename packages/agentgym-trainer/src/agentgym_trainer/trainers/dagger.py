@@ -127,7 +127,13 @@ class Round:
             with ranks.errors_together():
                 if ranks.is_main:
                     self._save(specs, played)
-        return list(read_episodes(self.episodes))
+        episodes = list(read_episodes(self.episodes))
+        if names := ", ".join(sorted(world.name for world in worlds if not _has_labels(world.name, episodes))):
+            console.say(
+                f"Warning: the expert had no action in any state of DAgger round {self.number} in {names}, so the "
+                "round teaches nothing there. Train without it: --warm-start.dagger.rounds 0."
+            )
+        return episodes
 
     def _play_share(
         self,
@@ -155,6 +161,12 @@ class Round:
         with writing(self.episodes):
             self.folder.mkdir(exist_ok=True)
             write_whole(self.episodes, "".join(f"{line}\n" for line in lines))
+
+
+def _has_labels(env: str, episodes: Sequence[Episode]) -> bool:
+    """Return whether the expert replied in any of an environment's episodes, or it has none."""
+    turns = [turn for episode in episodes if episode.env == env for turn in episode.turns]
+    return not turns or any(turn.loss for turn in turns)
 
 
 def check_experts(worlds: Sequence[OpenEnvironment]) -> None:
