@@ -69,6 +69,9 @@ def test_adapters_need_no_reference_and_a_base_in_half_precision() -> None:
     config = run(lora=Lora(rank=32))
     assert gigabytes(config, "H100", "load", "weights") == pytest.approx(15.2 + 0.3, rel=0.02)
     assert gigabytes(config, "H100", "load", "reference") == 0
+    # float16 is only computed in: the frozen weights are float32.
+    in_fp16 = replace(config, precision="fp16")
+    assert gigabytes(in_fp16, "H100", "load", "weights") == pytest.approx(30.5 + 0.3, rel=0.02)
 
 
 @pytest.mark.parametrize(("lora", "precision", "size"), [(0, "bf16", 4), (0, "no", 4), (16, "bf16", 2), (16, "no", 4)])

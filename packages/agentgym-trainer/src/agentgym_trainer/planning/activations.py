@@ -119,9 +119,10 @@ def _run(config: Any, layers: int, run: Pass) -> Activations:
 
 def _models(config: Any, layers: int, run: Pass) -> tuple[Any, ValueHead | SeparateCritic | None]:
     """Build the policy, and the critic if there is one, as `trainers.rl` does."""
-    # Frozen weights under an adapter are kept in the precision of the computation.
+    # Frozen weights under an adapter are bfloat16 if the computation is.
     frozen_base = bool(run.lora.rank)
-    model = _prepared(build(config, layers, run.precision if frozen_base else torch.float32), run)
+    halved = frozen_base and run.precision == torch.bfloat16
+    model = _prepared(build(config, layers, torch.bfloat16 if halved else torch.float32), run)
     critic = None
     if run.critic == "head":
         critic = ValueHead(config.hidden_size)

@@ -197,7 +197,7 @@ class _Phases:
         if work.teacher:
             parts.append(_Phases(work.teacher)._largest(work.dtype.itemsize))
         if work.reference:
-            parts.append(_Phases(work.reference)._largest(work.reference_dtype.itemsize))
+            parts.append(_Phases(work.reference)._largest(work.frozen_dtype.itemsize))
         return max(parts, key=lambda part: part.bytes)
 
     def _idle(self) -> list[Part]:

@@ -83,14 +83,14 @@ class Workload:
 
     @property
     def weight_bytes(self) -> float:
-        """Bytes of policy and critic: what trains is float32, a base under an adapter in the run's precision, or
-        quantized except for embeddings, norms and head.
+        """Bytes of policy and critic: what trains is float32, a base under an adapter `frozen_dtype`, or quantized
+        except for embeddings, norms and head.
         """
         if not self.adapter:
             return 4.0 * self.trained
         quantized = self.shape.linear if self.quantized else 0
-        frozen = self.half_bytes - (self.dtype.itemsize - BYTES_PER_WEIGHT) * quantized
-        return frozen + 4.0 * self.trained
+        size = self.frozen_dtype.itemsize
+        return size * self.shape.weights - (size - BYTES_PER_WEIGHT) * quantized + 4.0 * self.trained
 
     @property
     def quantized(self) -> bool:
@@ -117,7 +117,7 @@ class Workload:
             UsageError: The reference model is unknown.
         """
         if self.reference:
-            return float(self.reference_dtype.itemsize * self.reference.shape.weights)
+            return float(self.frozen_dtype.itemsize * self.reference.shape.weights)
         if self.adapter:
             return 0.0
         if isinstance(self.config, DPOConfig):  # a copy of the policy
@@ -134,9 +134,9 @@ class Workload:
         return Workload(config, self.hardware)
 
     @property
-    def reference_dtype(self) -> torch.dtype:
-        """The data type of another reference model, which is that of the loaded policy: float32 if all weights train
-        or the run's precision isn't bf16.
+    def frozen_dtype(self) -> torch.dtype:
+        """The data type in which the policy's frozen weights, and another reference model, are loaded
+        (`trainers.model_setup.policy_dtype`): float32 if all weights train or the run's precision isn't bf16.
         """
         return torch.bfloat16 if self.adapter and self.dtype == torch.bfloat16 else torch.float32
 
