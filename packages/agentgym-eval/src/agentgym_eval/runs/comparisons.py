@@ -38,8 +38,8 @@ class EvaluatedRun:
 
 
 def against_first(played: Sequence[EvaluatedRun], seed: int) -> list[Comparison]:
-    """Compare every policy with the first: in each environment that both played and, if their common tasks are of
-    several environments, over all of them. The p-values are adjusted for the number of comparisons.
+    """Compare every policy with the first: in each environment with the first that played it, and over all of them if
+    common tasks are of several environments. The p-values are adjusted for the number of comparisons.
     """
     worlds = dict.fromkeys(run.evaluated.world for run in played)
     found = list[Comparison]()
