@@ -56,6 +56,31 @@ class Parts(gymnasium.Env[Any, Any]):
         return "long " * 10**5, 0.1 if action else -0.1, self.taken == 10, False, {}
 
 
+class Lists(gymnasium.Env[Any, Any]):
+    """Shows each action as it arrives."""
+
+    observation_space = spaces.Text(1000)
+
+    def __init__(self, kind: str) -> None:
+        self.action_space = {
+            "sequence": spaces.Sequence(spaces.Discrete(3)),
+            "one of": spaces.OneOf([spaces.Discrete(2), spaces.Text(5)]),
+            "counts": spaces.MultiDiscrete([3, 3]),
+            "flags": spaces.MultiBinary(2),
+            "reals": spaces.Box(-np.inf, np.inf, (1,)),
+            "graph": spaces.Tuple([spaces.Graph(spaces.Box(0, 1, (1,)), None)]),
+            "stacked": spaces.Sequence(spaces.Discrete(3), stack=True),
+        }[kind]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return "", {}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action)
+        return str(action), 0.0, False, False, {}
+
+
 class Picture(gymnasium.Env[Any, Any]):
     observation_space = spaces.Box(0, 255, (8, 8, 3), np.uint8)
     action_space = spaces.Discrete(2)
@@ -63,6 +88,7 @@ class Picture(gymnasium.Env[Any, Any]):
 
 gymnasium.register("test/Echo-v0", Echo)
 gymnasium.register("test/Parts-v0", Parts, max_episode_steps=500)
+gymnasium.register("test/Lists-v0", Lists)
 gymnasium.register("test/Picture-v0", Picture)
 
 
@@ -123,6 +149,26 @@ def test_other_spaces_are_json() -> None:
     assert (reward, info["score"], info["raw"]) == (0.0, 0.0, {"return": 0.5})  # paid at the end, as low is negative
     _, reward, terminated, _, info = env.step('{"pay": 0.0, "say": "a", "both": [2, 2]}')
     assert (reward, terminated, info["score"], info["success"]) == (0.75, True, 0.75, False)
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "actions", "wrong"),
+    [
+        ("sequence", {"[1, 2]": "(1, 2)", "[]": "()"}, ["[3]", "1", "[1.5]"]),
+        ("one of", {'[1, "ab"]': "(np.int64(1), 'ab')"}, ['[0, "ab"]', "[2, 0]", '["1", "ab"]', "[1]", "0"]),
+        ("counts", {"[1, 2]": "[1 2]"}, ["[1.7, 0]", "[3, 0]", "[NaN, 0]"]),
+        ("flags", {"[1, 0]": "[1 0]"}, ["[1.9, 0]", "[1]"]),
+        ("reals", {"[1.5]": "[1.5]"}, ["[1e999]", "[NaN]", "1.5"]),
+    ],
+)
+def test_lists_are_elements_of_the_spaces_that_have_them(kind: str, actions: dict[str, str], wrong: list[str]) -> None:
+    env = make("gymnasium:test/Lists-v0", settings={"kind": kind})
+    env.reset()
+    for action, shown in actions.items():
+        assert env.step(action)[0] == shown.replace("np.int64(1)", repr(np.int64(1)))
+    for action in wrong:
+        assert env.step(action)[4]["valid"] is False
     env.close()
 
 
@@ -194,6 +240,7 @@ def test_there_is_no_expert() -> None:
         ("gymnasium:", {}, "names no environment"),
         ("gymnasium:FrozenLace-v1", {}, "Did you mean: `FrozenLake`"),
         (LAKE, {"low": 1.0}, "low"),
+        (LAKE, {"low": float("-inf")}, "finite returns"),
         (LAKE, {"train": 0}, "train"),
         (
             LAKE,
@@ -212,6 +259,8 @@ def test_wrong_names_and_options_are_refused(name: str, options: dict[str, Any],
     [
         ("gymnasium:agentgym/TextCraft-v0", {}, "leave out gymnasium:"),
         ("gymnasium:test/Picture-v0", {}, "images"),
+        ("gymnasium:test/Lists-v0", {"settings": {"kind": "graph"}}, "can't be written as JSON"),
+        ("gymnasium:test/Lists-v0", {"settings": {"kind": "stacked"}}, "can't be written as JSON"),
         (LAKE, {"actions": ("on", "off")}, "2 names don't fit"),
     ],
 )

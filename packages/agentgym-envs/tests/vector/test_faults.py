@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import brittle_world
+import psutil
 import pytest
 from agentgym_envs import EnvFault, Malformed
 from agentgym_envs.pool import Call, EnvPool, Result, Step
@@ -30,6 +31,18 @@ def vectors() -> Iterator[Any]:
     yield make
     for vec in created:
         vec.close()
+
+
+def test_a_process_that_was_killed_between_two_steps_ends_only_its_episode(vectors: Any) -> None:
+    vec = vectors(backend="process")
+    process = psutil.Process(vec.call("pid")[1])
+    process.kill()
+    process.wait(60)
+    observations, _, terminated, truncated, infos = vec.step(["knock", "knock", "open"])
+    assert (terminated.tolist(), truncated.tolist()) == ([False, False, True], [False, True, False])
+    assert observations[0] == "You knocked 1 times."
+    assert "ended" in infos["fault"][1]
+    assert vec.step(["knock"] * 3)[0][1].startswith("Knock ")  # the first observation of the next task
 
 
 @pytest.mark.parametrize("backend", ["inline", "thread"])

@@ -192,6 +192,10 @@ def test_invalid_actions_are_rejected(vec: TextVectorEnv, actions: Any, error: t
     assert vec.step(["open", "open"])[2].all(), "a rejected call changes nothing"
 
 
+def test_seeds_may_be_numpy_integers(vec: TextVectorEnv) -> None:
+    assert vec.reset(seed=np.array([5, 6]))[0] == vec.reset(seed=5)[0]  # type: ignore[arg-type]
+
+
 def test_step_before_reset_is_rejected(vec: TextVectorEnv) -> None:
     with pytest.raises(ResetNeeded, match=r"\[0, 1\] of 2"):
         vec.step(["open", "open"])
@@ -206,6 +210,7 @@ def test_step_before_reset_is_rejected(vec: TextVectorEnv) -> None:
         ({"seed": [1, 2, 3]}, ValueError, "one seed for all 2 environments or a list of 2"),
         ({"options": {"task": ["door/train/1"]}}, ValueError, "one task for all 2"),
         ({"options": {"task": "door/train/99"}}, KeyError, "There is no task 'door/train/99'"),
+        ({"options": {"task": [["door/train/1"]] * 2}}, KeyError, r"There is no task \['door/train/1'\]"),
         ({"options": {"split": "exam"}}, ValueError, "no split 'exam'"),
         ({"options": {"tusk": 1}}, ValueError, r"Unknown reset option \['tusk'\]"),
         ({"options": {"reset_mask": [True, False]}}, ValueError, "numpy array of 2 bool"),

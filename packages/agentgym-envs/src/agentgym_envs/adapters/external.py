@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
@@ -70,9 +71,9 @@ class ExternalEnv(TextEnv):
             ValueError: if the range is empty, or a number of tasks is out of range.
         """
         super().__init__(render_mode=render_mode)
-        if not low < high:
+        if not -math.inf < low < high < math.inf:
             raise ValueError(
-                f"low must be less than high, the returns of the scores 0 and 1, not {low:g} and {high:g}."
+                f"low must be less than high, the finite returns of the scores 0 and 1, not {low:g} and {high:g}."
             )
         if not 0 < train <= _FIRST_TEST_SEED or test < 1:
             raise ValueError(

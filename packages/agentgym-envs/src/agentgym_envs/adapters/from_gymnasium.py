@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, cast
@@ -85,6 +86,8 @@ class GymnasiumEnv(ExternalEnv):
             why = "shows images, and agents here read text: wrap it in an environment with text"
         elif self._names and (not isinstance(space, spaces.Discrete) or len(self._names) != space.n):
             why = f"has the actions {space}, which {len(self._names)} names don't fit"
+        elif not _has_json(space):
+            why = f"has the actions {space}, which can't be written as JSON: wrap it in an environment with other ones"
         if why:
             env.close()
             raise ValueError(f"{self.source} {why}.")
@@ -129,7 +132,7 @@ class GymnasiumEnv(ExternalEnv):
     def _take(self, action: str) -> Feedback:
         try:
             parsed = self._parsed(action)
-        except (ValueError, TypeError, KeyError, OverflowError):
+        except (ValueError, TypeError, LookupError, OverflowError):
             return Feedback(f"{action[:100]!r} is not an action here. {self._form()}", valid=False)
         observation, reward, terminated, truncated, self._latest = self._env.step(parsed)
         solved = self._latest.get("is_success", self._latest.get("success"))
@@ -171,9 +174,27 @@ def _from_json(space: gymnasium.Space[Any], value: Any) -> Any:
         return {key: _from_json(part, value[key]) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
         return tuple(_from_json(part, each) for part, each in zip(space.spaces, value, strict=True))
+    if isinstance(space, spaces.Sequence):
+        return tuple(_from_json(space.feature_space, each) for each in value)
+    if isinstance(space, spaces.OneOf):
+        number, chosen = value
+        return np.int64(number), _from_json(space.spaces[operator.index(number)], chosen)
     if isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
-        return np.asarray(value, dtype=space.dtype)
+        given = np.asarray(value, dtype=np.float64)
+        if not np.isfinite(given).all() or (np.issubdtype(space.dtype, np.integer) and (given % 1).any()):
+            raise ValueError(f"{value!r} is not in {space}.")
+        return given.astype(space.dtype)
     return value
+
+
+def _has_json(space: gymnasium.Space[Any]) -> bool:
+    """Return whether `_from_json` knows the elements of a space."""
+    if isinstance(space, spaces.Dict | spaces.Tuple | spaces.OneOf):
+        parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
+        return all(map(_has_json, parts))
+    if isinstance(space, spaces.Sequence):
+        return not space.stack and _has_json(space.feature_space)
+    return not isinstance(space, spaces.Graph)
 
 
 def _sections(doc: str) -> str:

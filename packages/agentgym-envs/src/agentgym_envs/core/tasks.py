@@ -142,7 +142,7 @@ class TaskSet:
             KeyError: if there is none; the message names the nearest ids.
         """
         index = self._index()
-        if task_id not in index:
+        if not isinstance(task_id, str) or task_id not in index:
             near = difflib.get_close_matches(str(task_id), _similar(str(task_id), index), n=3)
             hint = f"Did you mean {' or '.join(near)}?" if near else f"Ids look like {next(iter(index), 'none')}."
             raise KeyError(f"There is no task {task_id!r} among the {len(self)} of this environment. {hint}")

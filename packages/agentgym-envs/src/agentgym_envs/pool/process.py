@@ -12,7 +12,7 @@ import weakref
 
 from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.pool.backends import default_backend
-from agentgym_envs.pool.calls import Call, Done, Result, WorldSpec
+from agentgym_envs.pool.calls import Call, Done, Reset, Result, WorldSpec
 from agentgym_envs.pool.connection import Connection
 from agentgym_envs.pool.orders import Close, Open, Replace, sendable
 from agentgym_envs.pool.slots import Slot
@@ -119,12 +119,14 @@ class ProcessSlot:
         self._spec = spec
         self._lock = threading.Lock()
         self._host: Host | None = None
+        self._replaced = False
+        """Whether the owner has killed the process, and so knows that the episode is over."""
         self._closed = False
 
     def submit(self, call: Call, done: Done) -> None:
         """See `Slot.submit`."""
         try:
-            slot = self._live_slot()
+            slot = self._live_slot(call)
         except (OSError, EnvFault) as error:
             fault = EnvFault(f"There is no process for {self._spec.id} in slot {self.number}: {error}")
             done(Result(self.number, error=fault))
@@ -136,6 +138,7 @@ class ProcessSlot:
         with self._lock:
             if self._host is not None:
                 self._host.kill()
+                self._replaced = True
 
     def close(self) -> None:
         """See `Slot.close`."""
@@ -149,12 +152,18 @@ class ProcessSlot:
         host = self._host
         return host is None or host.join(timeout)
 
-    def _live_slot(self) -> Slot:
-        """Return the slot in a live process, and start one if needed."""
+    def _live_slot(self, call: Call) -> Slot:
+        """Return the slot in a live process, and start one if needed.
+
+        Raises:
+            EnvFault: if the slot is closed, or the process died and the call is about the episode that was in it.
+        """
         with self._lock:
             if self._closed:
                 raise EnvFault("the slot is closed.")
             if self._host is None or not self._host.alive:
-                self._host = Host(alone=True)
+                if self._host is not None and not (self._replaced or isinstance(call, Reset)):
+                    raise EnvFault("the process has ended, and the episode with it.")
+                self._host, self._replaced = Host(alone=True), False
                 self._slot = self._host.open(self.number, self._spec, "inline")
             return self._slot

@@ -286,7 +286,7 @@ def _sendable(spec: WorldSpec) -> dict[str, Any]:
         ValueError: If they can't be represented in JSON.
     """
     try:
-        return json.loads(json.dumps(dict(spec.options)))
+        return json.loads(json.dumps(dict(spec.options), allow_nan=False))
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"The options of {spec.id} are sent to a server as JSON, but {dict(spec.options)} can't be: {error}."

@@ -124,7 +124,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], NDArray[Any]]):
             raise ValueError(f"Unknown reset option {sorted(remaining)}; reset takes 'task', 'split' and 'reset_mask'.")
         if isinstance(seed, int | np.integer):
             seed = [int(seed) + i for i in range(self.num_envs)]
-        seeds = self._each(seed, "seed")
+        seeds = [int(each) if isinstance(each, np.integer) else each for each in self._each(seed, "seed")]
         for i in chosen:
             self._ready[i] = self._over[i] = False
         results = self._play({i: Reset(tasks[i], splits[i], seeds[i]) for i in chosen})

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -124,6 +127,16 @@ def test_state_key_depends_on_state_not_time() -> None:
     keys = [start["state_key"], *(env.step("turn left")[4]["state_key"] for _ in range(4))]
     assert len(set(keys[:4])) == 4
     assert keys[4] == keys[0]
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_a_copy_is_in_the_same_state(copied: Any) -> None:
+    env = make("agentgym/BabyAI-v0")
+    for seed in range(5):
+        env.reset(seed=seed)
+        other = copied(env)
+        keys = [each.step(action)[4]["state_key"] for action in ("turn left", "turn right") for each in (env, other)]
+        assert keys[0] == keys[1] and keys[2] == keys[3]
 
 
 def test_state_key_includes_progress_within_a_sequence() -> None:

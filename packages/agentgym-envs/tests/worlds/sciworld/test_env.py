@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import sys
@@ -284,6 +285,14 @@ def test_package_import_does_not_import_py4j_or_scienceworld() -> None:
         "import sys, agentgym_envs; print([m for m in sys.modules if m.partition('.')[0] in ('py4j', 'scienceworld')])"
     )
     assert run_python(code) == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("jvms", 1.5), ("jvms", "2"), ("jvms", 0), ("patience", math.nan), ("patience", "1")]
+)
+def test_options_that_are_no_positive_numbers_are_refused(name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be a positive"):
+        make("agentgym/SciWorld-v0", **{name: value})
 
 
 def test_listing_tasks_starts_no_jvm() -> None:

@@ -58,6 +58,15 @@ def env() -> Iterator[SciWorld]:
 
 
 @pytest.mark.long
+def test_texts_do_not_depend_on_the_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Duser.language=tr -Duser.country=TR")
+    env = SciWorld(patience=OWN_TIMEOUT + 1)  # a JVM of its own
+    env.reset(options={"task": TASK})
+    assert env.step("INVENTORY")[4]["valid"]  # in Turkish, its first letter is no i
+    env.close()
+
+
+@pytest.mark.long
 def test_killed_jvm_is_a_fault_and_reset_starts_another(env: SciWorld) -> None:
     before = env.step("look around")[0]
     killed_pid = pid_of(env)

@@ -65,6 +65,13 @@ def test_custom_set_needs_only_one_split(tmp_path: Path) -> None:
         make("agentgym/SearchQA-v0", dataset="pubs", data=str(tmp_path), retriever="http://127.0.0.1:1").reset()
 
 
+def test_a_set_in_a_subfolder_becomes_tasks(tmp_path: Path) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/b/test.jsonl").write_text('{"question": "who?", "golden_answers": ["me"]}\n')
+    (task,) = text_env(make("agentgym/SearchQA-v0", dataset="a/b", data=tmp_path)).tasks.test
+    assert (task.id, task.payload["question"]) == ("searchqa/test/a/b/0", "who?")
+
+
 @pytest.mark.parametrize(
     "line", ["nonsense", '{"question": "who?"}', '{"question": "", "golden_answers": ["a"]}', "[]"]
     + [f'{{"question": "who?", "golden_answers": {answers}}}' for answers in ("[]", '"me"', "[3]", "null")],

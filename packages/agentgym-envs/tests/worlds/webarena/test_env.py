@@ -69,7 +69,13 @@ def test_score_after_stop(custom_env: Make, task: dict[str, Any], actions: list[
 def test_invalid_actions_keep_the_page_and_explain_why(custom_env: Make) -> None:
     env = custom_env(ANSWER_TASK)
     first, info = env.reset(options=only_task(env))
-    for action, word in (("clik [3]", "click [id]"), ("click [99]", "[99]"), ("goto [file:///etc/passwd]", "file:")):
+    refused = (
+        ("clik [3]", "click [id]"),
+        ("click [99]", "[99]"),
+        ("goto [file:///etc/passwd]", "file:"),
+        (f"stop [{'9' * 5_000} minutes]", "at most 4,096 characters"),  # Python can't make it a number
+    )
+    for action, word in refused:
         observation, *_, after = env.step(action)
         assert not after["valid"]
         assert word in observation
@@ -117,6 +123,7 @@ def test_site_that_dies_during_an_episode_is_a_fault(custom_env: Make) -> None:
         ({"observe": "everything"}, "'viewport' or 'page'"),
         ({"max_chars": 10}, "max_chars must be an integer from 500"),
         ({"viewport": (0, 0)}, "viewport must be width and height"),
+        ({"viewport": "ab"}, "viewport must be width and height"),
         ({"judge": "gpt"}, "MODEL@http"),
         ({"accounts": {"map": ("a", "b")}}, "The site 'map' has no login"),
     ],

@@ -139,14 +139,14 @@ class Simulator:
         """Return the remaining atomic clauses of the mission, in order; the last one once all are done."""
         return _remaining(self._instructions)
 
-    def _mark(self) -> dict[int, str]:
-        """Map the id() of each object in the mission to its roles: two red balls may differ in nothing else."""
-        marks: dict[int, str] = {}
+    def _mark(self) -> list[tuple[WorldObj, str]]:
+        """Return the objects in the mission with their roles: two red balls may differ in nothing else."""
+        marks: list[tuple[WorldObj, str]] = []
         clauses = (part for part in _parts(self._instructions) if isinstance(part, ActionInstr))
         roles = (role for clause in clauses for name, role in vars(clause).items() if name.startswith("desc"))
         for number, role in enumerate(roles):
             for thing in role.obj_set:
-                marks[id(thing)] = f"{marks.get(id(thing), '')}{number},"
+                marks.append((thing, f"{number},"))
         return marks
 
     def state(self) -> str:
@@ -158,7 +158,7 @@ class Simulator:
         return repr((self.mission, self.position, int(self.level.agent_dir), held, done, grid))
 
     def _describe(self, thing: WorldObj) -> str:
-        mark = self._marks.get(id(thing), "")
+        mark = "".join(role for marked, role in self._marks if marked is thing)
         if isinstance(thing, Door):
             return f"{thing.color} door {thing.is_open} {thing.is_locked} {mark}"
         inside = self._describe(thing.contains) if isinstance(thing, Box) and thing.contains is not None else ""

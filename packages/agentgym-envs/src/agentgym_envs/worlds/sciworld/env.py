@@ -64,8 +64,10 @@ class SciWorld(TextEnv):
         render_mode: str | None = None,
     ) -> None:
         super().__init__(render_mode=render_mode)
-        if jvms < 1 or patience <= 0:
-            raise ValueError(f"jvms and patience must be positive, not {jvms} and {patience}.")
+        if not isinstance(jvms, int) or isinstance(jvms, bool) or jvms < 1:
+            raise ValueError(f"jvms must be a positive integer, not {jvms!r}.")
+        if not isinstance(patience, int | float) or not patience > 0:
+            raise ValueError(f"patience must be a positive number of seconds, not {patience!r}.")
         if variations is not None and (
             not isinstance(variations, int) or isinstance(variations, bool) or variations < 1
         ):

@@ -29,6 +29,8 @@ _OPTIONS = (
     "-XX:+UnlockExperimentalVMOptions",
     "-XX:hashCode=2",
     "-XX:+ExitOnOutOfMemoryError",
+    # The game prints numbers and changes case in the machine's locale.
+    *("-Duser.language=en", "-Duser.country=US", "-Dfile.encoding=UTF-8"),
 )
 
 

@@ -62,7 +62,8 @@ def _published(name: str, folder: Path | None) -> TaskSet:
     hops = PUBLISHED[name].hops if name in PUBLISHED else 1
 
     def build(task_id: str) -> Task:
-        _, part, _, position = task_id.split("/")
+        _, part, numbered = task_id.split("/", 2)  # the name of a set may have slashes
+        position = numbered.rpartition("/")[2]
         split: Split = next(split for split in SPLITS if split == part)
         row = rows[split][int(position)]
         return Task(task_id, ENV_ID, split, name, hops, {"question": row.question, "answers": list(row.answers)})

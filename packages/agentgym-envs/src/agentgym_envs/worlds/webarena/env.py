@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentgym_envs.core.tasks import Task, TaskSet
-from agentgym_envs.core.text_env import MAX_OBSERVATION_CHARS, EnvFault, Feedback, TextEnv
+from agentgym_envs.core.text_env import MAX_ACTION_CHARS, MAX_OBSERVATION_CHARS, EnvFault, Feedback, TextEnv
 from agentgym_envs.util.chromium import check_chromium
 from agentgym_envs.util.extras import brought_by
 from agentgym_envs.util.images import pixels
@@ -262,7 +262,8 @@ class WebArena(TextEnv):
             self._scripted = ScriptedExpert(self._page_task, self._objective, self._page)
 
     def _act(self, action: str) -> Feedback:
-        parsed = grammar.parse(action)
+        too_long = f"An action has at most {MAX_ACTION_CHARS:,} characters."
+        parsed = too_long if len(action) > MAX_ACTION_CHARS else grammar.parse(action)
         if isinstance(parsed, str):
             self._notices = (parsed,)
             return Feedback(self._observation(), valid=False)

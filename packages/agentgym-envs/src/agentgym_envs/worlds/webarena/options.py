@@ -65,7 +65,7 @@ def check_view(observe: str, max_chars: int, viewport: Sequence[int], longest: i
     for name, flag in flags.items():
         if not isinstance(flag, bool):
             raise ValueError(f"{name} must be true or false, not {flag!r}.")
-    if len(viewport) != 2 or not all(100 <= side <= 10_000 for side in viewport):
+    if len(viewport) != 2 or not all(isinstance(side, int) and 100 <= side <= 10_000 for side in viewport):
         raise ValueError(
             f"viewport must be width and height in pixels (100 to 10,000), such as (1280, 720), not {viewport!r}."
         )

@@ -39,12 +39,10 @@ def same_reason(judge: Judge) -> bool:
         (correct, "It isn't incorrect to say so.\nVerdict: correct", True),
         (correct, "incorrect", False),
         (correct, "Partially correct", False),
-        (correct, "not correct", False),
-        (correct, "I think the answer is correct.\n:-)", True),
-        (correct, "The answer is incorrect. Bye.\nOh well.", False),
+        (correct, "It is right.\nMy final verdict is: **correct**.\n:-)", True),
+        (correct, "partially-correct", False),
         (same_reason, "[same]", True),
         (same_reason, "different", False),
-        (same_reason, "They are not the same.", False),
     ],
 )
 def test_replies_are_parsed_as_verdicts(
@@ -52,6 +50,16 @@ def test_replies_are_parsed_as_verdicts(
 ) -> None:
     server.pages[PATH] = completion(text)
     assert ask(judge) is verdict
+
+
+def test_a_judge_that_gives_no_verdict_is_asked_for_it_once_more(server: PagesServer, judge: Judge) -> None:
+    server.pages[PATH] = completion("That isn't quite the same.")
+    with pytest.raises(EnvFault, match=r"no verdict \(same, different\)"):
+        same_reason(judge)
+    messages = [json.loads(request.body)["messages"] for request in server.requests]
+    assert [len(each) for each in messages] == [1, 3]
+    assert messages[1][1]["content"] == "That isn't quite the same."
+    assert messages[1][2]["content"].endswith("same or different.")
 
 
 def test_request_has_model_key_and_question(server: PagesServer, judge: Judge) -> None:
@@ -84,6 +92,10 @@ def test_invalid_request_is_not_retried(server: PagesServer, judge: Judge) -> No
     ("response", "message"),
     [
         (completion("Hard to tell."), "gave no verdict"),
+        (completion("The answer is wrong. A correct answer would say two."), "gave no verdict"),
+        (completion("mostly correct"), "gave no verdict"),
+        (completion("Verdict: not correct"), "gave no verdict"),
+        (completion("correct\nBut see above."), "gave no verdict"),
         (completion(None), "gave no verdict"),
         (Page("<html>"), "is not in OpenAI's format"),
         (Page('{"choices": []}'), "is not in OpenAI's format"),

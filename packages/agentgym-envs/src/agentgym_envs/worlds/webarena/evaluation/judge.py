@@ -34,6 +34,8 @@ Actual reason: {reference}
 Report: {answer}
 
 Say in a sentence why, and end with your verdict on a line of its own: same or different."""
+_AGAIN = "Now only your verdict, and nothing else: {choices}."
+_PREFIX = re.compile(r"(?:(?:my|the|final|overall) )*(?:verdict|grade)(?: is)? ")
 
 
 def needs_judge(task: Mapping[str, Any]) -> bool:
@@ -73,7 +75,7 @@ class Judge:
             EnvFault: if the endpoint fails or returns no verdict.
         """
         prompt = _GRADE.format(question=question, reference=reference, answer=answer)
-        return await self._verdict(prompt, ("partially correct", "incorrect", "not correct", "correct")) == "correct"
+        return await self._verdict(prompt, ("correct", "incorrect", "partially correct")) == "correct"
 
     async def same_reason(self, task: str, reason: str, report: str) -> bool:
         """Whether `report` gives `reason` as the reason why `task` can't be done.
@@ -82,20 +84,26 @@ class Judge:
             EnvFault: if the endpoint fails or returns no verdict.
         """
         prompt = _REASON.format(question=task, reference=reason, answer=report)
-        return await self._verdict(prompt, ("different", "not the same", "same")) == "same"
+        return await self._verdict(prompt, ("same", "different")) == "same"
 
     async def _verdict(self, prompt: str, choices: tuple[str, ...]) -> str:
-        """Return the first of `choices` that occurs in the last line of the response, or else anywhere in it."""
-        response = (await self._request(prompt)).lower()
-        last = next((line for line in reversed(response.splitlines()) if re.search("[a-z]", line)), "")
-        for text in (last, response):
-            for choice in choices:
-                if re.search(rf"\b{choice}\b", text):
-                    return choice
+        """Return the one of `choices` that the last line of the response consists of; if it is none, ask once more.
+
+        A sentence with such a word is no verdict: "a correct answer would be 42" says that the answer is wrong.
+        """
+        messages = [{"role": "user", "content": prompt}]
+        response = ""
+        for _ in range(2):
+            response = await self._request(messages)
+            said = _last_words(response)
+            if said in choices:
+                return said
+            again = {"role": "user", "content": _AGAIN.format(choices=" or ".join(choices))}
+            messages += [{"role": "assistant", "content": response}, again]
         raise EnvFault(f"The judge {self.model} gave no verdict ({', '.join(choices)}): {response[:200]!r}.")
 
-    async def _request(self, prompt: str) -> str:
-        body = {"model": self.model, "temperature": 0, "messages": [{"role": "user", "content": prompt}]}
+    async def _request(self, messages: Sequence[Mapping[str, str]]) -> str:
+        body = {"model": self.model, "temperature": 0, "messages": messages}
         headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
         url = f"{self.base_url.rstrip('/')}/chat/completions"
         problem = ""
@@ -121,3 +129,9 @@ class Judge:
             raise EnvFault(
                 f"The response of {self.base_url} is not in OpenAI's format: {response.text[:200]!r}."
             ) from error
+
+
+def _last_words(response: str) -> str:
+    """Return the words of the last line that has any, in lower case, without markup and words such as "verdict:"."""
+    lines = (" ".join(re.findall("[a-z]+", line)) for line in reversed(response.lower().splitlines()))
+    return _PREFIX.sub("", next(filter(None, lines), ""), count=1)
