@@ -132,7 +132,16 @@ class EpisodeRecorder:
         """The context of the next reply."""
         builder = self._conversation
         seen = builder.conversation, self._info, self._rng, builder.kind, builder.acts
-        return TurnContext(self.key, *seen, self._tools, self._spec.sample)
+        return TurnContext(self.key, *seen, self._tools, self._spec.sample, steps=self._steps())
+
+    def _steps(self) -> tuple[tuple[str, str], ...]:
+        """The valid actions of this trial, each with the observation that followed it."""
+        after = [*(turn.observation for turn in self._turns[1:]), self._observation]
+        return tuple(
+            (turn.action, observation)
+            for turn, observation in zip(self._turns, after, strict=False)
+            if turn.trial == self._conversation.trial and turn.kind == "act" and turn.action is not None and turn.valid
+        )
 
     def limit_context(self, count_tokens: Callable[[TurnContext], int]) -> None:
         """Ask for a summary before the next action, if its context has more tokens than the agent's scaffold allows."""
