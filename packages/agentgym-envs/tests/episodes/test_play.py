@@ -68,7 +68,9 @@ def test_contexts_contain_the_whole_conversation(door: gymnasium.Env[str, str]) 
 
 
 def test_contexts_contain_the_valid_actions_of_their_trial_and_what_followed(door: gymnasium.Env[str, str]) -> None:
-    policy = FunctionPolicy(lambda context: ("knock", "sing", "knock")[context.acts] if context.kind == "act" else "No.")
+    policy = FunctionPolicy(
+        lambda context: ("knock", "sing", "knock")[context.acts] if context.kind == "act" else "No."
+    )
     play(Agent.parse("bare+plan+retry").wrap(door), policy, EpisodeSpec("door/train/5"), horizon=3)
     first = ("knock", "You knocked 1 times.")
     assert [(context.kind, context.steps) for context in policy.contexts] == [

@@ -120,8 +120,8 @@ def test_oracle_plans_reflects_and_summarizes_with_its_reasons() -> None:
         ("plan", "Add 1 times, then stop."),
         (
             "summary",
-            "I have played 2 actions, and the goal is not reached.\nMy last actions:\n- add: Count: 1.\n- add: Count: 2.\n"
-            "Add 1 times, then stop.",
+            "I have played 2 actions, and the goal is not reached.\n"
+            "My last actions:\n- add: Count: 1.\n- add: Count: 2.\nAdd 1 times, then stop.",
         ),
     ]
     assert ("reflect", "I did not reach the goal. I will try again.") in non_action_replies("oracle", "+retry", goal=9)
