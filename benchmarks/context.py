@@ -47,17 +47,17 @@ EPISODES = 164
 TEST_TASKS, SAMPLES = 42, 2
 FULL = 1536
 """Tokens of the full context, more than any episode of the expert has."""
-REPLY = 80
+REPLY = 64
 """Most tokens of a reply."""
 TURNS = 50
-SCRATCH = Scratch(vocab=2000, merges="phrases", hidden=128, layers=3, heads=4, context=FULL)
+SCRATCH = Scratch(vocab=2000, merges="phrases", hidden=96, layers=3, heads=4, context=FULL)
 SFT = SFTConfig(
     model="scratch",
     scratch=SCRATCH,
     horizon=FixedHorizon(TURNS),
     optimizer=Optimizer(lr=3e-3, betas=(0.9, 0.99), schedule="linear", warmup=20, micro_tokens=4096),
     evaluation=Evaluation(tasks=1, test=False, samples=1, ks=(1,)),
-    epochs=20,
+    epochs=10,
     batch=4,
     slots=16,
     save_every=200,
