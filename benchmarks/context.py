@@ -295,6 +295,13 @@ def play(model: Path, config: SFTConfig, path: Path, split: str, *, quick: bool)
 # Reporting.
 
 
+def parameters(study: Study) -> int:
+    """Return the number of weights of the models."""
+    from safetensors.torch import load_file
+
+    return sum(weight.numel() for weight in load_file(study.start(study.seeds[0]) / "model.safetensors").values())
+
+
 @dataclass(frozen=True, slots=True)
 class Played:
     """The test episodes of an arm over all seeds."""
@@ -394,7 +401,8 @@ def report(study: Study, folder: Path, command: str) -> None:
         fit=f"{measured.fit:.1%}",
         failed=sum(episode.failed for arm in found for episode in arm.episodes),
         epochs=SFT.epochs,
-        context=FULL,
+        turns=TURNS,
+        parameters=parameters(study),
         summary=summaries[-1],
     )
     record = {
@@ -452,7 +460,54 @@ def _record(played: Played, measured: Measured) -> dict[str, Any]:
     }
 
 
-_PAGE = """TODO
+_PAGE = """# Compaction in a quarter of an episode's context
+
+```sh
+{command}
+```
+
+At commit {commit}. An agent with `compact:N` writes a summary when its context has more than N tokens, and goes on from
+the first observation, the summary and the current observation ([habits](../agents.md#habits)). This study measures what
+that is worth where the context is a quarter of what an episode needs.
+
+**Tasks.** SciWorld's {names}: find the stopwatch and the block, let the block slide down two inclined planes, measure
+both times, and focus on the plane that the task asks for. Whole episodes of the expert on {episodes} training tasks
+have {actions} actions on average, and nine in ten of them at most {whole} tokens of the models: a quarter is {quarter}.
+The first observation has up to {first}.
+
+**Models.** A model of {parameters:,} parameters from scratch, with `bare` replies and without instructions, imitates
+the expert for {epochs} epochs. The expert's episodes are played by the arm's agent and cut to the arm's context, and
+the tokens of summaries are trained like those of actions. Under compaction at {limit} tokens the expert writes
+{expert_summaries} summaries of {expert_summary} tokens in an episode; {fit} of its completion tokens fit into the
+quarter context. It sums up its last eight actions with what it saw after them, and what remains to be done.
+
+**Outcome.** {tasks} test tasks, {samples} episodes of each and seed at the training temperature, at most {turns}
+actions. The primary outcome was fixed before any test task was played: success of compaction minus none, both in the
+quarter context.
+
+{table}
+
+Success with 95% intervals over tasks. **Primary outcome: compaction minus none {primary}**, paired by task over the
+episodes of {seeds} seeds; {by_seed}. These intervals treat the trained models as fixed. Secondary: compaction minus
+full context {reference}.
+
+**Does none fail because the context is full?** {full} of its episodes end there, after {none_actions} actions on
+average. Shares of all episodes that failed, by [cause](../evaluation.md#causes-of-failure):
+
+{causes}
+
+A loop, invalid actions or missing actions in the last turns count as the cause also of an episode that a full context
+then ends. Failed episodes, which would be faults of the environment: {failed}.
+
+The last summary in a successful episode under compaction ({compact_summaries} summaries per episode on average):
+
+```text
+{summary}
+```
+
+What this study can't tell: whether a pretrained model would gain as much, and what reinforcement learning adds, since
+nothing here is trained on rewards. The tokenizer merges whole phrases, so a token is longer than a language model's.
+The models of one plane in two are right by chance: what compaction keeps is mostly the progress of the experiment.
 """
 
 
