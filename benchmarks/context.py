@@ -492,7 +492,7 @@ episodes of {seeds} seeds; {by_seed}. These intervals treat the trained models a
 full context {reference}.
 
 **Does none fail because the context is full?** {full} of its episodes end there, after {none_actions} actions on
-average. Shares of all episodes that failed, by [cause](../evaluation.md#causes-of-failure):
+average. Shares of all episodes that failed, by [cause](../evaluation.md#why-episodes-fail):
 
 {causes}
 
