@@ -3,11 +3,12 @@
     uv run python benchmarks/context.py --seeds 0 1
     uv run python benchmarks/context.py --report docs/results --seeds 0 1
 
-A model from scratch imitates the expert on two task types with inclined planes. A quarter context has a quarter of the
-tokens that nine in ten whole episodes of the expert on training tasks stay within. The arms differ in their context and
+A model from scratch imitates the expert on tasks with two inclined planes, whose letters are permuted in copies of the
+expert's episodes, so that it learns to copy them. A quarter context has a quarter of the tokens that nine in ten whole
+episodes of the expert on training tasks stay within. The arms differ in their context and
 agent alone: the expert's episodes are played by the arm's agent, and cut to its context. Seeds share the data and the
 tokenizer, and the arms of a seed the random weights. A batch has the contexts of about four episodes in all arms.
-Test tasks are played at the training temperature.
+Test tasks are played at a temperature of 0.5.
 
 The primary outcome, fixed before any test task was played: success on test tasks of compaction minus none, both in the
 quarter context, paired by task, over the episodes of all seeds. Secondary: success in the full context, which is the
@@ -19,7 +20,8 @@ The first command finishes what isn't recorded in --out, the second writes a pag
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -41,23 +43,29 @@ from harness import markdown, run_parallel, show, study_arguments, write_json, w
 from outcomes import commits
 from training_runs import PLAYED, finish_sft
 
-TASKS = ("inclined-plane-determine-angle", "inclined-plane-friction-unnamed-surfaces")
-EPISODES = 164
+TASKS = ("inclined-plane-determine-angle",)
+EPISODES = 84
 """Expert episodes: one of each training task."""
+COPIES = 16
+"""Copies of each expert episode, each with other letters for the planes, so that a model has to copy them."""
+TEMPERATURE = 0.5
 TEST_TASKS, SAMPLES = 42, 2
 FULL = 1536
 """Tokens of the full context, more than any episode of the expert has."""
 REPLY = 64
 """Most tokens of a reply."""
 TURNS = 50
-SCRATCH = Scratch(vocab=2000, merges="phrases", hidden=96, layers=3, heads=4, context=FULL)
+LETTERS = "ABCDEFGHIJ"
+_PLANE = re.compile(r"(?i:(?<=inclined plane ))[A-Ja-j]\b|(?<=\()[A-J](?=, [A-J]\))|(?<=\([A-J], )[A-J](?=\))")
+"""The letter of a plane, in observations, in the task and in actions."""
+SCRATCH = Scratch(vocab=1800, merges="phrases", hidden=96, layers=3, heads=4, context=FULL)
 SFT = SFTConfig(
     model="scratch",
     scratch=SCRATCH,
     horizon=FixedHorizon(TURNS),
     optimizer=Optimizer(lr=3e-3, betas=(0.9, 0.99), schedule="linear", warmup=20, micro_tokens=4096),
     evaluation=Evaluation(tasks=1, test=False, samples=1, ks=(1,)),
-    epochs=10,
+    epochs=1,
     batch=4,
     slots=16,
     save_every=200,
@@ -148,6 +156,10 @@ class Study:
         """Return the file of the expert's episodes under the arm's agent."""
         return self.out / "data" / ("compact.jsonl" if arm.compact else "plain.jsonl")
 
+    def data(self, arm: Arm) -> Path:
+        """Return the file of their copies with other letters, which the arm is trained on."""
+        return self.demonstrations(arm).with_suffix(".renamed.jsonl")
+
     def start(self, seed: int) -> Path:
         """Return the folder of a seed's random weights."""
         return self.out / f"seed-{seed}" / "start"
@@ -165,8 +177,7 @@ class Study:
             model=str(self.start(seed)),
             world=world,
             generation=Generation(max_tokens=REPLY, max_context=arm.context(measured)),
-            data=DataConfig(files=(str(self.demonstrations(arm)),)),
-            epochs=1 if self.quick else SFT.epochs,
+            data=DataConfig(files=(str(self.data(arm)),)),
             batch=round(SFT.batch * measured.contexts) if arm.compact else SFT.batch,
             seed=seed,
         )
@@ -216,13 +227,16 @@ def prepare(study: Study) -> str:
     if not plain_file.exists():
         write_episodes(plain_file, play_expert("bare", wanted))
     plain = list(read_episodes(plain_file))
+    if not study.data(WHOLE).exists():
+        write_episodes(study.data(WHOLE), renamed(plain))
     # The tokenizer has to know the words of summaries before it can tell when they are due: by an estimate here.
     corpus_file = plain_file.with_name("tokenizer.jsonl")
     if not corpus_file.exists():
         write_episodes(corpus_file, play_expert("bare+compact:300", min(64, wanted)))
     for seed in study.seeds:
         if not study.start(seed).exists():
-            model, chat = scratch_model(SCRATCH, [*plain, *read_episodes(corpus_file)], seed=seed)
+            corpus = renamed([*plain, *read_episodes(corpus_file)])
+            model, chat = scratch_model(SCRATCH, list(corpus), seed=seed)
             unfinished = study.start(seed).with_name("unfinished")
             model.save_pretrained(unfinished)
             chat.tokenizer.save_pretrained(unfinished)
@@ -238,6 +252,7 @@ def prepare(study: Study) -> str:
     if not compact_file.exists():
         write_episodes(compact_file, play_expert(COMPACT.agent(measured), wanted, chat))
     compact = list(read_episodes(compact_file))
+    write_episodes(study.data(COMPACT), renamed(compact))
     trimming = Trimming(measured.quarter)
     for episode in compact:
         for segment in trajectory(encode(chat, episode)).segments:
@@ -254,6 +269,29 @@ def prepare(study: Study) -> str:
     )
     write_json(study.file, measured)
     return "the expert's episodes"
+
+
+def renamed(episodes: Sequence[Episode]) -> Iterator[Episode]:
+    """Yield `COPIES` copies of each episode, each with the letters of planes permuted in all of its texts."""
+    rng = np.random.default_rng(0)
+    for episode in (each for each in episodes for _ in range(COPIES)):
+        letters = dict(zip(LETTERS, rng.permutation(list(LETTERS)).tolist(), strict=True))
+
+        def other(found: re.Match[str], letters: Mapping[str, str] = letters) -> str:
+            letter = letters[found[0].upper()]
+            return letter if found[0].isupper() else letter.lower()
+
+        rename = partial(_PLANE.sub, other)
+        turns = tuple(
+            replace(
+                turn,
+                observation=rename(turn.observation),
+                reply=replace(turn.reply, text=rename(turn.reply.text)),
+                action=turn.action and rename(turn.action),
+            )
+            for turn in episode.turns
+        )
+        yield replace(episode, turns=turns, final_observation=rename(episode.final_observation))
 
 
 def write_episodes(file: Path, episodes: Iterable[Episode]) -> None:
@@ -288,7 +326,7 @@ def play(model: Path, config: SFTConfig, path: Path, split: str, *, quick: bool)
         rollouts, chat = opened
         held_out = world.tasks.split(split)
         specs = episode_specs(spread(held_out, 4 if quick else TEST_TASKS), samples=SAMPLES, seed=config.seed)
-        policy = engine_policy(config, rollouts.engine, chat, temperature=config.generation.temperature)
+        policy = engine_policy(config, rollouts.engine, chat, temperature=TEMPERATURE)
         return list(rollouts.play([RolloutRequest(world, specs, TURNS)], policy))
 
 
