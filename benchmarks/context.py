@@ -517,9 +517,10 @@ The first observation has up to {first}.
 **Models.** A model of {parameters:,} parameters from scratch, with `bare` replies and without instructions, imitates
 the expert. The expert's episodes are played by the arm's agent and cut to the arm's context, and the tokens of
 summaries are trained like those of actions. Each episode is trained on once in each of {copies} copies, in which the
-letters of the planes are permuted: without that, a model learns the episodes by heart. Under compaction at {limit} tokens the expert writes
-{expert_summaries} summaries of {expert_summary} tokens in an episode; {fit} of its completion tokens fit into the
-quarter context. It sums up its last eight actions with what it saw after them, and what remains to be done.
+letters of the planes are permuted: without that, a model learns the episodes by heart. Under compaction at {limit}
+tokens the expert writes {expert_summaries} summaries of {expert_summary} tokens in an episode; {fit} of its completion
+tokens fit into the quarter context. It sums up its last eight actions with what it saw after them, and what remains to
+be done.
 
 **Outcome.** {tasks} test tasks, {samples} episodes of each and seed at a temperature of {temperature}, at most {turns}
 actions. The primary outcome was fixed before any test task was played: success of compaction minus none, both in the
