@@ -116,6 +116,8 @@ class Arm:
     """Name of its run folders, and of the file of its demonstrations without `-FULL`."""
     full: bool = False
     compact: bool = False
+    again: bool = False
+    """Whether it continues from the model of the arm `full`, which it trains a second time on the same data."""
 
     def agent(self, measured: Measured) -> str:
         """Return the agent."""
@@ -131,7 +133,8 @@ WHOLE, NONE, COMPACT = (
     Arm("quarter context, none", "none"),
     Arm("quarter context, compaction", "compact", compact=True),
 )
-ARMS = (WHOLE, NONE, COMPACT)
+TWICE = Arm("full context, trained twice", "full-twice", full=True, again=True)
+ARMS = (WHOLE, NONE, COMPACT, TWICE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +177,7 @@ class Study:
         world = WorldConfig("agentgym/SciWorld-v0", (f"tasks={TASKS}",), arm.agent(measured), instructions=False)
         return replace(
             SFT,
-            model=str(self.start(seed)),
+            model=str(self.run(WHOLE, seed) / "model" if arm.again else self.start(seed)),
             world=world,
             generation=Generation(max_tokens=REPLY, max_context=arm.context(measured)),
             data=DataConfig(files=(str(self.data(arm)),)),
@@ -400,7 +403,7 @@ def compare_arms(first: Played, second: Played) -> Comparison:
 def report(study: Study, folder: Path, command: str) -> None:
     """Write the page and JSON."""
     measured = study.measured
-    whole, none, compact = found = [read_played(study, arm) for arm in ARMS]
+    whole, none, compact, _ = found = [read_played(study, arm) for arm in ARMS]
     primary, reference = compare_arms(none, compact), compare_arms(whole, compact)
     by_seed = [
         compare(a, b, names=(none.arm.name, compact.arm.name)).success
@@ -531,7 +534,8 @@ context had no success in 84 test episodes; its other arms were never played.
 
 Success with 95% intervals over tasks. **Primary outcome: compaction minus none {primary}**, paired by task over the
 episodes of {seeds} seeds; {by_seed}. These intervals treat the trained models as fixed. Secondary: compaction minus
-full context {reference}.
+full context {reference}. The second full context continues from the first, on the same data: it shows what the model
+still learns.
 
 **Does none fail because the context is full?** {full} of its episodes end there, after {none_actions} actions on
 average. Shares of all episodes that failed, by [cause](../evaluation.md#why-episodes-fail):
@@ -561,7 +565,9 @@ def main() -> None:
         report(study, settings.report, command)
         return
     run_parallel([partial(prepare, study)], 1)
-    run_parallel([partial(finish, study, arm, seed) for seed in study.seeds for arm in ARMS], settings.processes)
+    for again in (False, True):
+        arms = [arm for arm in ARMS if arm.again == again]
+        run_parallel([partial(finish, study, arm, seed) for seed in study.seeds for arm in arms], settings.processes)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,6 @@ def test_copies_have_other_letters_in_all_of_their_texts(context: Any) -> None:
 
 def test_the_arms_differ_in_context_and_agent(context: Any) -> None:
     measured = context.Measured(episodes=84, actions=31.0, whole=565.0, first=24.0)
-    assert [arm.context(measured) for arm in context.ARMS] == [context.FULL, 141, 141]
-    assert [arm.agent(measured) for arm in context.ARMS] == ["bare", "bare", "bare+compact:70"]
+    assert [arm.context(measured) for arm in context.ARMS] == [context.FULL, 141, 141, context.FULL]
+    assert [arm.agent(measured) for arm in context.ARMS] == ["bare", "bare", "bare+compact:70", "bare"]
     assert measured.limit + context.REPLY < measured.quarter  # as a run requires
