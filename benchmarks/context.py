@@ -364,6 +364,11 @@ class Played:
         return share([success_of(attempts) for attempts in by_task(self.episodes).values()])
 
     @property
+    def score(self) -> float:
+        """Mean score."""
+        return float(np.mean([episode.score or 0.0 for episode in self.episodes if not episode.failed]))
+
+    @property
     def full_contexts(self) -> float:
         """Share of the episodes that ended because the context was full, or a reply too long."""
         return float(np.mean([episode.stop == "length" for episode in self.episodes]))
@@ -426,6 +431,7 @@ def report(study: Study, folder: Path, command: str) -> None:
         primary=_difference(primary.success),
         by_seed="; ".join(f"seed {n}: {_difference(at)}" for n, at in zip(study.seeds, by_seed, strict=True)),
         reference=_difference(reference.success),
+        score=_difference(primary.score),
         full=f"{none.full_contexts:.0%}",
         none_actions=f"{none.turns:.1f}",
         compact_summaries=f"{compact.summaries:.1f}",
@@ -477,6 +483,7 @@ def _row(played: Played, measured: Measured) -> dict[str, str]:
         "context": str(played.arm.context(measured)),
         "success, %": f"{100 * success.mean:.1f} ({100 * success.low:.1f} to {100 * success.high:.1f})",
         "each seed": ", ".join(f"{100 * replace(played, seeds=(seed,)).success.mean:.1f}" for seed in played.seeds),
+        "score, %": f"{100 * played.score:.1f}",
         "ended by a full context": f"{played.full_contexts:.0%}",
         "actions": f"{played.turns:.1f}",
         "summaries": f"{played.summaries:.1f}",
@@ -496,6 +503,7 @@ def _record(played: Played, measured: Measured) -> dict[str, Any]:
         "context": played.arm.context(measured),
         "success": played.success.to_dict(),
         "by_seed": [replace(played, seeds=(seed,)).success.to_dict() for seed in played.seeds],
+        "score": played.score,
         "ended_by_a_full_context": played.full_contexts,
         "causes": played.causes,
         "actions": played.turns,
@@ -537,7 +545,8 @@ context had no success in 84 test episodes; its other arms were never played.
 
 Success with 95% intervals over tasks. **Primary outcome: compaction minus none {primary}**, paired by task over the
 episodes of {seeds} seeds; {by_seed}. These intervals treat the trained models as fixed. Secondary: compaction minus
-full context {reference}. The second full context continues from the first, on the same data: it shows what the model
+full context {reference}; and, which wasn't declared, the score of compaction minus that of none {score}. Score is
+ScienceWorld's, with its partial credit for steps of the experiment. The second full context continues from the first, on the same data: it shows what the model
 still learns.
 
 **Does none fail because the context is full?** {full} of its episodes end there, after {none_actions} actions on
