@@ -437,7 +437,6 @@ def report(study: Study, folder: Path, command: str) -> None:
         compact_summaries=f"{compact.summaries:.1f}",
         tasks=primary.tasks,
         samples=SAMPLES,
-        seeds=len(study.seeds),
         names=" and ".join(f"`{name}`" for name in TASKS),
         episodes=measured.episodes,
         actions=f"{measured.actions:.0f}",
@@ -544,10 +543,10 @@ context had no success in 84 test episodes; its other arms were never played.
 {table}
 
 Success with 95% intervals over tasks. **Primary outcome: compaction minus none {primary}**, paired by task over the
-episodes of {seeds} seeds; {by_seed}. These intervals treat the trained models as fixed. Secondary: compaction minus
-full context {reference}; and, which wasn't declared, the score of compaction minus that of none {score}. Score is
-ScienceWorld's, with its partial credit for steps of the experiment. The second full context continues from the first, on the same data: it shows what the model
-still learns.
+episodes of all seeds ({by_seed}). These intervals treat the trained models as fixed. Secondary: compaction minus full
+context {reference}. Not declared beforehand: the score of compaction minus that of none, {score}; it is ScienceWorld's,
+with partial credit for steps of the experiment. The second full context continues from the first, on the same data,
+since the first had no success: it shows what the model still learns.
 
 **Does none fail because the context is full?** {full} of its episodes end there, after {none_actions} actions on
 average. Shares of all episodes that failed, by [cause](../evaluation.md#why-episodes-fail):
