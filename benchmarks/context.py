@@ -441,6 +441,8 @@ def report(study: Study, folder: Path, command: str) -> None:
         full=f"{none.full_contexts:.0%}",
         compact_full=f"{compact.full_contexts:.0%}",
         feedback=f"{compact.ended_by_feedback:.0%}",
+        decided=sum(episode.stop == "terminated" for episode in compact.episodes),
+        right=sum(bool(episode.success) for episode in compact.episodes),
         none_actions=f"{none.turns:.1f}",
         compact_summaries=f"{compact.summaries:.1f}",
         tasks=primary.tasks,
@@ -526,8 +528,10 @@ _PAGE = """# Compaction in a quarter of an episode's context
 {command}
 ```
 
-At commit {commit}. An agent with `compact:N` writes a summary when its context has more than N tokens, and goes on from
-the first observation, the summary and the current observation ([habits](../agents.md#habits)). This study measures what
+At commit {commit}.
+
+An agent with `compact:N` writes a summary when its context has more than N tokens, and goes on from the first
+observation, the summary and the current observation ([habits](../agents.md#habits)). This study measures what
 that is worth where the context is a quarter of what an episode needs.
 
 **Tasks.** SciWorld's {names}: go to the workshop, let a block slide down two inclined planes, measure both times with
@@ -562,9 +566,12 @@ average. Shares of all episodes that failed, by [cause](../evaluation.md#why-epi
 {causes}
 
 A loop, invalid actions or missing actions in the last turns count as the cause also of an episode that a full context
-then ends. Under compaction {compact_full} of the episodes still end because the context is full, {feedback} of them
-after an action that ScienceWorld doesn't know or asks about, mostly one that names a wrong plane: the answer lists what
-would be valid, which takes two thirds of the quarter context and occurs in no episode of the expert. Failed episodes, which would be faults of the environment: {failed}.
+then ends. Failed episodes, which would be faults of the environment: {failed}.
+
+**Under compaction** {compact_full} of the episodes still end because the context is full, {feedback} of them after an
+action that ScienceWorld doesn't know or asks about, mostly one that names another plane than the task's two. The answer
+takes more than half of the quarter context, and occurs in no episode of the expert. {decided} episodes reach the
+decision, and {right} of them decide right; guessing would be right in half.
 
 The last summary in a successful episode under compaction ({compact_summaries} summaries per episode on average):
 
@@ -574,13 +581,12 @@ The last summary in a successful episode under compaction ({compact_summaries} s
 
 **The full context is no upper reference here.** These models hardly learn to copy the letter of a plane over a long
 context, and then repeat themselves until the horizon. Compaction makes that easier beside keeping the episode going:
-contexts are short, every summary repeats the letters, and with its summaries an episode has more tokens to learn from,
-{expert_summaries} contexts more. Compared with none, whose episodes can't reach the goal, all of that is in the
-difference; it isn't the value of the memory alone.
+contexts are short, every summary repeats the letters, and summaries are more tokens to learn from. Compared with none, whose episodes end before the experiment is over, all of that is in the difference; it
+isn't the value of the memory alone.
 
-What this study can't tell: the variation from one training run to the next, if there is one seed; whether a pretrained model would gain as much, and what reinforcement learning adds, since
-nothing here is trained on rewards. The tokenizer merges whole phrases, so a token is longer than a language model's.
-A model that carries out the experiment and then guesses the plane succeeds in half of its episodes.
+What this study can't tell: the variation from one training run to the next, if there is one seed; whether a pretrained
+model would gain as much; and what reinforcement learning adds, since nothing here is trained on rewards. The tokenizer
+merges whole phrases, so a token is longer than a language model's.
 """
 
 
