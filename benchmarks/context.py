@@ -581,8 +581,9 @@ The last summary in a successful episode under compaction ({compact_summaries} s
 
 **The full context is no upper reference here.** These models hardly learn to copy the letter of a plane over a long
 context, and then repeat themselves until the horizon. Compaction makes that easier beside keeping the episode going:
-contexts are short, every summary repeats the letters, and summaries are more tokens to learn from. Compared with none, whose episodes end before the experiment is over, all of that is in the difference; it
-isn't the value of the memory alone.
+contexts are short, every summary repeats the letters, and summaries are more tokens to learn from. Compared with none,
+whose episodes end before the experiment is over, all of that is in the difference; it isn't the value of the memory
+alone.
 
 What this study can't tell: the variation from one training run to the next, if there is one seed; whether a pretrained
 model would gain as much; and what reinforcement learning adds, since nothing here is trained on rewards. The tokenizer
