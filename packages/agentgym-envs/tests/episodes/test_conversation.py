@@ -239,9 +239,28 @@ def test_question_for_a_summary_replaces_the_request_to_go_on(door: gymnasium.En
 def test_policy_counts_the_tokens_of_its_context(door: gymnasium.Env[str, str]) -> None:
     class Counting(RecordingPolicy):
         def count_tokens(self, context: TurnContext) -> int:
+            if len(context.conversation) == 2:  # what stays after a summary: instructions, first and last observation
+                return 1
             return 10 if context.acts == 2 else 9
 
     assert kinds(play_door(door, "+compact:9", Counting(lambda _: "knock" + 99 * "!"), horizon=4)) == "aasaa"
+
+
+@pytest.mark.parametrize(("stay", "expected"), [(7, "asasa"), (8, "aaa")])
+def test_summary_is_due_if_it_takes_out_a_quarter_of_the_tokens(
+    door: gymnasium.Env[str, str], stay: int, expected: str
+) -> None:
+    observations = list[str]()
+
+    class Counting(RecordingPolicy):
+        def count_tokens(self, context: TurnContext) -> int:
+            if any(message.role == "assistant" for message in context.conversation):
+                return 10
+            observations.append(context.conversation[-1].content)
+            return stay
+
+    assert kinds(play_door(door, "+compact:9", Counting(lambda _: "knock"), horizon=3)) == expected
+    assert observations[0] == "Knock 3 times.\n\nYou knocked 1 times."
 
 
 @pytest.mark.parametrize("kind", ["plan", "reflect", "summary"])

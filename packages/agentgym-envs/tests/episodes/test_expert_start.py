@@ -123,6 +123,8 @@ def test_replay_and_json_keep_the_experts_turns(door: gymnasium.Env[str, str]) -
     prefix = [turn for turn in episode.turns if turn.reply.expert]
     assert {turn.kind for turn in prefix} == {"act", "plan", "reflect", "summary"}
     assert next(turn.reply.text for turn in prefix if turn.kind == "plan").startswith("Knock until")
+    summary = next(turn.reply.text for turn in prefix if turn.kind == "summary")
+    assert summary.startswith("My last actions:\n- knock: You knocked 1 times.\n- knock: You knocked 2 times.")
     assert sum(turn.kind == "act" for turn in prefix) == 4
     assert all(turn.kind != "act" for turn in episode.turns if turn.reply.text.startswith("my"))
 

@@ -19,8 +19,10 @@ from agentgym_envs import (
     play_many,
     text_env,
 )
+from agentgym_envs.agents.agent import Agent
 from agentgym_envs.agents.formats import FunctionCall
 from agentgym_envs.core.action_schema import Function
+from agentgym_envs.episodes.policy import last_steps
 from door_policies import FunctionPolicy, expert, knocker
 from door_world import Door, registered_env
 
@@ -63,6 +65,36 @@ def test_contexts_contain_the_whole_conversation(door: gymnasium.Env[str, str]) 
     assert second.conversation[3].content == "You knocked 1 times."
     assert first.key == second.key
     assert first.rng is second.rng
+
+
+def test_contexts_contain_the_valid_actions_of_their_trial_and_what_followed(door: gymnasium.Env[str, str]) -> None:
+    policy = FunctionPolicy(
+        lambda context: ("knock", "sing", "knock")[context.acts] if context.kind == "act" else "No."
+    )
+    play(Agent.parse("bare+plan+retry").wrap(door), policy, EpisodeSpec("door/train/5"), horizon=3)
+    first = ("knock", "You knocked 1 times.")
+    assert [(context.kind, context.steps) for context in policy.contexts] == [
+        ("plan", ()),
+        ("act", ()),
+        ("act", (first,)),
+        ("act", (first,)),
+        ("reflect", ()),
+        ("plan", ()),
+        ("act", ()),
+        ("act", (first,)),
+        ("act", (first,)),
+    ]
+
+
+def test_last_steps_join_repetitions_and_leave_out_long_observations() -> None:
+    assert last_steps(()) == ""
+    steps = [("look", "A room.\nA door."), *[("wait", "You wait.")] * 3, ("read", "x" * 121), ("go", "")]
+    assert last_steps(steps) == "My last actions:\n- look\n- wait: You wait. (3 times)\n- read\n- go"
+    many = [("go", f"Room {number}.") for number in range(20)]
+    assert last_steps([*many, *many[-1:] * 5]).splitlines()[1:] == [
+        *(f"- go: Room {number}." for number in range(12, 19)),
+        "- go: Room 19. (6 times)",
+    ]
 
 
 def test_conversation_without_instructions_starts_with_the_observation(door: gymnasium.Env[str, str]) -> None:

@@ -52,9 +52,9 @@ _MOST_NOTES = 3
 """Maximum number of reflections carried over to a new conversation, as in Reflexion (section 3). Without a limit, the
 context would grow in spite of the window."""
 
-_LEAST_SUMMARIZED = 0.25
-"""Least share of a conversation's characters between its first message and the latest observation that a summary is
-asked for. Otherwise an agent whose limit is below what always stays would summarize after every action."""
+LEAST_SUMMARIZED = 0.25
+"""Least share of a conversation's tokens between its first message and the latest observation that a summary is asked
+for. Otherwise an agent whose limit is below what always stays would summarize after every action."""
 
 
 class ConversationBuilder:
@@ -146,14 +146,17 @@ class ConversationBuilder:
 
     @property
     def token_limit(self) -> int:
-        """Number of tokens of the conversation beyond which `shorten` is to be called before the next reply; 0: none,
-        since it isn't an action, none was taken since the last summary, or a summary would take out too little.
+        """Number of tokens of the conversation beyond which `shorten` is to be called before the next reply, if a
+        summary takes out enough (`stays`); 0: none, since it isn't an action, or none was taken since the last summary.
         """
-        if self._due != ["act"] or not self._acts_since_summary:
-            return 0
-        sizes = [len(message.content) for message in self.conversation]
-        stays = sum(sizes[: len(self._instructions) + 1]) + sizes[-1]
-        return self._habits.context_tokens if sum(sizes) - stays >= _LEAST_SUMMARIZED * sum(sizes) else 0
+        return self._habits.context_tokens if self._due == ["act"] and self._acts_since_summary else 0
+
+    @property
+    def stays(self) -> Conversation:
+        """What a summary doesn't take out of the conversation: its first message and the latest observation, joined."""
+        first = self.conversation[len(self._instructions)]
+        picture = self._pending_picture or first.picture
+        return (*self._instructions, Message("user", _joined(first.content, self._pending), picture))
 
     def shorten(self) -> None:
         """Have the agent write a summary before its next action, from which the conversation restarts."""

@@ -97,7 +97,7 @@ class OpenEpisode:
         if context.kind == "act":
             return replies[context.acts]
         with self.recorder.clock("world"):
-            return replace(await self._slot.expert(context.kind), expert=True)
+            return replace(await self._slot.expert(context.kind, context.steps), expert=True)
 
     async def submit(self, reply: Reply) -> StopReason | None:
         """Record a reply and take the action in it; why the episode ended, or None while it goes on.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from agentgym_envs.episodes.episode import Kind, Reply
 
 
+_RECALLED, _BRIEF = 8, 120
+"""Most steps that an expert's summary has, and most characters of an observation in it."""
 _CHARACTERS_PER_TOKEN = 4
 _PER_PICTURE = 1_200
 """Tokens of a screenshot of 1280 x 720 pixels, in the patches of 28 x 28 pixels of Qwen2-VL and Qwen2.5-VL."""
@@ -45,6 +47,27 @@ class TurnContext:
     expert: Callable[[], Awaitable[Reply]] | None = None
     """Returns the reply with which the environment's expert would act in this turn, in environments of this process and
     of a pool. None in a context that was created without an environment."""
+    steps: tuple[tuple[str, str], ...] = ()
+    """The valid actions of this trial in order, each with the observation that followed it."""
+
+
+def last_steps(steps: Sequence[tuple[str, str]]) -> str:
+    """Return the last steps as an expert sums them up: a line for each, repetitions together, with the observation if
+    it is one short line. Empty without steps.
+    """
+    lines: list[tuple[str, int]] = []
+    for action, observation in reversed(steps):
+        shown = observation.strip()
+        brief = "\n" not in shown and 0 < len(shown) <= _BRIEF
+        line = f"{action}: {shown}" if brief else action
+        if lines and lines[-1][0] == line:
+            lines[-1] = line, lines[-1][1] + 1
+        elif len(lines) == _RECALLED:
+            break
+        else:
+            lines.append((line, 1))
+    recalled = [f"- {line}{f' ({times} times)' if times > 1 else ''}" for line, times in reversed(lines)]
+    return "\n".join(["My last actions:", *recalled]) if recalled else ""
 
 
 def estimate_tokens(context: TurnContext) -> int:

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +19,7 @@ from agentgym_envs.agents.scaffold import Scaffold
 from agentgym_envs.core.feedback import InvalidFeedback
 from agentgym_envs.core.tasks import Split, Task
 from agentgym_envs.core.text_env import truncated_result
-from agentgym_envs.episodes.conversation import ConversationBuilder
+from agentgym_envs.episodes.conversation import LEAST_SUMMARIZED, ConversationBuilder
 from agentgym_envs.episodes.episode import Episode, Reply, StopReason, Turn
 from agentgym_envs.episodes.policy import TurnContext
 from agentgym_envs.util.redaction import redacted
@@ -132,12 +132,26 @@ class EpisodeRecorder:
         """The context of the next reply."""
         builder = self._conversation
         seen = builder.conversation, self._info, self._rng, builder.kind, builder.acts
-        return TurnContext(self.key, *seen, self._tools, self._spec.sample)
+        return TurnContext(self.key, *seen, self._tools, self._spec.sample, steps=self._steps())
+
+    def _steps(self) -> tuple[tuple[str, str], ...]:
+        """The valid actions of this trial, each with the observation that followed it."""
+        after = [*(turn.observation for turn in self._turns[1:]), self._observation]
+        return tuple(
+            (turn.action, observation)
+            for turn, observation in zip(self._turns, after, strict=False)
+            if turn.trial == self._conversation.trial and turn.kind == "act" and turn.action is not None and turn.valid
+        )
 
     def limit_context(self, count_tokens: Callable[[TurnContext], int]) -> None:
-        """Ask for a summary before the next action, if its context has more tokens than the agent's scaffold allows."""
-        limit = self._conversation.token_limit
-        if limit and count_tokens(self.context) > limit:
+        """Ask for a summary before the next action, if its context has more tokens than the agent's scaffold allows,
+        and a summary takes out enough of them.
+        """
+        limit, context = self._conversation.token_limit, self.context
+        if not limit or (tokens := count_tokens(context)) <= limit:
+            return
+        stay = count_tokens(replace(context, conversation=self._conversation.stays))
+        if tokens - stay >= LEAST_SUMMARIZED * tokens:
             self._conversation.shorten()
 
     def record_cut_reply(self, reply: Reply) -> StopReason:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -12,6 +13,7 @@ from agentgym_envs.core.feedback import EnvFault, faulting
 from agentgym_envs.core.registry import text_env
 from agentgym_envs.core.tasks import Task
 from agentgym_envs.episodes.episode import Kind, Reply
+from agentgym_envs.episodes.policy import last_steps
 from agentgym_envs.episodes.recorder import EpisodeSpec
 
 
@@ -57,9 +59,9 @@ class EnvSlot(ABC):
     async def ask(self, method: str) -> Any:
         """The return value of a method of the environment without arguments. Raises `EnvFault` for any error of it."""
 
-    async def expert(self, kind: Kind = "act") -> Reply:
+    async def expert(self, kind: Kind = "act", steps: Sequence[tuple[str, str]] = ()) -> Reply:
         """The reply of the environment's expert now: an action, with its reasons if the reply format has them, or for
-        other kinds its plan or reasons in sentences.
+        other kinds its plan or reasons in sentences. A summary also has the last of `steps` (`TurnContext.steps`).
 
         Raises:
             NoExpertReply: if the expert has no action in this state.
@@ -67,7 +69,8 @@ class EnvSlot(ABC):
         """
         if kind != "act":
             text = await self.ask("oracle_thought" if kind == "reflect" else "oracle_plan")
-            return Reply(text or "I take one step after the other until the goal is reached.")
+            done = last_steps(steps) if kind == "summary" else ""
+            return Reply(f"{done}\n{text}".strip() or "I take one step after the other until the goal is reached.")
         action: str | None = await self.ask("oracle")
         if action is None:
             raise NoExpertReply(f"The expert of {self.name} has no action in this state.")

@@ -1,8 +1,9 @@
 """Policies without a model, and how policies of other packages are found by name.
 
 They choose actions and leave the reply format to the environment's wrapper. Where a reply is not an action (a plan, a
-reflection, a summary) they answer in plain sentences; the expert gives its own reasons. Random choices come from the
-generator of the turn, so a resumed run draws the same numbers as an uninterrupted one.
+reflection, a summary) they answer in plain sentences; the expert gives its own reasons and, in a summary, its last
+steps. Random choices come from the generator of the turn, so a resumed run draws the same numbers as an uninterrupted
+one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, ClassVar, Protocol
 import gymnasium
 from agentgym_envs import Policy, Reply, TurnContext, text_env
 from agentgym_envs.core.feedback import faulting
+from agentgym_envs.episodes.policy import last_steps
 from agentgym_envs.util.installation import install
 
 from agentgym_eval.policies.custom import build_policy, import_policy
@@ -124,7 +126,9 @@ class Oracle(EnvPolicy):
             return _formatted(env, world.oracle(), thought)
 
     def answer(self, env: gymnasium.Env[str, str], context: TurnContext) -> Reply:
-        """The expert's plan or reason. About a trial that is over it has no reason to give."""
+        """The expert's plan or reason, and for a summary also its last steps and what it saw after them. About a trial
+        that is over it has no reason to give.
+        """
         plain, world = EnvPolicy.answer(self, env, context), text_env(env)
         with faulting(world.task.env):
             match context.kind:
@@ -135,7 +139,7 @@ class Oracle(EnvPolicy):
                 case "reflect":
                     return Reply(f"{plain.text} {world.oracle_thought()}".strip())
                 case _:
-                    return Reply(f"{plain.text}\n{world.oracle_plan()}".strip())
+                    return Reply("\n".join(filter(None, (plain.text, last_steps(context.steps), world.oracle_plan()))))
 
 
 @dataclass(frozen=True, slots=True)
