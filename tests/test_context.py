@@ -19,7 +19,7 @@ TASK = "Which of the two inclined planes (C, H) has the steepest angle? It is a 
 @pytest.fixture
 def context(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(FOLDER))
-    return importlib.import_module("context")
+    return importlib.import_module("context_runs")
 
 
 def test_copies_have_other_letters_in_all_of_their_texts(context: Any) -> None:
