@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 from agentgym_envs import Episode, TurnContext, read_episodes
+from agentgym_envs.core.tasks import Split
 from agentgym_eval.policies.policies import Oracle
 from agentgym_trainer.config import DataConfig, Evaluation, Generation, Optimizer, SFTConfig, WorldConfig
 from agentgym_trainer.config.scratch import Scratch
@@ -294,7 +295,7 @@ def finish(study: Study, arm: Arm, seed: int) -> str:
     return f"{arm.name}, seed {seed}"
 
 
-def play(model: Path, config: SFTConfig, path: Path, split: str, *, quick: bool) -> list[Episode]:
+def play(model: Path, config: SFTConfig, path: Path, split: Split, *, quick: bool) -> list[Episode]:
     """Play the held-out tasks of a split with a model, in the context of its configuration."""
     from agentgym_eval.runs.environments import spread
     from agentgym_trainer.rollout.environments import episode_specs, open_environments

@@ -63,6 +63,8 @@ def test_every_combination_with_every_seed_is_a_run(tmp_path: Path) -> None:
     words = sweep_runs([], ("horizon.stages=2 3,4 5",), (), tmp_path)[1]
     assert words.arguments == ("--horizon.stages", "4", "5")
     assert words.folder.name == "horizon.stages=4_5"
+    first, second = sweep_runs([], ("world.options=levels=('A','B'),levels=[('C'),'D,E']",), (), tmp_path)
+    assert (first.arguments[1:], second.arguments[1:]) == (("levels=('A','B')",), ("levels=[('C'),'D,E']",))
     on, off = sweep_runs([], ("evaluation.test=True,False",), (), tmp_path)
     assert (on.arguments, off.arguments) == (("--evaluation.test",), ("--evaluation.no-test",))
     assert not parse(off.arguments).evaluation.test

@@ -181,7 +181,9 @@ def _trained(config: BaseConfig, folder: RunFolder, *, progress: bool) -> Run:
     shown = RunConsole(console) if progress else _LoggedRun(console)
     try:
         reached, _ = train_in(folder, config, shown, Stopping())  # without handlers: signals are the program's
-    except (EngineError, TooManyFailed, NotFinite) as error:
+    except NotFinite as error:
+        raise RunStopped(str(error)) from error
+    except (EngineError, TooManyFailed) as error:
         raise RunStopped(
             f"{error} Progress is saved in {folder.path}; agentgym_trainer.resume continues it."
         ) from error

@@ -144,12 +144,26 @@ def _words(flag: str, value: str) -> tuple[str, ...]:
 
 def _values(setting: str) -> tuple[str, list[str]]:
     flag, equals, values = setting.partition("=")
-    found = [value.strip() for value in values.split(",")]
+    found = [value.strip() for value in _between_commas(values)]
     if not (flag and equals and all(found)):
         raise UsageError(
             f"--sweep {setting} is not of the form FLAG=VALUE,VALUE,..., such as --sweep optimizer.lr=1e-5,2e-5."
         )
     return flag.removeprefix("--"), found
+
+
+def _between_commas(values: str) -> Iterator[str]:
+    """Yield the parts of a text between the commas that are outside of quotes and brackets."""
+    start, depth, quote = 0, 0, ""
+    for at, character in enumerate(values):
+        if quote or character in "'\"":
+            quote = "" if quote == character else quote or character
+        elif character == "," and not depth:
+            yield values[start:at]
+            start = at + 1
+        else:
+            depth += (character in "([{") - (character in ")]}" and depth > 0)
+    yield values[start:]
 
 
 def _without(arguments: Sequence[str], flags: Sequence[str]) -> list[str]:

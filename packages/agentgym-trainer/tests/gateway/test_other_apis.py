@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from agentgym_trainer.gateway import server
 from agentgym_trainer.gateway.server import OpenedEpisode
 from chat_templates import make_chat
 from dev_packages import require_packages
@@ -24,6 +25,55 @@ GO_OF_ANTHROPIC: Any = {"name": "go", "description": "Walk.", "input_schema": PA
 def anthropic_client(opened: OpenedEpisode) -> anthropic.Anthropic:
     url = opened.base_url.removesuffix("/v1")
     return anthropic.Anthropic(base_url=url, api_key=opened.api_key, max_retries=0)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("messages", {"tool_choice": "auto"}),
+        ("messages", {"tools": 5}),
+        ("responses", {"text": "short"}),
+        ("responses", {"tools": 5}),
+        ("responses", {"input": [{"role": "user", "content": [{"type": "input_text"}]}]}),
+    ],
+)
+def test_a_body_in_another_shape_is_a_bad_request(path: str, body: dict[str, Any]) -> None:
+    chat, complete = make_chat("qwen2.5"), {"messages": [{"role": "user", "content": "Flip."}], "input": "Flip."}
+    with open_gateway(replying(chat, "heads"), chat) as gateway:
+        opened = begin(gateway)
+        response = httpx.post(f"{opened.base_url}/{path}", json=complete | {"max_tokens": 9} | body)
+    assert response.status_code == 400
+    assert "doesn't have the shape of this API" in response.json()["error"]["message"]
+    assert opened.record.calls == []
+
+
+def test_half_an_emoji_is_replaced_wherever_it_is() -> None:
+    chat = make_chat("qwen2.5")
+    tool = r'{"type": "function", "function": {"name": "go", "description": "\ud83d", "parameters": {"\udc00": 1}}}'
+    body = r'{"model": "\ud83d", "messages": [{"role": "user", "content": "Flip."}], "tools": [' + tool + "]}"
+    with open_gateway(replying(chat, "heads"), chat) as gateway:
+        opened = begin(gateway)
+        response = httpx.post(f"{opened.base_url}/chat/completions", content=body)
+        nested = httpx.post(f"{opened.base_url}/chat/completions", content="[" * 200_000)
+    assert (response.status_code, response.json()["model"]) == (200, "?")
+    assert nested.status_code == 400
+
+
+def test_an_episode_that_ends_while_a_request_arrives_samples_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    chat, arrived = make_chat("qwen2.5"), server._body
+    engine = replying(chat, "heads")
+    with open_gateway(engine, chat) as gateway:
+        opened = begin(gateway)
+
+        async def ending(request: Any) -> Any:
+            body = await arrived(request)
+            gateway.close_episode(opened)
+            return body
+
+        monkeypatch.setattr(server, "_body", ending)
+        flip = {"messages": [{"role": "user", "content": "Flip."}]}
+        assert httpx.post(f"{opened.base_url}/chat/completions", json=flip).status_code == 401
+    assert engine.usage.generated == 0
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -12,13 +12,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import psutil
 import pytest
 from agentgym_envs import Episode, EpisodeSpec
+from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.engines.base import Engine, EngineGone
 from agentgym_trainer.gateway.harness import Harness, HarnessTask, run_command, run_function
 from agentgym_trainer.gateway.recording import EpisodeLimits
 from agentgym_trainer.rollout.environments import OpenEnvironment
 from agentgym_trainer.rollout.harness_player import HarnessPlayer
+from agentgym_trainer.rollout.play import named_harness
 from agentgym_trainer.rollout.runner import EnginePolicy, RolloutRequest, RolloutRunner, TokenBudget
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.trajectory import trajectory
@@ -181,6 +185,7 @@ def test_log_probabilities_that_are_not_finite_fail_the_episode(chat: Chat) -> N
         ("crash", "failed", None, "exit code 1: the agent has lost its tools"),
         ("bye", "failed", None, "'bye'"),
         ("[1]", "failed", None, "reward from 0 to 1"),
+        ("[" * 100_000, "failed", None, "'[[["),
     ],
 )
 def test_a_command_plays_and_ends_with_a_reward(
@@ -191,6 +196,39 @@ def test_a_command_plays_and_ends_with_a_reward(
     assert (episode.stop, episode.score) == (stop, score)
     assert words in str(episode.error)
     assert len(episode.turns) == 1
+
+
+def test_a_process_that_a_command_leaves_running_is_killed(chat: Chat, tmp_path: Path) -> None:
+    run = partial(run_command, f"sh -c 'sleep 1000 & echo $! > {tmp_path / 'pid'}; {command('0.5')}'")
+    (episode,) = play(replying(chat, "heads"), chat, run, coin_specs(1), timeout=60)
+    assert (episode.stop, episode.score) == ("terminated", 0.5)
+    left = int((tmp_path / "pid").read_text())
+    eventually(lambda: not psutil.pid_exists(left) or psutil.Process(left).status() == "zombie", "the end of `sleep`")
+
+
+@pytest.mark.parametrize("malformed", ["sh -c 'echo 1", " "])
+def test_a_command_without_words_is_refused(malformed: str) -> None:
+    with pytest.raises(UsageError, match="--harness-command"):
+        named_harness("", malformed)
+
+
+def test_an_error_with_half_an_emoji_can_be_saved(chat: Chat) -> None:
+    def undecodable(*_: Any) -> float:
+        raise OSError("no file \udcff")
+
+    (episode,) = play(replying(chat, "heads"), chat, function(undecodable), coin_specs(1))
+    assert episode.stop == "failed"
+    assert "no file" in str(episode.error)
+    episode.to_json().encode()
+
+
+def test_numbers_of_numpy_are_rewards(chat: Chat) -> None:
+    def plays(task: Any, base_url: str, api_key: str) -> Any:
+        harness_examples.loop(task, base_url, api_key)
+        return np.float32(0.5)
+
+    (episode,) = play(replying(chat, "heads"), chat, function(plays), coin_specs(1))
+    assert (episode.stop, episode.score) == ("terminated", 0.5)
 
 
 def test_a_command_that_does_not_end_is_killed(chat: Chat) -> None:

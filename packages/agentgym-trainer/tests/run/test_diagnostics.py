@@ -122,6 +122,7 @@ def test_negative_advantage_requires_a_whole_window_below_0() -> None:
     assert warned(lines(*([(9, below), (1, {})] * 4))) == []
     assert warned(lines((40, {"advantage/mean_token": -0.01}))) == []
     assert warned(lines((12, below))) == [(10, "negative-advantage")]
+    assert warned(lines((12, below | {"teacher/kl": 0.3}))) == []  # the log-ratio to the teacher is in it
     assert "by 0.6 standard deviations on average" in sentence("negative-advantage", (10, below))
     assert warned(lines((12, below)), window=4) == [(4, "negative-advantage")]
 

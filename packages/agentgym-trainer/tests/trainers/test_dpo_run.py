@@ -105,6 +105,14 @@ def test_better_episodes_are_preferred_and_success_rises(dpo_run: RunFolder) -> 
     assert success(dpo_run, STEPS) > success(dpo_run, 0) + 0.2
 
 
+def test_experts_stop_at_a_signal(sft_run: RunFolder, tmp_path: Path) -> None:
+    point = SignalPoint("agentgym_trainer.rollout.failures:FailureLimit", "count", 5, signal.SIGTERM)
+    run, log = RunFolder(tmp_path / "run"), tmp_path / "log"
+    code = train_with_signals(point, dpo_flags(sft_run.model, run.path, "--player", "expert"), log)
+    assert code == 128 + signal.SIGTERM, log.read_text()
+    assert not run.data.exists()
+
+
 SYNCED, ADAPTER = ("--reference.sync", "2"), ("--lora.rank", "2", "--lora.dropout", "0.1")
 
 

@@ -12,6 +12,7 @@ from agentgym_envs import Episode
 from agentgym_trainer.config import (
     AgentEvolConfig,
     Exploration,
+    WorldConfig,
 )
 from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
@@ -59,6 +60,14 @@ def test_environments_can_have_their_own_score_thresholds() -> None:
     other_env = [replace(e, env=OTHER) for e in episodes]
     settings = Exploration(thresholds=(f"{OTHER}=0.2",), most=0)
     assert select_training_episodes([*episodes, *other_env], settings) == [episodes[0], *other_env[:2]]
+
+
+def test_thresholds_are_those_of_the_environments_that_are_played() -> None:
+    assert Exploration(thresholds=("sciworld=0.5",)).threshold_by_env == {"agentgym/SciWorld-v0": 0.5}
+    with pytest.raises(ValueError, match="names agentgym/SciWrld-v0, and this run plays agentgym/TextCraft-v0"):
+        AgentEvolConfig(
+            world=WorldConfig("textcraft"), exploration=Exploration(thresholds=("agentgym/SciWrld-v0=0.5",))
+        )
 
 
 @pytest.mark.parametrize("threshold", ["0.5", "=0.5", "coin/Coin-v0", "coin/Coin-v0=one", "coin/Coin-v0=1", "x=-0.1"])

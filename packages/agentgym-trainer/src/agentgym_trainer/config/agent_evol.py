@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from agentgym_envs.core.registration import full_id
+
 from agentgym_trainer.config.base import at_least_one
 from agentgym_trainer.config.data import SFTConfig
 
@@ -52,11 +54,12 @@ class Exploration:
         for threshold in self.thresholds:
             env, _, score = threshold.rpartition("=")
             try:
-                found[env] = float(score)
+                least = float(score)
             except ValueError:
-                found[env] = math.nan
-            if not env or not 0 <= found[env] < 1:
+                least = math.nan
+            if not env or not 0 <= least < 1:
                 raise ValueError(f"A threshold is ENV=SCORE with a score from 0 to below 1, not {threshold}.")
+            found[full_id(env)] = least
         return found
 
 
@@ -79,6 +82,12 @@ class AgentEvolConfig(SFTConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least_one(self, "iterations")
+        played = [full_id(world.env) for world in self.worlds]
+        if others := [env for env in self.exploration.threshold_by_env if env not in played]:
+            raise ValueError(
+                f"exploration.thresholds names {', '.join(others)}, and this run plays {', '.join(played)}; leave out "
+                "what it doesn't play."
+            )
         if not 0 <= self.base <= 1:
             raise ValueError(f"base must be a share from 0 to 1, not {self.base}.")
         if self.evaluation.load_best_model_at_end:

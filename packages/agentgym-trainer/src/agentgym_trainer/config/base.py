@@ -98,6 +98,11 @@ class EngineSettings:
     def __post_init__(self) -> None:
         if min(self.memory, self.patience, self.tolerance) <= 0:
             raise ValueError("engine.memory, engine.patience and engine.tolerance must be above 0.")
+        if self.devices and self.kind in ("transformers", "vllm"):
+            raise ValueError(
+                f"engine.devices gives GPUs to a server, and {self.kind} samples on those that train: set engine.kind "
+                "vllm-server, or leave engine.devices empty."
+            )
         if self.urls and self.kind in ("transformers", "vllm"):
             raise ValueError(f"engine.urls requires an engine with servers, such as vllm-server, not {self.kind}.")
         at_least_one(self, "tensor_parallel")
@@ -192,6 +197,11 @@ class Lora:
     def __post_init__(self) -> None:
         if self.rank < 0 or self.alpha <= 0 or not 0 <= self.dropout < 1:
             raise ValueError("lora needs a rank from 0, alpha above 0 and dropout from 0 to below 1.")
+        if (self.targets or self.dropout) and not self.rank:
+            raise ValueError(
+                "lora.targets and lora.dropout are those of an adapter, and without one all weights train: set "
+                "lora.rank, for example to 16."
+            )
         if self.quantize != "off" and not self.rank:
             raise ValueError(
                 f"lora.quantize {self.quantize} quantizes the frozen weights under an adapter, and without one all "

@@ -18,9 +18,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from numbers import Real
+from tempfile import TemporaryFile
+from typing import IO, Any, Protocol
 
 from agentgym_envs.util.importing import described
+from agentgym_eval.util.errors import UsageError
 
 _MAX_QUOTED = 300  # characters of a command's output in messages
 
@@ -135,6 +138,16 @@ async def run_function(harness: Harness, task: HarnessTask, base_url: str, api_k
         raise
 
 
+def check_command(command: str) -> None:
+    """Raise `UsageError` if a command can't be split into words."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"--harness-command {command} can't be split into words as a shell does: {error}.") from error
+    if not words:
+        raise UsageError("--harness-command is blank; name a program and its arguments.")
+
+
 async def run_command(command: str, task: HarnessTask, base_url: str, api_key: str) -> Outcome:
     """Run a command as a harness. If this is cancelled, its process group is killed.
 
@@ -150,25 +163,28 @@ async def run_command(command: str, task: HarnessTask, base_url: str, api_key: s
         "ANTHROPIC_BASE_URL": base_url.removesuffix("/v1"),
         "ANTHROPIC_API_KEY": api_key,
     }
-    pipe = asyncio.subprocess.PIPE
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *shlex.split(command), stdin=pipe, stdout=pipe, stderr=pipe, env=environment, start_new_session=True
-        )
-    except OSError as error:
-        raise HarnessFailure(f"{command} can't be started: {error}") from error
-    try:
-        out, err = await process.communicate(bytes(json.dumps(asdict(task)), "utf-8"))
-    finally:
-        with suppress(ProcessLookupError):  # also ends what it has left running
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+    # Files, since a process that it has left running may hold a pipe open.
+    with TemporaryFile() as given, TemporaryFile() as out, TemporaryFile() as err:
+        given.write(bytes(json.dumps(asdict(task)), "utf-8"))
+        given.seek(0)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *shlex.split(command), stdin=given, stdout=out, stderr=err, env=environment, start_new_session=True
+            )
+        except OSError as error:
+            raise HarnessFailure(f"{command} can't be started: {error}") from error
+        try:
+            await process.wait()
+        finally:
+            with suppress(ProcessLookupError):  # also ends what it has left running
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+        line, problem = _last_line(out), _last_line(err)
     if process.returncode:
-        raise HarnessFailure(f"{command} ended with exit code {process.returncode}: {_quoted(_last_line(err))}")
-    line = _last_line(out)
+        raise HarnessFailure(f"{command} ended with exit code {process.returncode}: {_quoted(problem)}")
     try:
         return _outcome(json.loads(line))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise HarnessFailure(
             f"The last line of {command} must be a reward or a JSON object with `reward`, not {_quoted(line)!r}."
         ) from error
@@ -184,7 +200,7 @@ def _outcome(result: Any) -> Outcome:
         return result
     given: Any = result if isinstance(result, dict) else {"reward": result}
     reward, success = given.get("reward"), given.get("success")
-    if not isinstance(reward, int | float) or success not in (None, True, False):
+    if not isinstance(reward, Real) or success not in (None, True, False):
         raise HarnessFailure(
             f"The harness must end with a reward from 0 to 1 or an Outcome, not {_quoted(repr(result))}."
         )
@@ -194,8 +210,9 @@ def _outcome(result: Any) -> Outcome:
         raise HarnessFailure(f"{error}") from error
 
 
-def _last_line(output: bytes) -> str:
-    lines = str(output, "utf-8", "replace").strip().splitlines()
+def _last_line(output: IO[bytes]) -> str:
+    output.seek(0)
+    lines = str(output.read(), "utf-8", "replace").strip().splitlines()
     return lines[-1] if lines else ""
 
 

@@ -69,8 +69,11 @@ def count_request(record: EpisodeRecord) -> None:
     """Count a request of an episode.
 
     Raises:
-        ApiError: if the engine or endpoint has failed in this episode, or a request exceeds the limit on their number.
+        ApiError: if the episode has ended, the engine or endpoint has failed in it, or a request exceeds the limit on
+            their number.
     """
+    if record.closed:  # while the request was received
+        raise ended_episode()
     if record.error is not None:
         raise failure(record.error)
     record.requests += 1
@@ -80,6 +83,15 @@ def count_request(record: EpisodeRecord) -> None:
             f"This episode has made its {record.limits.calls} requests, the horizon of the run; end it.",
             code="horizon_reached",
         )
+
+
+def ended_episode() -> ApiError:
+    """Return the response to a request of an episode that has ended, or never began."""
+    return ApiError(
+        "No running episode has this API key or URL. It may have ended: use those that the rollout hands out.",
+        status=401,
+        code="no_episode",
+    )
 
 
 def failure(error: Exception) -> ApiError:

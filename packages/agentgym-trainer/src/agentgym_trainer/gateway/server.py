@@ -7,9 +7,10 @@ An episode is identified by the secret that `open_episode` returns: as the first
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import socket
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import uvicorn
+from agentgym_envs.util.importing import described
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -26,8 +28,8 @@ from agentgym_trainer.gateway.errors import ApiError
 from agentgym_trainer.gateway.faces import Answer, ChatCompletions, Face
 from agentgym_trainer.gateway.messages_api import Messages
 from agentgym_trainer.gateway.recording import EpisodeLimits, EpisodeRecord
-from agentgym_trainer.gateway.replies import Replier
-from agentgym_trainer.gateway.requests import chat_request
+from agentgym_trainer.gateway.replies import Replier, ended_episode
+from agentgym_trainer.gateway.requests import ChatRequest, chat_request
 from agentgym_trainer.gateway.responses_api import Responses
 
 _FACES: tuple[Face, ...] = (ChatCompletions(), Responses(), Messages())
@@ -130,7 +132,7 @@ class Gateway:
         try:
             record, body = self._episode(request), await _body(request)
             fixed, passes_on = record.limits.temperature is not None, self.replier.passes_on
-            chat = chat_request(face.chat_body(body), fixed_sampling=fixed, passed_on=passes_on)
+            chat = _chat(face, body, fixed_sampling=fixed, passed_on=passes_on)
             reply = await self.replier.reply(record, chat)
         except ApiError as error:
             return error.response(anthropic=face.anthropic)
@@ -151,18 +153,24 @@ class Gateway:
         bearer = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
         key = request.path_params.get("key") or request.headers.get("x-api-key") or bearer
         if key not in self._episodes:
-            raise ApiError(
-                "No running episode has this API key or URL. It may have ended: use those that the rollout hands out.",
-                status=401,
-                code="no_episode",
-            )
+            raise ended_episode()
         return self._episodes[key]
+
+
+def _chat(face: Face, body: Mapping[str, Any], *, fixed_sampling: bool, passed_on: bool) -> ChatRequest:
+    """Read a request. Raises `ApiError` for all that isn't in the shape of its API."""
+    try:
+        return chat_request(face.chat_body(body), fixed_sampling=fixed_sampling, passed_on=passed_on)
+    except (TypeError, AttributeError, LookupError, ValueError) as error:
+        raise ApiError(f"The body doesn't have the shape of this API: {described(error)}") from error
 
 
 async def _body(request: Request) -> dict[str, Any]:
     try:
         body = await request.json()
-    except ValueError as error:  # also text that isn't UTF-8
+        if "\\ud" in str(await request.body(), "utf-8").lower():  # maybe half of a pair, which no text may have
+            body = json.loads(json.dumps(body, ensure_ascii=False).encode("utf-8", "replace"))
+    except (ValueError, RecursionError) as error:  # also text that isn't UTF-8
         raise ApiError(f"The body isn't JSON: {error}") from error
     if not isinstance(body, dict):
         raise ApiError("The body must be a JSON object.")

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from agentgym_envs import EnvFault, EnvPool, Episode, EpisodeSpec, ReplyWrapper, StopReason, Task, WorldSpec, text_env
+from agentgym_envs.core.feedback import writable
 from agentgym_envs.util.redaction import redacted
 
 from agentgym_trainer.gateway.harness import HarnessFailure, HarnessTask, Outcome
@@ -81,8 +82,9 @@ class HarnessPlayer:
             spec: What is played.
             horizon: Maximum number of requests; None sets no limit.
 
-        Crashes, timeouts and harnesses that make no request are failed episodes. If a harness raises after it has
-        reached a limit on tokens or requests, the episode ends there with reward 0, since this is the policy's doing.
+        Crashes, timeouts and harnesses that make no request are failed episodes. If a harness raises or takes too
+        long after it has reached a limit on tokens or requests, the episode ends there with reward 0: otherwise a
+        policy could have episodes left out that it loses.
 
         Raises:
             EngineGone: if the engine can't be brought back.
@@ -147,7 +149,7 @@ class HarnessPlayer:
             stop=stop,
             score=None if failed else reward,
             success=None if failed else bool(result.outcome and result.outcome.solved),
-            error=redacted(error) if error else None,
+            error=redacted(writable(error)) if error else None,
             seconds={"world": round(result.seconds - sampling, 6), "policy": round(sampling, 6)},
             tools=first_tools(record.calls),
             cluster=task.cluster,

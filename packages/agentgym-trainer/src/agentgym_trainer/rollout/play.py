@@ -14,7 +14,7 @@ from agentgym_eval.util.errors import UsageError
 
 from agentgym_trainer.config import BaseConfig, RLConfig
 from agentgym_trainer.engines.base import Engine
-from agentgym_trainer.gateway.harness import Harness, run_command, run_function
+from agentgym_trainer.gateway.harness import Harness, check_command, run_command, run_function
 from agentgym_trainer.gateway.recording import EpisodeLimits
 from agentgym_trainer.plugins import find_named
 from agentgym_trainer.rollout.environments import GroupSpec
@@ -48,9 +48,10 @@ def named_harness(name: str, command: str) -> RunHarness | None:
     """Return what runs the harness MODULE:NAME, or an installed one of that name, or else a command; None without both.
 
     Raises:
-        UsageError: if there is no such harness.
+        UsageError: if there is no such harness, or the command isn't one of a shell.
     """
     if command:
+        check_command(command)
         return partial(run_command, command)
     if not name:
         return None

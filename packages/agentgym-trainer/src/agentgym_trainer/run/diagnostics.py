@@ -59,7 +59,8 @@ class Signals:
             flat=bool(flat) and flat == groups and not tried,
             success=_number(line, "success"),
             score=_number(line, "score"),
-            advantage=advantage / spread if advantage is not None and spread else None,
+            # With a teacher, the log-ratio to it is part of the advantage, and below 0 on average.
+            advantage=advantage / spread if advantage is not None and spread and "teacher/kl" not in line else None,
             entropy=_number(line, "entropy"),
             length=(cut or 0.0) / episodes if episodes and "stops" in line else None,
             gap=_number(line, "logprob_check_gap"),

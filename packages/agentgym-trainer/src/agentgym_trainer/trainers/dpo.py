@@ -7,7 +7,7 @@ attend to each other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,8 @@ from agentgym_trainer.curriculum.state import Reached
 from agentgym_trainer.curriculum.task_sampler import apportion, evenly
 from agentgym_trainer.models.load import check_model, load_model
 from agentgym_trainer.rollout.environments import GroupSpec, OpenEnvironment, group_specs
+from agentgym_trainer.rollout.failures import FailureLimit
+from agentgym_trainer.rollout.groups import EpisodeOutcome
 from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.disk import writing
 from agentgym_trainer.run.folder import RunFolder
@@ -179,7 +181,7 @@ def train(config: DPOConfig, folder: RunFolder, tracker: RunConsole, stopping: S
         return PairTrainer(setup.model, rows, setup.chat, settings, _reference_of(config, setup))
 
     def play(held_out: Evaluator) -> list[Episode]:
-        return play_pairs(config, held_out)
+        return play_pairs(config, held_out, stopping)
 
     return train_on_data(config, folder, tracker, stopping, make_trainer, play=None if config.data.files else play)
 
@@ -201,17 +203,25 @@ def learnable(setup: TrainingSetup, pairs: Sequence[Pair], config: DPOConfig) ->
     return rows, left_out
 
 
-def play_pairs(config: DPOConfig, held_out: Evaluator) -> list[Episode]:
+def play_pairs(config: DPOConfig, held_out: Evaluator, stopping: Stopping) -> list[Episode]:
     """Play several episodes of each of some training tasks with the initial model or experts, or read them back.
 
     All processes must call this; it returns the same episodes on all of them.
+
+    Raises:
+        TooManyFailed: when more episodes failed than `max_failed` allows.
+        Stopped: when the run must end immediately.
     """
     folder, ranks, tracker = held_out.folder, held_out.ranks, held_out.tracker
     if not ranks.broadcast(folder.data.exists()):
         chosen = _tasks(config, held_out.worlds)
         who, count = f"the {config.player}", sum(len(tasks) for _, tasks in chosen)
         tracker.say(f"Playing {config.samples} episodes of each of {count} training tasks with {who}.")
-        found = _by_model(config, held_out, chosen) if config.player == "model" else _by_experts(config, chosen)
+        if config.player == "model":
+            found = _by_model(config, held_out, chosen)
+        else:
+            played = stopping.heeded(_by_experts(config, chosen))
+            found = list(tracker.phase("Playing pairs", played, count * config.samples))
         folder.keeps_data = config.player == "model"
         with ranks.errors_together():
             if ranks.is_main:
@@ -256,13 +266,12 @@ def _by_model(
     return held_out.play(groups, config.generation.temperature)
 
 
-def _by_experts(config: DPOConfig, chosen: Sequence[tuple[OpenEnvironment, list[Task]]]) -> list[Episode]:
-    expert, turns = Oracle(config.data.noise), config.horizon.longest
-    return [
-        episode
-        for world, tasks in chosen
-        for episode in world.play(expert, tasks * config.samples, seed=config.seed, horizon=turns)
-    ]
+def _by_experts(config: DPOConfig, chosen: Sequence[tuple[OpenEnvironment, list[Task]]]) -> Iterator[Episode]:
+    expert, turns, failed = Oracle(config.data.noise), config.horizon.longest, FailureLimit(config.max_failed)
+    for world, tasks in chosen:
+        for episode in world.play(expert, tasks * config.samples, seed=config.seed, horizon=turns):
+            failed.count([EpisodeOutcome.of(episode)])
+            yield episode
 
 
 def _why_none(config: DPOConfig, episodes: int, pairs: int, in_loss: int) -> str:
