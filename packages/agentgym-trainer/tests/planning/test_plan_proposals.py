@@ -24,7 +24,7 @@ from agentgym_trainer.planning.report import refuse_misfit
 from agentgym_trainer.planning.sharding import check_sharding
 from planned_runs import QLORA, VLLM, dpo, run
 
-ONE_GPU = replace(VLLM, devices="1")
+ONE_GPU = replace(VLLM, kind="vllm-server", devices="1")
 
 
 @pytest.mark.parametrize(

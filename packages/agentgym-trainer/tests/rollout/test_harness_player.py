@@ -198,12 +198,19 @@ def test_a_command_plays_and_ends_with_a_reward(
     assert len(episode.turns) == 1
 
 
+def runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def test_a_process_that_a_command_leaves_running_is_killed(chat: Chat, tmp_path: Path) -> None:
     run = partial(run_command, f"sh -c 'sleep 1000 & echo $! > {tmp_path / 'pid'}; {command('0.5')}'")
     (episode,) = play(replying(chat, "heads"), chat, run, coin_specs(1), timeout=60)
     assert (episode.stop, episode.score) == ("terminated", 0.5)
     left = int((tmp_path / "pid").read_text())
-    eventually(lambda: not psutil.pid_exists(left) or psutil.Process(left).status() == "zombie", "the end of `sleep`")
+    eventually(lambda: not runs(left), "the end of `sleep`")
 
 
 @pytest.mark.parametrize("malformed", ["sh -c 'echo 1", " "])

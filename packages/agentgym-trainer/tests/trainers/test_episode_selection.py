@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import pytest
 from agentgym_envs import Episode
+from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.config import (
     AgentEvolConfig,
     Exploration,
@@ -17,7 +18,8 @@ from agentgym_trainer.config import (
 from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
-from agentgym_trainer.trainers.agent_evol import Evolution, distinct, select_training_episodes
+from agentgym_trainer.trainers.agent_evol import Evolution, distinct, select_training_episodes, train
+from agentgym_trainer.trainers.training_data import thresholds_by_id
 from coin_world import OTHER
 from rich.console import Console
 from toy_learner import episode_with_samples
@@ -62,12 +64,12 @@ def test_environments_can_have_their_own_score_thresholds() -> None:
     assert select_training_episodes([*episodes, *other_env], settings) == [episodes[0], *other_env[:2]]
 
 
-def test_thresholds_are_those_of_the_environments_that_are_played() -> None:
-    assert Exploration(thresholds=("sciworld=0.5",)).threshold_by_env == {"agentgym/SciWorld-v0": 0.5}
-    with pytest.raises(ValueError, match="names agentgym/SciWrld-v0, and this run plays agentgym/TextCraft-v0"):
-        AgentEvolConfig(
-            world=WorldConfig("textcraft"), exploration=Exploration(thresholds=("agentgym/SciWrld-v0=0.5",))
-        )
+def test_thresholds_are_those_of_the_environments_that_are_played(tmp_path: Path) -> None:
+    assert thresholds_by_id(Exploration(thresholds=("sciworld=0.5",))) == {"agentgym/SciWorld-v0": 0.5}
+    exploration = Exploration(thresholds=("agentgym/SciWrld-v0=0.5",))
+    config = AgentEvolConfig(world=WorldConfig("textcraft"), exploration=exploration, device="cpu")
+    with pytest.raises(UsageError, match="names agentgym/SciWrld-v0, and this run plays agentgym/TextCraft-v0"):
+        train(config, RunFolder(tmp_path / "run"), RunConsole(Console(quiet=True)), Stopping())
 
 
 @pytest.mark.parametrize("threshold", ["0.5", "=0.5", "coin/Coin-v0", "coin/Coin-v0=one", "coin/Coin-v0=1", "x=-0.1"])

@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agentgym_envs.core.registration import full_id
-
 from agentgym_trainer.config.base import at_least_one
 from agentgym_trainer.config.data import SFTConfig
 
@@ -45,7 +43,7 @@ class Exploration:
 
     @property
     def threshold_by_env(self) -> dict[str, float]:
-        """Thresholds by environment id.
+        """Thresholds by environment, as it is named.
 
         Raises:
             ValueError: A threshold isn't ENV=SCORE.
@@ -59,7 +57,7 @@ class Exploration:
                 least = math.nan
             if not env or not 0 <= least < 1:
                 raise ValueError(f"A threshold is ENV=SCORE with a score from 0 to below 1, not {threshold}.")
-            found[full_id(env)] = least
+            found[env] = least
         return found
 
 
@@ -82,12 +80,6 @@ class AgentEvolConfig(SFTConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least_one(self, "iterations")
-        played = [full_id(world.env) for world in self.worlds]
-        if others := [env for env in self.exploration.threshold_by_env if env not in played]:
-            raise ValueError(
-                f"exploration.thresholds names {', '.join(others)}, and this run plays {', '.join(played)}; leave out "
-                "what it doesn't play."
-            )
         if not 0 <= self.base <= 1:
             raise ValueError(f"base must be a share from 0 to 1, not {self.base}.")
         if self.evaluation.load_best_model_at_end:

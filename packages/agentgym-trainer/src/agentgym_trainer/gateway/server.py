@@ -169,7 +169,7 @@ async def _body(request: Request) -> dict[str, Any]:
     try:
         body = await request.json()
         if "\\ud" in str(await request.body(), "utf-8").lower():  # maybe half of a pair, which no text may have
-            body = json.loads(json.dumps(body, ensure_ascii=False).encode("utf-8", "replace"))
+            body = json.loads(bytes(json.dumps(body, ensure_ascii=False), "utf-8", "replace"))
     except (ValueError, RecursionError) as error:  # also text that isn't UTF-8
         raise ApiError(f"The body isn't JSON: {error}") from error
     if not isinstance(body, dict):

@@ -20,7 +20,7 @@ import torch
 from agentgym_envs import Episode, read_episodes
 from agentgym_envs.util.files import write_whole
 from agentgym_eval.data.card import duplicate_key
-from agentgym_eval.util.errors import RunStopped
+from agentgym_eval.util.errors import RunStopped, UsageError
 
 from agentgym_trainer.config import AgentEvolConfig, DataConfig, Exploration, SFTConfig
 from agentgym_trainer.curriculum.state import Reached
@@ -37,7 +37,7 @@ from agentgym_trainer.trainers import sft
 from agentgym_trainer.trainers.exploration import Explorer
 from agentgym_trainer.trainers.model_setup import make_start, makes_start
 from agentgym_trainer.trainers.setup import open_accelerator, release_memory
-from agentgym_trainer.trainers.training_data import gather_episodes, good_enough
+from agentgym_trainer.trainers.training_data import gather_episodes, good_enough, thresholds_by_id
 
 _MERGING = 4  # distinguishes the seeds of merging from those of other uses
 
@@ -83,6 +83,15 @@ def train(config: AgentEvolConfig, folder: RunFolder, tracker: RunConsole, stopp
     return Evolution(config, folder, tracker, stopping).run()
 
 
+def _check_thresholds(config: AgentEvolConfig, played: Sequence[str]) -> None:
+    """Raise `UsageError` if a threshold is for an environment that isn't played."""
+    if others := [env for env in thresholds_by_id(config.exploration) if env not in played]:
+        raise UsageError(
+            f"exploration.thresholds names {', '.join(others)}, and this run plays {', '.join(played)}; leave out what "
+            "it doesn't play."
+        )
+
+
 class Evolution:
     """One AgentEvol run."""
 
@@ -126,6 +135,7 @@ class Evolution:
         """Return the base data, and make the initial model unless it is a whole model already."""
         config, folder = self.config, self.folder
         with open_environments(config) as worlds, self.tracker.showing():
+            _check_thresholds(config, [world.name for world in worlds])
             if config.model != "scratch" and not folder.data.exists():
                 check_model(config.model)
             base = gather_episodes(config, config.data, worlds, folder, self.tracker, self._stopping)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from agentgym_envs import Episode, Turn
+from agentgym_envs.core.registration import full_id
 from agentgym_envs.episodes.conversation import replay
 from agentgym_envs.util.installation import command
 from agentgym_eval.data.formats import read_data
@@ -179,9 +180,14 @@ def exclude_turns(episode: Episode, excluded: Callable[[Turn], bool]) -> Episode
     return replace(episode, turns=tuple(turns))
 
 
+def thresholds_by_id(exploration: Exploration) -> dict[str, float]:
+    """Return the thresholds by environment id."""
+    return {full_id(env): score for env, score in exploration.threshold_by_env.items()}
+
+
 def good_enough(episodes: Iterable[Episode], rule: DataConfig | Exploration) -> Iterator[Episode]:
     """Yield the episodes that satisfy the rule. Failed ones never do."""
-    thresholds = rule.threshold_by_env if isinstance(rule, Exploration) else {}
+    thresholds = thresholds_by_id(rule) if isinstance(rule, Exploration) else {}
     for episode in episodes:
         score, threshold = episode.score or 0.0, thresholds.get(episode.env)
         if threshold is None:
