@@ -66,6 +66,7 @@ class Lists(gymnasium.Env[Any, Any]):
             "sequence": spaces.Sequence(spaces.Discrete(3)),
             "one of": spaces.OneOf([spaces.Discrete(2), spaces.Text(5)]),
             "counts": spaces.MultiDiscrete([3, 3]),
+            "bytes": spaces.Box(0, 255, (1,), np.uint8),
             "flags": spaces.MultiBinary(2),
             "reals": spaces.Box(-np.inf, np.inf, (1,)),
             "graph": spaces.Tuple([spaces.Graph(spaces.Box(0, 1, (1,)), None)]),
@@ -158,6 +159,7 @@ def test_other_spaces_are_json() -> None:
         ("sequence", {"[1, 2]": "(1, 2)", "[]": "()"}, ["[3]", "1", "[1.5]"]),
         ("one of", {'[1, "ab"]': "(np.int64(1), 'ab')"}, ['[0, "ab"]', "[2, 0]", '["1", "ab"]', "[1]", "0"]),
         ("counts", {"[1, 2]": "[1 2]"}, ["[1.7, 0]", "[3, 0]", "[NaN, 0]"]),
+        ("bytes", {"[44]": "[44]", "[255.0]": "[255]"}, ["[300]", "[300.0]", "[-1]"]),  # 300 is 44 in eight bits
         ("flags", {"[1, 0]": "[1 0]"}, ["[1.9, 0]", "[1]"]),
         ("reals", {"[1.5]": "[1.5]"}, ["[1e999]", "[NaN]", "1.5"]),
     ],

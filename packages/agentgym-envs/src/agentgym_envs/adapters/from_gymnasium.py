@@ -181,9 +181,12 @@ def _from_json(space: gymnasium.Space[Any], value: Any) -> Any:
         return np.int64(number), _from_json(space.spaces[operator.index(number)], chosen)
     if isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
         given = np.asarray(value, dtype=np.float64)
-        if not np.isfinite(given).all() or (np.issubdtype(space.dtype, np.integer) and (given % 1).any()):
+        if not np.isfinite(given).all():
             raise ValueError(f"{value!r} is not in {space}.")
-        return given.astype(space.dtype)
+        element = np.asarray(value, dtype=space.dtype)
+        if np.issubdtype(space.dtype, np.integer) and (element != given).any():  # a fraction, or out of its range
+            raise ValueError(f"{value!r} is not in {space}.")
+        return element
     return value
 
 
