@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import gymnasium
 import pytest
-from agentgym_envs import Bare, EnvFault, Episode, EpisodeSpec, ReAct, Reply, Turn, TurnContext, play, text_env
+from agentgym_envs import Bare, Episode, EpisodeSpec, ReAct, Reply, Turn, TurnContext, play
 from agentgym_envs.agents.agent import Agent
 from agentgym_envs.episodes.conversation import Conversation, ConversationBuilder, Message, Scaffold, replay
+from door_episodes import kinds, opens_too_early, play_door
 from door_world import Door, registered_env
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -41,18 +40,6 @@ def door() -> Iterator[gymnasium.Env[str, str]]:
 
 def knocks_then_opens(count: int) -> RecordingPolicy:
     return RecordingPolicy(lambda context: "knock" if context.acts < count else "open")
-
-
-def play_door(
-    env: gymnasium.Env[str, str], habits: str, policy: RecordingPolicy, knocks: int = 3, **options: Any
-) -> Episode:
-    return play(Agent.parse(f"bare{habits}").wrap(env), policy, EpisodeSpec(f"door/train/{knocks}"), **options)
-
-
-def kinds(episode: Episode) -> str:
-    """Return the first letters of the kinds of turns, with a bar between trials."""
-    trials = itertools.groupby(episode.turns, lambda turn: turn.trial)
-    return "|".join("".join(turn.kind[0] for turn in turns) for _, turns in trials)
 
 
 # Random habits and policies.
@@ -273,90 +260,6 @@ def test_kept_replies_exclude_their_thoughts(kind: str) -> None:
         builder.add_reply(f"<think>\nHm.\n</think>\n\nMy {reply}." if reply == kind else f"My {reply}.")
     (message,) = builder.conversation
     assert f"My {kind}." in message.content and "Hm." not in message.content
-
-
-class NumberedDoor(Door):
-    """A door with a random number in its first observation, which counts its starts."""
-
-    starts = 0
-
-    def _start(self, task: Any) -> str:
-        self.starts += 1
-        return f"{super()._start(task)} Its number is {self.np_random.integers(1_000_000)}."
-
-
-def opens_too_early(failures: int) -> RecordingPolicy:
-    """Return a policy that knocks once and opens, but opens without knocking in the first `failures` trials."""
-    trials = iter([*["open"] * failures, *["knock", "open"] * 9])
-    return RecordingPolicy(lambda context: next(trials))
-
-
-@pytest.mark.parametrize(("failures", "expected"), [(0, "aa"), (1, "a|raa"), (2, "a|ra|raa"), (3, "a|ra|ra")])
-def test_task_is_retried_until_success_or_the_last_trial(failures: int, expected: str) -> None:
-    with registered_env(NumberedDoor) as env:
-        policy = opens_too_early(failures)
-        episode = play_door(env, "+retry:2", policy, knocks=1)
-        assert text_env(env).unwrapped.starts == min(failures, 2) + 1  # pyright: ignore[reportAttributeAccessIssue]
-    assert (kinds(episode), episode.success, episode.stop) == (expected, failures < 3, "terminated")
-    check_conversations(episode, policy.seen)
-
-
-def test_trials_share_task_and_seed_and_keep_reflections() -> None:
-    with registered_env(NumberedDoor) as env:
-        policy = opens_too_early(2)
-        episode = play(Agent.parse("bare+retry:2").wrap(env), policy, EpisodeSpec("door/train/1", seed=5))
-    (first, _), (_, _), (second, _), (_, _), (third, _), _ = policy.seen
-    observation = first[-1].content
-    assert second[-1].content.endswith(f"1. reflect 2\n\nNow it begins again.\n\n{observation}")
-    assert third[-1].content.endswith(f"1. reflect 2\n2. reflect 4\n\nNow it begins again.\n\n{observation}")
-    assert len(first) == len(second) == len(third) == 2
-    assert [turn.trial for turn in episode.turns] == [0, 1, 1, 2, 2, 2]
-
-
-def test_trials_share_a_randomly_drawn_task(door: gymnasium.Env[str, str]) -> None:
-    policy = RecordingPolicy(lambda context: "knock")
-    for seed in range(5):
-        episode = play(Agent.parse("bare+retry").wrap(door), policy, EpisodeSpec(seed=seed), horizon=1)
-        first, _, second = episode.turns
-        assert second.observation == first.observation == f"Knock {episode.difficulty} times."
-
-
-def test_new_trial_subtracts_the_rewards_of_the_last(door: gymnasium.Env[str, str]) -> None:
-    episode = play_door(door, "+retry", RecordingPolicy(lambda context: "knock"), knocks=2, horizon=2)
-    assert [turn.reward for turn in episode.turns] == [0.0, 0.5, -0.5, 0.0, 0.5]
-    assert (episode.score, episode.success, episode.stop, episode.acts) == (0.5, False, "truncated", 4)
-    assert episode.turns[2].observation == "You knocked 2 times."
-
-
-def test_cut_off_reflection_keeps_the_score_of_the_trial(door: gymnasium.Env[str, str]) -> None:
-    class CutOffReflections(RecordingPolicy):
-        async def reply(self, context: TurnContext) -> Reply:
-            reply = await super().reply(context)
-            return Reply("half a", "length") if context.kind == "reflect" else reply
-
-    policy = CutOffReflections(lambda context: "knock")
-    episode = play_door(door, "+retry", policy, knocks=1, horizon=1)
-    assert (kinds(episode), episode.stop, episode.score) == ("a|r", "length", 0.5)
-    assert [turn.reward for turn in episode.turns] == [0.5, 0.0]
-    check_conversations(episode, policy.seen)
-
-
-def test_fault_in_a_later_trial_restarts_the_episode() -> None:
-    class FaultySecondStart(NumberedDoor):
-        def _start(self, task: Any) -> str:
-            observation = super()._start(task)
-            if self.starts == 2:
-                raise EnvFault("the hinge broke")
-            return observation
-
-    def play_with(retries: int) -> Episode:
-        with registered_env(FaultySecondStart) as env:
-            return play_door(env, "+retry", RecordingPolicy(lambda context: "open"), knocks=1, retries=retries)
-
-    assert kinds(play_with(1)) == "a|ra"
-    failed = play_with(0)
-    assert (kinds(failed), failed.stop, failed.score) == ("a|r", "failed", None)
-    assert len(list(replay(failed))) == 2
 
 
 # Recorded episodes.
