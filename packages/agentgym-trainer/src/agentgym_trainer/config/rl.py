@@ -98,7 +98,8 @@ class WarmStart:
     and leaves the strategy to reinforcement learning."""
     rename: float = 0.0
     """Probability that an episode is renamed: the interchangeable names of its environment (items in TextCraft, colors
-    in BabyAI) are permuted in all of its texts, so that the model has to copy them."""
+    in BabyAI, placeholder words in MiniWoB++) are permuted in all of its texts, so that the model has to copy
+    them."""
     epochs: int = 1
     """Passes over the expert episodes."""
     batch: int = 64

@@ -34,7 +34,7 @@ with brought_by("webarena"):
     from agentgym_envs.worlds.webarena.miniwob.expert import ScriptedExpert
     from agentgym_envs.worlds.webarena.miniwob.page_server import html_folder
     from agentgym_envs.worlds.webarena.miniwob.page_task import GIVEN_UP, INSTRUCTIONS, PageTask, reward_sentence
-    from agentgym_envs.worlds.webarena.miniwob.pages import choose_pages
+    from agentgym_envs.worlds.webarena.miniwob.pages import choose_pages, placeholder_words
     from agentgym_envs.worlds.webarena.miniwob.tasks import is_miniwob, miniwob_tasks
     from agentgym_envs.worlds.webarena.options import check_view, choose_skins, draw_skin, judge_of, real_sites
     from agentgym_envs.worlds.webarena.page.marks import ON_MARKS, ON_SCREENSHOTS, draw_marks, marked_nodes
@@ -220,6 +220,11 @@ class WebArena(TextEnv):
     def oracle_plan(self) -> str:
         """List the remaining steps of the plan without details that only later pages show."""
         return "" if self._scripted is not None else self._situation().outline()
+
+    @classmethod
+    def interchangeable_names(cls) -> tuple[tuple[str, ...], ...]:
+        """Return the placeholder words of the MiniWoB++ pages. On other sites nothing is interchangeable."""
+        return (placeholder_words(),)
 
     def _situation(self) -> Situation:
         title = self._titles[self._active]

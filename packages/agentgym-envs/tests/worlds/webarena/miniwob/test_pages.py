@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from agentgym_envs.worlds.webarena.env import WebArena
 from agentgym_envs.worlds.webarena.miniwob.page_server import html_folder
-from agentgym_envs.worlds.webarena.miniwob.pages import NEEDS, choose_pages, pages
+from agentgym_envs.worlds.webarena.miniwob.pages import NEEDS, choose_pages, pages, placeholder_words
 from agentgym_envs.worlds.webarena.miniwob.scripts import SCRIPTS
 from agentgym_envs.worlds.webarena.miniwob.tasks import SEEDS, miniwob_tasks
 from dev_packages import require_packages
@@ -22,6 +23,15 @@ ROOT = Path(__file__).parents[6]
 def test_the_list_has_exactly_the_packages_pages() -> None:
     require_packages("miniwob")
     assert list(pages()) == sorted(path.stem for path in (html_folder() / "miniwob").glob("*.html"))
+
+
+def test_the_interchangeable_words_are_those_of_the_packages_placeholder_text() -> None:
+    require_packages("miniwob")
+    found = re.search(r"lorem_words = \[(.*?)\]", (html_folder() / "common" / "ui_utils.js").read_text(), re.DOTALL)
+    assert found is not None
+    theirs = {word.strip(",.").lower() for word in re.findall(r'"([^"]+)"', found[1])}
+    assert theirs - {*placeholder_words()} == {"a", "at", "id", "in", "integer", "sit"}  # English words
+    assert WebArena.interchangeable_names() == (tuple(sorted(theirs & {*placeholder_words()})),)
 
 
 def test_more_than_a_hundred_scripts_reach_the_reward_in_every_recorded_episode() -> None:

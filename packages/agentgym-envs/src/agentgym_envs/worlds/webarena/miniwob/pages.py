@@ -44,6 +44,12 @@ def pages() -> dict[str, Page]:
     return {name: Page(name, **fields) for name, fields in json.loads(text).items()}
 
 
+@cache
+def placeholder_words() -> tuple[str, ...]:
+    """Return the words of the placeholder text in the pages, in lower case, without those that are also English."""
+    return tuple(json.loads(resources.files(__package__ or "").joinpath("placeholder_words.json").read_text("utf-8")))
+
+
 def choose_pages(asked: str | Sequence[str] | None) -> tuple[str, ...]:
     """Return the selected pages, sorted.
 
