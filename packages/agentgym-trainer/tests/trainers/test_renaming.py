@@ -166,6 +166,9 @@ def test_environments_without_names_are_refused(tmp_path: Path, capsys: pytest.C
     for kind in (DataConfig, WarmStart):
         with pytest.raises(ValueError, match="probabilities, from 0 to 1"):
             kind(rename=1.5)
+    for copies in ({"copies": 2}, {"copies": 0, "rename": 0.5}):
+        with pytest.raises(ValueError, match=r"set data\.rename, too"):
+            DataConfig(**copies)
 
 
 def test_runs_rename_what_they_train_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,11 +186,13 @@ def test_runs_rename_what_they_train_on(tmp_path: Path, monkeypatch: pytest.Monk
     flags = ("--steps", "1", "--evaluation.no-test", "--warm-start.rename", "1", *dagger)
     assert train_cli(coin_flags(tmp_path / "rl", *flags)) == 0
     run = RunFolder(tmp_path / "sft")
-    assert train_cli(sft_flags(run.path, "--data.rename", "1", "--epochs", "1", "--evaluation.no-test")) == 0
+    copied = ("--data.rename", "1", "--data.copies", "2")
+    assert train_cli(sft_flags(run.path, *copied, "--epochs", "1", "--evaluation.no-test")) == 0
     assert [share for share, _ in renamed] == [1.0] * 3
     # A permutation of two names is the identity in half of the cases.
-    for (_, count), episodes in zip(renamed, (96, 20, 64), strict=True):
+    for (_, count), episodes in zip(renamed, (96, 20, 2 * 64), strict=True):
         assert 0.2 < count / episodes < 0.8
+    assert len(run.read_data()) == 64
     assert all(episode.success for episode in run.read_data())  # saved with the original names
     for turn in (turn for episode in run.read_data() for turn in episode.turns):
         assert turn.action == turn.reply.text

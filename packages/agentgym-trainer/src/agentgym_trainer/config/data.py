@@ -29,6 +29,8 @@ class DataConfig:
     """Probability that an episode is renamed: the interchangeable names of its environment (items in TextCraft, colors
     in BabyAI, placeholder words in MiniWoB++) are permuted in all of its texts, so that the model has to copy
     them. Not for DPO."""
+    copies: int = 1
+    """How often each episode is in the data, each time renamed differently: few demonstrations then have many names."""
     keep: Literal["success", "all"] = "success"
     """Which episodes to keep. Failed episodes are never kept."""
     score: float | None = None
@@ -41,6 +43,8 @@ class DataConfig:
             raise ValueError("data needs episodes of at least 1, tasks from 0, and a min_score from 0 to 1.")
         if not 0 <= self.noise <= 1 or not 0 <= self.rename <= 1:
             raise ValueError("data.noise and data.rename are probabilities, from 0 to 1.")
+        if self.copies < 1 or (self.copies > 1 and not self.rename):
+            raise ValueError("data.copies is at least 1, and copies differ only by their names: set data.rename, too.")
         if self.score is not None and not 0 <= self.score <= 1:
             raise ValueError(f"data.score is from 0 to 1, not {self.score}.")
 

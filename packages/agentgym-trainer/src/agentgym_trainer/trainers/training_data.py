@@ -36,8 +36,8 @@ def gather_episodes(
     tracker: RunConsole,
     stopping: Stopping,
 ) -> list[Episode]:
-    """Return the episodes that a run trains on, renamed if `data` says so. All processes must call this; all get the
-    same episodes.
+    """Return the episodes that a run trains on, copied and renamed if `data` says so. All processes must call this; all
+    get the same episodes.
 
     Args:
         config: The configuration of the run.
@@ -55,7 +55,7 @@ def gather_episodes(
     with ranks.errors_together():
         if ranks.is_main and not folder.data.exists():
             _collect(config, data, worlds, folder, tracker, stopping)
-    return rename_share(folder.read_data(), worlds, data.rename, config.seed)
+    return rename_share(folder.read_data() * data.copies, worlds, data.rename, config.seed)
 
 
 def _collect(
