@@ -204,6 +204,8 @@ def report(records: Sequence[dict[str, Any]], folder: Path, command: str) -> Non
         tasks=TASKS,
         samples=SAMPLES,
         seeds=", ".join(f"{count} in {world}" for world, count in seeds.items()),
+        done=len(records),
+        planned=len(keys) * 8,
     )
     write_report(folder, "length-bias", page)
 
@@ -263,7 +265,7 @@ _PAGE = """# The length bias of GRPO's token mean
 With a token mean and a group baseline, every completion token of an episode has the episode's advantage. Failed
 episodes have more tokens, so the loss-weighted sum of advantages is negative: an update lowers the probability of the
 sampled tokens, on average. Three settings make that sum zero. Everything else is the same: the warm start of each seed,
-and the number of updates ({updates}). Seeds: {seeds}, at commit {commits}. Before and after: {tasks} dev tasks,
+and the number of updates ({updates}). Seeds: {seeds}, at commits {commits}. Before and after: {tasks} dev tasks,
 {samples} sampled episodes of each; the test split isn't used to choose a default.
 
 {table}
@@ -276,6 +278,19 @@ method. The log-probability is that of the warm start's successful episodes, in 
 After seeds 0 and 1, batch normalisation was ahead of the token mean in all six pairs of `long`. Seeds 2 to 7 test that
 hypothesis alone, with success averaged over the KL weights, as the script said before any of their pairs was complete;
 their number was fixed once seed 2 was. {confirmed}
+
+## What the recipes use
+
+- Episodes of many turns: batch normalisation (`--algorithm.advantages.whiten`). The `smollm2-*` recipes have it.
+- Episodes of few turns (`quickstart`): no difference was found with so few seeds, and the recipe keeps GRPO's own
+  advantages, which the other studies start from.
+- The recipes of AgentGym-RL (`textcraft-grpo` and so on) keep what the paper has, and `grpo` is what is published.
+
+## Limits
+
+{done} of {planned} runs are done. The test compares one setting in one environment with one model from scratch; every
+other row is an estimate from few seeds. The three KL weights of a seed share their warm start, which the test takes
+into account by counting each seed once.
 """
 
 
