@@ -16,7 +16,7 @@ from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.trajectory import Trimming
 from agentgym_trainer.trainers.sft import IGNORED, encode_examples, make_imitator
 from agentgym_trainer.trainers.trl_run import TrainingSetup
-from toy_learner import episode_with_samples
+from toy_learner import episode_with_samples, sft_flags, train_cli
 
 
 def scored(score: float, *replies: str) -> Episode:
@@ -81,3 +81,11 @@ def test_weights_change_nothing_if_all_episodes_succeeded(loss_of: Callable[...,
 def test_packing_cannot_be_combined_with_weights() -> None:
     with pytest.raises(ValueError, match="either packing or weighted"):
         SFTConfig(packing=True, weighted=True)
+
+
+def test_data_without_any_weight_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "failures.jsonl"
+    data.write_text("".join(f"{scored(0.0, reply).to_json()}\n" for reply in ("heads", "tails")))
+    run = sft_flags(tmp_path / "run", "--data.files", str(data), "--data.keep", "all", "--weighted")
+    assert train_cli(run) == 2
+    assert "The score of every episode is 0" in capsys.readouterr().err

@@ -115,6 +115,10 @@ def train(config: SFTConfig, folder: RunFolder, tracker: RunConsole, stopping: S
         examples = list(encode_examples(setup.chat, demonstrations, trimming))
         if not examples:
             raise UsageError(_why_none(len(setup.episodes), trimming))
+        if config.weighted and not any(example.weight for example in examples):
+            raise UsageError(
+                "The score of every episode is 0, and so its weight in the loss: train without weighted, or on others."
+            )
         if trimming.lost:
             tracker.say(str(trimming))
         return make_imitator(config, folder, setup, examples)
