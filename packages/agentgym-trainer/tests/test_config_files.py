@@ -92,6 +92,7 @@ def test_the_settings_of_every_recipe_can_be_given_as_a_file(tmp_path: Path) -> 
         ("recipe = 3", "recipe must be the name of a recipe, not 3"),
         ('recipe = "quickstrat"', "There is no recipe 'quickstrat'"),
         ("steps =", "isn't valid TOML"),
+        (f"steps = {'[' * 10_000}", "isn't valid TOML"),
     ],
 )
 def test_wrong_files_are_refused(text: str, message: str, tmp_path: Path) -> None:

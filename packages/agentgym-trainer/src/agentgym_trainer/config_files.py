@@ -55,7 +55,7 @@ def read_settings(path: Path) -> tuple[dict[str, Any], str | None]:
         read: Any = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except OSError as error:
         raise UsageError(f"--config {path} can't be read ({error.strerror}). Give a JSON or TOML file.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         form = "TOML" if path.suffix == ".toml" else "JSON (a TOML file needs the ending .toml)"
         raise UsageError(f"--config {path} isn't valid {form}: {error}") from error
     if not isinstance(read, dict):
