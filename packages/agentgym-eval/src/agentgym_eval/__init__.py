@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agentgym_eval.api import (
+        AnyPolicy,
         Collected,
         ComparisonReport,
         EnvFactory,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AnyPolicy",
     "Collected",
     "ComparisonReport",
     "EnvFactory",

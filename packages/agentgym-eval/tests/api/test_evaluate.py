@@ -144,12 +144,55 @@ class Nameless(Policy):
         return Reply("Action: stop")
 
 
+class Stopper:
+    """An object that isn't a `Policy`."""
+
+    name = "stopper"
+
+    def __init__(self) -> None:
+        self.forgotten: list[int] = []
+
+    async def reply(self, context: TurnContext) -> str:
+        return "Action: stop"
+
+    def forget(self, key: int) -> None:
+        self.forgotten.append(key)
+
+
+def stop(context: TurnContext) -> Reply:
+    return Reply("Action: stop")
+
+
+async def shout(context: TurnContext) -> Any:
+    return len(context.conversation)
+
+
+def test_any_object_with_a_reply_is_a_policy_and_so_is_a_function(tmp_path: Path) -> None:
+    stopper = Stopper()
+    played = {
+        policy: evaluate(policy, ENV, out=tmp_path / policy.__class__.__name__, tasks=3) for policy in (stopper, stop)
+    }
+    for policy, report in played.items():
+        assert [turn.reply.text for episode in report.episodes() for turn in episode.turns] == ["Action: stop"] * 3
+        assert {episode.policy for episode in report.episodes()} == {"stopper" if policy is stopper else "stop"}
+    assert len(stopper.forgotten) == 3
+    assert collect(stop, ENV, out=tmp_path / "data.jsonl", tasks=2).card.total.kept == 2
+
+
+def test_a_reply_that_is_no_text_raises_an_error_with_the_policys_name(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="The policy shout returned 2, which is neither a text nor a Reply"):
+        evaluate(shout, ENV, out=tmp_path, tasks=1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (("orcale", ENV), "There is no policy 'orcale'. Did you mean oracle?"),
         ((lambda context: "Action: stop", ENV), "is not a policy: pass a name"),
         ((Nameless(), ENV), "is not a policy: pass a name"),
+        ((Stopper, ENV), "is not a policy: pass a name"),
+        ((7, ENV), "is not a policy: pass a name"),
+        ((json, ENV), "is not a policy: pass a name"),
         (("oracle", "TextKraft"), "There is no environment 'TextKraft'. Did you mean"),
         (("oracle", Count()), "pass the class or a function instead of an instance"),
         (("oracle", 7), "7 is not a name of an environment"),

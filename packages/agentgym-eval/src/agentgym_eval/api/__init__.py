@@ -7,11 +7,12 @@ from agentgym_eval.api.collecting import Collected, collect
 from agentgym_eval.api.comparing import compare
 from agentgym_eval.api.evaluating import evaluate
 from agentgym_eval.api.loading import load_run
-from agentgym_eval.api.options import EnvFactory, PlayOptions
+from agentgym_eval.api.options import AnyPolicy, EnvFactory, PlayOptions
 from agentgym_eval.api.report import ComparisonReport, Report
 from agentgym_eval.api.training_run import TrainingEvaluation, TrainingRun
 
 __all__ = [
+    "AnyPolicy",
     "Collected",
     "ComparisonReport",
     "EnvFactory",

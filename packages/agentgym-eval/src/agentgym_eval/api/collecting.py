@@ -11,7 +11,7 @@ from typing import Literal, Unpack
 
 from agentgym_envs import Episode, Policy, read_episodes
 
-from agentgym_eval.api.options import EnvFactory, PlayOptions, named_env, named_policy, path_of, settings_of
+from agentgym_eval.api.options import AnyPolicy, EnvFactory, PlayOptions, named_env, named_policy, path_of, settings_of
 from agentgym_eval.api.playing import Reporter, log_reporter, outside_loop, play, too_many_failed, warn
 from agentgym_eval.data.card import Card
 from agentgym_eval.data.collection import Collection
@@ -39,7 +39,7 @@ class Collected:
 
 
 def collect(
-    policy: str | Policy,
+    policy: AnyPolicy,
     env: str | EnvFactory | Sequence[str | EnvFactory],
     *,
     out: str | PathLike[str],

@@ -9,7 +9,7 @@ from typing import Unpack
 
 from agentgym_envs import Policy, text_env
 
-from agentgym_eval.api.options import EnvFactory, PlayOptions, named_env, named_policy, path_of, settings_of
+from agentgym_eval.api.options import AnyPolicy, EnvFactory, PlayOptions, named_env, named_policy, path_of, settings_of
 from agentgym_eval.api.playing import Reporter, log_reporter, outside_loop, play, too_many_failed, warn
 from agentgym_eval.api.report import Report
 from agentgym_eval.metrics.comparison import Comparison
@@ -27,7 +27,7 @@ from agentgym_eval.util.errors import UsageError, WorldMissing
 
 
 def evaluate(
-    policy: str | Policy,
+    policy: AnyPolicy,
     env: str | EnvFactory,
     *,
     out: str | PathLike[str],
@@ -45,7 +45,8 @@ def evaluate(
     `overwrite=True`.
 
     Args:
-        policy: An instance of a subclass of `Policy`, which stays open; or a name that `--policy` takes, such as
+        policy: An object with a `name` and a method `reply`, or a function with a name: it gets the context and returns
+            the reply or its text, as a coroutine or not, and stays open. Or a name that `--policy` takes, such as
             `oracle`, `openai:MODEL`, `hf:PATH` or MODULE:NAME.
         env: A Gymnasium id, a short name such as `textcraft`, MODULE:ID, or a class or function that makes a `TextEnv`.
         out: The run folder, which is created.

@@ -14,9 +14,12 @@ from agentgym_envs import Policy
 
 from agentgym_eval.policies.endpoint.settings import EndpointSettings
 from agentgym_eval.policies.harness import HarnessSettings
+from agentgym_eval.policies.objects import Replies, ReplyFunction, as_policy
 from agentgym_eval.policies.policies import PolicyFactory, find_policy
 from agentgym_eval.util.errors import UsageError
 
+AnyPolicy = str | Policy | Replies | ReplyFunction
+"""A name that `--policy` takes, a policy, an object that replies, or a function that does."""
 EnvFactory = Callable[..., gymnasium.Env[str, str]]
 """Makes an environment: a `TextEnv` class, or a function. It gets the options as keyword arguments."""
 
@@ -89,7 +92,7 @@ def _written(name: str, value: Any) -> str:
 
 
 def named_policy(
-    policy: str | Policy, endpoint: EndpointSettings | None, environment: Mapping[str, str]
+    policy: AnyPolicy, endpoint: EndpointSettings | None, environment: Mapping[str, str]
 ) -> tuple[str, PolicyFactory | Policy]:
     """Return the name of a policy, and the policy itself or what builds it.
 
@@ -98,13 +101,13 @@ def named_policy(
     """
     if isinstance(policy, str):
         return policy, find_policy(policy, endpoint=endpoint, environment=environment)
-    # Callers without a type checker may pass anything.
-    if not isinstance(policy, Policy) or not getattr(policy, "name", ""):  # pyright: ignore[reportUnnecessaryIsInstance]
+    found = as_policy(policy)
+    if found is None:
         raise UsageError(
-            f"{policy!r} is not a policy: pass a name such as 'oracle', or an instance of a subclass of "
-            "agentgym_envs.Policy with a `name` and `async def reply(self, context)`."
+            f"{policy!r} is not a policy: pass a name such as 'oracle', an object with a `name` and a method "
+            "`reply(context)`, or a function with a name that gets the context and returns the reply."
         )
-    return policy.name, policy
+    return found.name, found
 
 
 @contextmanager
