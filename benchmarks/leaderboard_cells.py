@@ -75,12 +75,12 @@ WORLDS = (
 
 TASK_SETS = (
     World(
-        "WebArena, rough skin", 30, 60, 2, (), "",
+        "WebArena, rough skin", 30, 60, 1, (), "",
         "the same 60 tasks with the [widgets and the length of large web applications](../webarena.md#the-rough-skin)",
         "skin=rough", "WebArena",
     ),
     World(
-        "MiniWoB++", 30, 300, 2, (), "",
+        "MiniWoB++", 30, 300, 1, (), "",
         "300 test tasks of the [pages](../webarena.md#miniwob) whose text is enough to decide what to do",
         "task_set=miniwob", "WebArena",
     ),
