@@ -2,7 +2,7 @@
 version of Python that this machine has.
 
 Their dependencies come from uv's cache or the registry, in the versions that are installed here. uv finds a Python that
-is on PATH or that it has installed; `uv python install 3.13` adds one.
+is on PATH, that pyenv has, or that it has installed; `uv python install 3.13` adds one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,11 @@ def interpreter(version: str, folder: Path) -> str:
     if version == OWN:
         return sys.executable
     find = [*UV, "python", "find", "--system", "--no-project", "--no-python-downloads", version]
-    found = subprocess.run(find, cwd=folder, capture_output=True, text=True, check=False)
+    # pyenv puts commands of all versions on PATH, of which only those of the chosen version work.
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    path = [*map(str, pyenv.glob(f"versions/{version}.*/bin")), os.environ["PATH"]]
+    variables = {**os.environ, "PATH": os.pathsep.join(path)}
+    found = subprocess.run(find, cwd=folder, capture_output=True, text=True, check=False, env=variables)
     if found.returncode:
         pytest.skip(f"There is no Python {version}; uv python install {version} installs one.")
     return found.stdout.strip()
