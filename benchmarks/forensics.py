@@ -186,7 +186,8 @@ Success within a number of turns:
 ## Limits
 
 These are three runs of small models in two environments, with one seed each. Environments in which agents give up or
-answer wrongly are missing, since none of these models was trained there. Thresholds are the defaults of
+answer wrongly are missing; the later runs of [SmolLM2](smollm2.md) in BabyAI and MiniWoB++ are too, whose report and
+viewer show their causes. Thresholds are the defaults of
 `FailureCriteria`. An episode with invalid actions and over-interaction counts as the former; the second table counts
 over-interaction whatever the cause is. The expert's distance in BabyAI depends on what has been seen, so it can grow
 when the agent learns of an obstacle.
