@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from agentgym_envs import read_episodes
 from agentgym_eval.cli.convert import ConvertSettings
-from agentgym_eval.cli.examples import EXAMPLES, SYNONYMS
+from agentgym_eval.cli.examples import COMMON, EXAMPLES, SYNONYMS
 from agentgym_eval.cli.flags import flag_names, read_flags, unknown_flags
 from agentgym_eval.cli.main import collect, evaluate
 from agentgym_eval.cli.view import ViewSettings
@@ -109,7 +109,7 @@ def test_invalid_names_give_a_one_sentence_error_and_exit_code_2(
 
 def test_help_of_boolean_flags_starts_with_whether(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        evaluate(["--help"])
+        evaluate(["--help-all"])
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     boolean_flags = re.findall(r"--([\w-]+), --no-\1 (\w+)", shown)
     assert {name for name, _ in boolean_flags} == {"instructions", "native-tools"}
@@ -146,6 +146,23 @@ def test_help_has_valid_examples_and_synonyms(
     for synonym, replacement in SYNONYMS[command].items():
         assert synonym not in existing_flags
         assert set(re.findall(r"--([\w-]+)", replacement)) <= existing_flags
+
+
+@pytest.mark.parametrize("command", COMMON)
+def test_help_is_short_and_help_all_lists_every_flag(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run = {"evaluate": evaluate, "collect": collect}[command]
+    shown: list[str] = []
+    for flag in ("--help", "--help-all"):
+        with pytest.raises(SystemExit, match="0"):
+            run([flag])
+        shown.append(capsys.readouterr().out)
+    short, long = shown
+    names = set(flag_names(SETTINGS[command]))
+    assert {*COMMON[command]} <= names
+    assert all(f"  --{name} " in short and about in short for name, about in COMMON[command].items())
+    assert f"--help-all lists all {len(names)} flags." in short
+    assert len(short.splitlines()) < 40 < len(long.splitlines())
+    assert all(re.search(rf"--{name}\b", long) for name in names)
 
 
 @pytest.mark.parametrize(

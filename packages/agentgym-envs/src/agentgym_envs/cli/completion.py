@@ -13,8 +13,8 @@ from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 
-_ALL_FLAGS = {"train": "--help-all"}
-"""The flag that lists all flags of a command whose `--help` doesn't."""
+_SHORT_HELP = {"train", "evaluate", "collect"}
+"""Commands of which `--help-all` lists all flags, and `--help` those that most users need."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def flags_of(command: EntryPoint) -> list[str]:
     """Return the flags in a command's help."""
     run: Callable[[Sequence[str]], object] = command.load()
     with redirect_stdout(io.StringIO()) as text, suppress(SystemExit):
-        run([_ALL_FLAGS.get(command.name, "--help")])
+        run(["--help-all" if command.name in _SHORT_HELP else "--help"])
     heads = [re.split(r"\s{2,}", line.strip("│ "))[0] for line in text.getvalue().splitlines()]
     found = [flag for head in heads if head.startswith("-") for flag in re.findall(r"--[a-z][\w.-]*", head)]
     return list(dict.fromkeys(found))

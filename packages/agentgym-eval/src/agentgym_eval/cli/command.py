@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from agentgym_eval.cli.examples import EXAMPLES, SYNONYMS
+from agentgym_eval.cli.examples import COMMON, EXAMPLES, SYNONYMS
 from agentgym_eval.cli.flags import read_flags
 from agentgym_eval.util.errors import BudgetSpent, RunStopped, UsageError
 from agentgym_eval.util.stopping import Interruption
@@ -53,7 +53,8 @@ def run_command(
         sys.stdout.write(f"{package_version('agentgym-eval')}\n")
         return 0
     try:
-        settings = read_flags(name, settings_type, arguments, examples=EXAMPLES[name], synonyms=SYNONYMS[name])
+        texts = {"examples": EXAMPLES[name], "synonyms": SYNONYMS[name], "common": COMMON.get(name)}
+        settings = read_flags(name, settings_type, arguments, **texts)
     except UsageError as error:  # raised by nested settings; tyro doesn't catch it
         print_stderr(f"{name}: {error}")
         return USAGE

@@ -1,4 +1,6 @@
-"""Example command lines for the commands' help, and synonyms: names that other programs have for their flags."""
+"""Texts of the commands' help: example command lines, the flags that most users need, and synonyms, names that other
+programs have for their flags.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +30,41 @@ EXAMPLES = {
         "convert runs/mine --to pairs --out dpo.jsonl",
     ),
 }
+
+_PLAYING = {
+    "env": "environments: short names such as textcraft, Gymnasium ids, MODULE:ID, or all (required)",
+    "policy": "oracle, oracle:NOISE, random, openai:MODEL, hf:PATH, vllm:PATH or MODULE:NAME (required)",
+    "split": "split to take the tasks from: train, dev or test",
+    "tasks": "number of tasks, spread evenly over the split's categories and difficulties",
+    "samples": "number of attempts at each task",
+    "agent": "reply format and habits, such as react+plan",
+    "horizon": "maximum number of actions per episode",
+    "temperature": "sampling temperature of language models",
+    "max-tokens": "maximum number of tokens per reply of language models",
+    "options": "options of the environment, as KEY=VALUE",
+    "slots": "number of environments that run in parallel",
+    "seed": "seed of everything that is drawn",
+}
+COMMON = {
+    "evaluate": _PLAYING
+    | {
+        "k": "values of k for pass@k and pass^k",
+        "protocol": "evaluation settings of a paper, such as agentgym-rl",
+        "forensics": "also measure how far from the goal unsuccessful episodes were",
+        "price": "prices of a model behind an endpoint, per million tokens",
+        "budget": "stop at this usage, such as cost=5",
+        "out": "folder of the run, or of the runs",
+        "overwrite": "discard an existing run in --out",
+    },
+    "collect": _PLAYING
+    | {
+        "keep": "save all episodes, or only those with success",
+        "min-score": "save only episodes with at least this score",
+        "out": "FILE.jsonl, or a folder with a file per environment (required)",
+        "overwrite": "discard an existing run in --out",
+    },
+}
+"""The flags in the short help of commands that have many, with what they are."""
 
 _PLAYED = {
     "world": "--env",

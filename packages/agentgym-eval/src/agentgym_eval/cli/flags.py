@@ -18,7 +18,8 @@ import tyro
 from agentgym_envs.util.installation import command
 
 _Settings = TypeVar("_Settings")
-_BUILT_IN = {"help", "version", "tyro-print-completion", "tyro-write-completion"}
+_HELP, _HELP_ALL = {"--help", "-h"}, "--help-all"
+_BUILT_IN = {"help", "help-all", "version", "tyro-print-completion", "tyro-write-completion"}
 _FLAT = ("config", "endpoint", "harness")
 """Nested settings whose flags have no prefix."""
 
@@ -30,6 +31,7 @@ def read_flags(
     *,
     examples: Sequence[str],
     synonyms: Mapping[str, str],
+    common: Mapping[str, str] | None = None,
 ) -> _Settings:
     """Parse a command line into settings.
 
@@ -39,6 +41,7 @@ def read_flags(
         arguments: The command line after the name.
         examples: Command lines, shown in the help as they are typed in this installation.
         synonyms: Names of flags in other programs, with the flags that they are called here.
+        common: The flags, with what they are, that `--help` shows; `--help-all` shows all of them. By default both do.
 
     Raises:
         SystemExit: With 0 after showing the help, with 2 after reporting wrong flags.
@@ -47,7 +50,11 @@ def read_flags(
     description = f"{inspect.getdoc(settings_type)}\n\nExamples:\n{shown}"
     try:
         try:
-            return tyro.cli(settings_type, prog=command(name), args=arguments, description=description)
+            if common and _HELP & {*arguments} and _HELP_ALL not in arguments:
+                sys.stdout.write(_short_help(name, description, common, settings_type))
+                sys.exit(0)
+            args = ["--help" if argument == _HELP_ALL else argument for argument in arguments]
+            return tyro.cli(settings_type, prog=command(name), args=args, description=description)
         except SystemExit as end:
             if end.code == 2:
                 known = list(flag_names(settings_type))
@@ -59,6 +66,15 @@ def read_flags(
     except BrokenPipeError:  # the reader of the help closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+
+
+def _short_help(name: str, description: str, common: Mapping[str, str], settings_type: Any) -> str:
+    flags = "\n".join(f"  --{flag:<14}{about}" for flag, about in common.items())
+    count = len(list(flag_names(settings_type)))
+    return (
+        f"usage: {command(name)} [--FLAG VALUE ...]\n\n{description}\n\nFlags that most users need:\n{flags}\n\n"
+        f"{command(name)} --help-all lists all {count} flags.\n"
+    )
 
 
 def flag_names(settings: Any, within: str = "") -> Iterator[str]:
