@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, version
 from pathlib import Path
 
@@ -41,6 +41,28 @@ def test_arguments_and_exit_code_are_passed_on(monkeypatch: pytest.MonkeyPatch) 
     assert calls.pop() == ["runs", "--help"]
 
 
+@pytest.mark.parametrize(
+    ("typed", "command"),
+    [("eval", "evaluate"), ("index", "searchqa-index"), ("tra", "train"), ("install", "install-browser")],
+)
+def test_commands_can_be_abbreviated(typed: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+
+    def load(self: EntryPoint) -> Callable[[Sequence[str]], int]:
+        loaded.append(self.name)
+        return fake_command
+
+    monkeypatch.setattr(EntryPoint, "load", load)
+    assert main([typed, "x"]) == 7
+    assert (loaded, calls.pop()) == ([command], ["x"])
+
+
+@pytest.mark.parametrize("typed", ["co", "che ck", "ev", "", "valuate", "--eval"])
+def test_ambiguous_and_short_abbreviations_are_refused(typed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([typed]) == 2
+    assert f"There is no command '{typed}'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("argv", [[], ["--help"], ["-h"]])
 def test_help_lists_installed_commands(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(argv) == 0
@@ -63,10 +85,19 @@ def test_missing_and_unknown_commands_are_reported(
     assert main(["train"]) == 2
     error = capsys.readouterr().err
     assert "agentgym: train is part of agentgym-trainer, which isn't installed. Install it: uv " in error
+    assert main(["sft-textcraft"]) == 2
+    assert "There is no command 'sft-textcraft'." in capsys.readouterr().err
     assert main(["evalute"]) == 2
     assert "There is no command 'evalute'. Did you mean evaluate? There are: evaluate, " in capsys.readouterr().err
     assert main(["--help"]) == 0
     assert "Not installed: train. To install: uv " in capsys.readouterr().out
+
+
+def test_recipes_are_told_from_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sft-textcraft"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("agentgym: sft-textcraft is a recipe, which ")
+    assert error.endswith("agentgym train sft-textcraft runs.\n")
 
 
 def test_version_lists_all_packages(capsys: pytest.CaptureFixture[str]) -> None:

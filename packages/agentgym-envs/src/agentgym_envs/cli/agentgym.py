@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 
@@ -30,12 +30,14 @@ KNOWN = {
     "install-browser": ("agentgym-envs", "install a browser for WebArena"),
 }
 """Each command with its package and a description."""
-GROUP = "agentgym.commands"
 _RECIPES = "agentgym.recipes"
+GROUP = "agentgym.commands"
 """Entry points `NAME = MODULE:FUNCTION` of the commands. The function takes the arguments, by default those of the
 process, and returns the exit code."""
 _PACKAGES = ("agentgym-envs", "agentgym-eval", "agentgym-trainer")
 _USAGE = 2
+_SHORTEST = 3
+"""Letters of the shortest abbreviation."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,11 +52,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if name == "--completion":
         return _completion(arguments, found)
-    if name not in found:
+    meant = [name] if name in found else _abbreviated(name, found)
+    if len(meant) != 1:
         sys.stderr.write(f"agentgym: {_unknown(name, found)}\n")
         return _USAGE
-    run: Callable[[Sequence[str]], int] = found[name].load()
+    run: Callable[[Sequence[str]], int] = found[meant[0]].load()
     return run(arguments)
+
+
+def _abbreviated(name: str, found: Iterable[str]) -> list[str]:
+    """Return the commands that begin with `name`, or have a part after a hyphen that does, as in `eval` and `index`."""
+    long_enough = len(name) >= _SHORTEST
+    return [each for each in found if long_enough and any(part.startswith(name) for part in (each, *each.split("-")))]
 
 
 def _completion(arguments: Sequence[str], found: dict[str, EntryPoint]) -> int:
@@ -64,9 +73,8 @@ def _completion(arguments: Sequence[str], found: dict[str, EntryPoint]) -> int:
 
     def make() -> str:
         commands = {name: Completed(KNOWN[name][1], flags_of(point)) for name, point in found.items()}
-        if (recipes := contributions("agentgym.listings").get("recipes")) and "train" in commands:
-            names = [recipe.name for recipe in recipes.load()()]
-            commands["train"] = replace(commands["train"], names=names)
+        if "train" in commands:
+            commands["train"] = replace(commands["train"], names=_recipes())
         return script(shell, commands)
 
     shell = arguments[0] if arguments else ""
@@ -77,6 +85,12 @@ def _completion(arguments: Sequence[str], found: dict[str, EntryPoint]) -> int:
         sys.stderr.write(f"agentgym --completion: {error}\n")
         return _USAGE
     return 0
+
+
+def _recipes() -> list[str]:
+    """Return the names of the recipes of `train`."""
+    recipes = contributions("agentgym.listings").get("recipes")
+    return [recipe.name for recipe in recipes.load()()] if recipes else []
 
 
 def installed() -> dict[str, EntryPoint]:
@@ -114,6 +128,8 @@ def _listing(found: dict[str, EntryPoint]) -> str:
 def _unknown(name: str, found: dict[str, EntryPoint]) -> str:
     if name in KNOWN:
         return f"{name} is part of {KNOWN[name][0]}, which isn't installed. Install it: {install(KNOWN[name][0])}"
+    if name in _recipes():
+        return f"{name} is a recipe, which {command('agentgym', ours=False)} train {name} runs."
     near = difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]}?" if near else ""
     return f"There is no command {name!r}.{hint} There are: {', '.join(found)}."
