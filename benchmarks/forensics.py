@@ -3,8 +3,9 @@
     uv run python benchmarks/forensics.py --runs runs
     uv run python benchmarks/forensics.py --report docs/results
 
-The first command reads the evaluations of `STUDIES` below the folder of runs, measures the expert's distances by
-replaying them, and writes docs/results/forensics.json. The second writes the page from that file.
+The first command reads those evaluations of `STUDIES` that are there, below the folder of runs or committed, measures
+the expert's distances by replaying them, and writes docs/results/forensics.json, which keeps the other studies. The
+second writes the page from that file.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from agentgym_eval.metrics.comparison import Difference, compare, difference
 from agentgym_eval.metrics.failure_causes import KINDS, LABELS, Distances, EpisodeKey, episode_key
 from agentgym_eval.metrics.intervals import bootstrap
 from agentgym_eval.metrics.summary import by_task, cluster_of, report
-from agentgym_eval.runs.oracle_distances import DistanceMeter, run_settings
+from agentgym_eval.runs.oracle_distances import DistanceMeter, can_measure, run_settings
 from agentgym_eval.runs.recorded_env import client_options, recorded_class, recorded_seed
 from forensics_metrics import BOUNDED, METRICS, Metric, Played, refusals
 from harness import arguments, markdown, show, write_json, write_report
@@ -30,21 +31,26 @@ from harness import arguments, markdown, show, write_json, write_report
 _SMOLLM2 = "smollm2/textcraft/recipe-seed-0/evaluations/test-0000{:02d}-sampled.jsonl"
 _DAGGER = "smollm2-dagger/textcraft/recipe-seed-0/evaluations/test-0000{:02d}-sampled.jsonl"
 _QUICKSTART = "readme-train/evaluations/test-0000{:02d}-sampled.jsonl"
+_COMMITTED = f"{Path('docs/results/smollm2').resolve()}/{{}}-seed-0/evaluations/test-0000{{:02d}}-sampled.jsonl"
 STUDIES: dict[str, tuple[str, str]] = {
     "quickstart, BabyAI": (_QUICKSTART.format(0), _QUICKSTART.format(75)),
     "SmolLM2, TextCraft": (_SMOLLM2.format(0), _SMOLLM2.format(45)),
     "SmolLM2 with DAgger, TextCraft": (_DAGGER.format(0), _DAGGER.format(60)),
+    "SmolLM2, BabyAI": (_COMMITTED.format("babyai", 0), _COMMITTED.format("babyai", 45)),
+    "SmolLM2, MiniWoB++": (_COMMITTED.format("miniwob", 0), _COMMITTED.format("miniwob", 30)),
 }
-"""Files with the episodes after imitation and after RL, by the name of the study."""
+"""Files with the episodes after imitation and after RL, by the name of the study; absolute if they are committed."""
 _WITHIN = (2, 4, 6, 8, 10, 12, 15, 20, 25, 30)
 _FILE = Path("docs/results/forensics.json")
 
 
 def measured(file: Path) -> list[Played]:
-    """Read the episodes of a file, and measure their distances where their environment can be replayed."""
+    """Read the episodes of a file, and measure their distances if their environment's expert allows it."""
     episodes = sorted(read_episodes(file), key=lambda episode: (episode.task_id, episode.sample))
     env_class, settings = recorded_class(episodes[0].env), run_settings(file)
     assert env_class is not None
+    if not can_measure(env_class):
+        return [Played(episode, ()) for episode in episodes]
     env = env_class(**client_options(env_class, settings, episodes[0].env))
     meter = DistanceMeter(env, recorded_seed(settings))
     found = [Played(episode, meter.distances(episode)) for episode in episodes]
@@ -280,11 +286,13 @@ def main() -> None:
     """Measure all studies, or write the page from their record."""
     parser = arguments(__doc__, "report")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder with the runs")
-    parser.add_argument("--studies", nargs="+", choices=list(STUDIES), default=list(STUDIES), help="which of them")
+    parser.add_argument("--studies", nargs="+", choices=list(STUDIES), help="which of them; all that are there if None")
     settings = parser.parse_args()
     records: dict[str, Any] = json.loads(_FILE.read_text(encoding="utf-8")) if _FILE.exists() else {}
     if settings.report is None:
-        found = {study: record_of(*(settings.runs / file for file in STUDIES[study])) for study in settings.studies}
+        files = {study: [settings.runs / file for file in sides] for study, sides in STUDIES.items()}
+        studies = settings.studies or [study for study in STUDIES if all(file.exists() for file in files[study])]
+        found = {study: record_of(*files[study]) for study in studies}
         records = {study: (records | found)[study] for study in STUDIES if study in records | found}
         write_json(_FILE, records)
     elif records:
