@@ -3,8 +3,9 @@
     uv run python benchmarks/forensics.py --runs runs
     uv run python benchmarks/forensics.py --report docs/results
 
-The first command reads the evaluations of `STUDIES` below the folder of runs, measures the expert's distances by
-replaying them, and writes docs/results/forensics.json. The second writes the page from that file.
+The first command reads those evaluations of `STUDIES` that are there, below the folder of runs or committed, measures
+the expert's distances by replaying them, and writes docs/results/forensics.json, which keeps the other studies. The
+second writes the page from that file.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from agentgym_eval.metrics.comparison import Difference, compare, difference
 from agentgym_eval.metrics.failure_causes import KINDS, LABELS, Distances, EpisodeKey, episode_key
 from agentgym_eval.metrics.intervals import bootstrap
 from agentgym_eval.metrics.summary import by_task, cluster_of, report
-from agentgym_eval.runs.oracle_distances import DistanceMeter, run_settings
+from agentgym_eval.runs.oracle_distances import DistanceMeter, can_measure, run_settings
 from agentgym_eval.runs.recorded_env import client_options, recorded_class, recorded_seed
 from forensics_metrics import BOUNDED, METRICS, Metric, Played, refusals
 from harness import arguments, markdown, show, write_json, write_report
@@ -30,21 +31,26 @@ from harness import arguments, markdown, show, write_json, write_report
 _SMOLLM2 = "smollm2/textcraft/recipe-seed-0/evaluations/test-0000{:02d}-sampled.jsonl"
 _DAGGER = "smollm2-dagger/textcraft/recipe-seed-0/evaluations/test-0000{:02d}-sampled.jsonl"
 _QUICKSTART = "readme-train/evaluations/test-0000{:02d}-sampled.jsonl"
+_COMMITTED = f"{Path('docs/results/smollm2').resolve()}/{{}}-seed-0/evaluations/test-0000{{:02d}}-sampled.jsonl"
 STUDIES: dict[str, tuple[str, str]] = {
     "quickstart, BabyAI": (_QUICKSTART.format(0), _QUICKSTART.format(75)),
     "SmolLM2, TextCraft": (_SMOLLM2.format(0), _SMOLLM2.format(45)),
     "SmolLM2 with DAgger, TextCraft": (_DAGGER.format(0), _DAGGER.format(60)),
+    "SmolLM2, BabyAI": (_COMMITTED.format("babyai", 0), _COMMITTED.format("babyai", 45)),
+    "SmolLM2, MiniWoB++": (_COMMITTED.format("miniwob", 0), _COMMITTED.format("miniwob", 30)),
 }
-"""Files with the episodes after imitation and after RL, by the name of the study."""
+"""Files with the episodes after imitation and after RL, by the name of the study; absolute if they are committed."""
 _WITHIN = (2, 4, 6, 8, 10, 12, 15, 20, 25, 30)
 _FILE = Path("docs/results/forensics.json")
 
 
 def measured(file: Path) -> list[Played]:
-    """Read the episodes of a file, and measure their distances where their environment can be replayed."""
+    """Read the episodes of a file, and measure their distances if their environment's expert allows it."""
     episodes = sorted(read_episodes(file), key=lambda episode: (episode.task_id, episode.sample))
     env_class, settings = recorded_class(episodes[0].env), run_settings(file)
     assert env_class is not None
+    if not can_measure(env_class):
+        return [Played(episode, ()) for episode in episodes]
     env = env_class(**client_options(env_class, settings, episodes[0].env))
     meter = DistanceMeter(env, recorded_seed(settings))
     found = [Played(episode, meter.distances(episode)) for episode in episodes]
@@ -114,35 +120,47 @@ uv run python benchmarks/forensics.py --runs runs
 uv run python benchmarks/forensics.py --report docs/results
 ```
 
-Every unsuccessful episode has [one cause](../evaluation.md#why-episodes-fail). Here are those of three training runs,
+Every unsuccessful episode has [one cause](../evaluation.md#why-episodes-fail). Here are those of five training runs,
 after imitation (SFT) and after RL, on the same tasks, sampled at temperature 1. The causes that need the expert are
-included: all episodes were replayed, without a deviation. Differences are paired by task, with 95% intervals over
-tasks; p-values of causes are adjusted for their number (Holm).
+included in BabyAI and TextCraft, where all episodes were replayed, without a deviation. In MiniWoB++ the expert doesn't
+decide from the current state, so there are no distances, and what needs them is shown as –. Differences are paired by
+task, with 95% intervals over tasks, or over levels and kinds of pages where there are at least ten of them (SmolLM2 in
+BabyAI and MiniWoB++); p-values of causes are adjusted for their number (Holm).
 
 {studies}
 
 The quickstart is a model from scratch with at most 12 turns. The [runs of SmolLM2-135M](smollm2.md) have at most 10
-turns; the one with DAgger has a learning rate of 1e-3 instead of 6e-4, and RL made its model worse. There is one
-training seed each: the intervals say how these models do on other tasks, not how another training run would end.
+turns in TextCraft, 12 in BabyAI and 8 in MiniWoB++. In TextCraft, the run with DAgger has a learning rate of 1e-3
+instead of 6e-4, and RL made its model worse. In BabyAI and MiniWoB++, the episodes are those committed in
+`docs/results/smollm2`: one attempt per task, in BabyAI at every second task. The page of these runs has four attempts
+per task and all tasks, so its success differs; over all of these, the gain in MiniWoB++ is just detected, and here it
+is not. There is one training seed each: the intervals say how these models do on other tasks, not how another training
+run would end.
 
 ## Causes
 
 {causes}
 
-- In BabyAI, where the imitating model reaches the goal in half of its episodes, RL removes most of moving away,
-  running out of turns and over-interaction. What is left are mostly invalid actions.
-- In TextCraft the failures are procedural: nearly all unsuccessful episodes of SmolLM2 end in commands that the
+- In the quickstart, where the imitating model reaches the goal in half of its episodes, RL removes most of moving away,
+  running out of turns and over-interaction. Of the 19 failures that are left, 8 are invalid actions.
+- In the first run in TextCraft the failures are procedural: nearly all unsuccessful episodes end in commands that the
   environment rejects, before and after RL. RL makes such episodes rarer, and no other cause takes their place.
 - In the run with DAgger, RL also removes 20 points of these, but 28 points of other failures take their place: the
   model uses up its turns with commands that are accepted and don't help, or passes by a goal that is in reach.
+- SmolLM2 in BabyAI has invalid actions as the cause in 16 of 27 unsuccessful episodes after imitation and in none of 16
+  after RL. No change of another cause is detected in these 50 tasks; the intervals are up to 46 points wide.
+- In MiniWoB++ most failures are wrong answers: 26 of 29 after imitation and 18 of 21 after RL. Here this means that the
+  last action ended the task on the page with less than the full reward, such as a click on another link or submitting
+  the wrong checkboxes. Neither their change nor that of another cause is detected.
+- No episode of these runs gave up.
 
 Why TextCraft rejected the commands of unsuccessful episodes, as shares of them:
 
 {refusals}
 
-In the run that learned, unknown items, which are names copied wrongly, become rarer, and most of what remains is about
-quantities: crafting before everything is gathered, and amounts that no multiple of the recipe gives. In the run that
-got worse, it is the other way round.
+In the first run, unknown items, which are names copied wrongly, become rarer, and most of what remains is about
+quantities: crafting before everything is gathered, and amounts that no multiple of the recipe gives. In the run with
+DAgger, which got worse, it is the other way round.
 
 ## Over-interaction, repetition, brute force against skill
 
@@ -165,32 +183,50 @@ SmolLM2 with DAgger, TextCraft:
 
 {metrics_2}
 
+SmolLM2, BabyAI:
+
+{metrics_3}
+
+SmolLM2, MiniWoB++:
+
+{metrics_4}
+
 Success within a number of turns:
 
 {within}
 
-- **Skill rather than brute force in BabyAI.** After RL episodes are half as long and repeat less, and on tasks that
-  both models solve they are 2.6 turns nearer to the expert's length. Within 4 turns the model gains 36 of the 47
+- **Skill rather than brute force in the quickstart.** After RL episodes are half as long and repeat less, and on tasks
+  that both models solve they are 2.6 turns nearer to the expert's length. Within 4 turns the model gains 36 of the 47
   points that it gains within 12. It needs one turn less than the expert on average, which is careful about what it
   hasn't seen: the expert's length is a yardstick and not a lower bound.
-- **No such change in TextCraft.** Success rises at every number of turns from 4 on, but successes take as many turns
-  beyond the expert's as before, and the same share of them is direct. RL solves more tasks, and not by shorter ways.
+- **No such change in the first run in TextCraft.** Success rises at every number of turns from 4 on, but successes
+  take as many turns beyond the expert's as before, and the same share of them is direct. RL solves more tasks, and not
+  by shorter ways.
 - **Over-interaction marks the run that got worse.** There the attempts that fail with the goal one action away and
-  turns left rise from 12% to 21%, and failures get further towards the goal than before. In BabyAI RL removes
-  over-interaction; in the first run in TextCraft no change is detected.
+  turns left rise from 12% to 21%, and failures get further towards the goal than before. In the quickstart RL
+  removes over-interaction; in the other runs with distances no change is detected (SmolLM2 in BabyAI: 22% to 6%,
+  -0.16, -0.33 to +0.02).
 - **Failures are decided early.** In TextCraft unsuccessful episodes go on for 7 to 8 of their 10 turns after they were
-  first at their nearest, before and after RL, so a longer horizon alone would not help them.
-- **Repetition.** A third of SmolLM2's invalid commands were rejected before in the same episode, before and after RL.
-  With DAgger, which shows what to do after a rejection, it is a fifth, and after RL a tenth.
+  first at their nearest, before and after RL, so a longer horizon alone would not help them. SmolLM2 in BabyAI goes on
+  for 8 of 12 turns after imitation and for 7 after RL.
+- **Repetition.** In the first run in TextCraft a third of the invalid commands were rejected before in the same
+  episode, before and after RL. With DAgger, which shows what to do after a rejection, it is a fifth, and after RL a
+  tenth.
+- **Fewer invalid actions of SmolLM2 in BabyAI, and no shorter ways detected.** Invalid actions fall from 3.3 to 1.1 per
+  episode (-2.12, -3.98 to -1.08), and episodes are 1.7 turns shorter (-1.72, -3.67 to -0.15). On the
+  20 tasks that both models solve, no change of the turns beyond the expert's is detected (-0.50, -2.00 to +0.65).
+- **Short episodes in MiniWoB++.** They have 1.9 turns after imitation and 1.8 after RL, of at most 8, with 0.01 and
+  0.05 invalid and 0.15 and 0.10 repeated valid actions. No difference is detected in these rows.
 
 ## Limits
 
-These are three runs of small models in two environments, with one seed each. Environments in which agents give up or
-answer wrongly are missing; the later runs of [SmolLM2](smollm2.md) in BabyAI and MiniWoB++ are too, whose report and
-viewer show their causes. Thresholds are the defaults of
-`FailureCriteria`. An episode with invalid actions and over-interaction counts as the former; the second table counts
-over-interaction whatever the cause is. The expert's distance in BabyAI depends on what has been seen, so it can grow
-when the agent learns of an obstacle.
+These are five runs of small models in three environments, with one seed each. SmolLM2's episodes in BabyAI and
+MiniWoB++ are few, 50 and 96 before and after RL, so only large changes are detected there. Wrong answers occur in
+MiniWoB++ only, on pages that end with an action; tasks that ask for an answer in words, where agents may give up, are
+missing. In MiniWoB++ no failure ended at a budget, so the missing distances change no cause. Thresholds are the
+defaults of `FailureCriteria`. An episode with invalid actions and over-interaction counts as the former; *left one
+action before the goal* counts over-interaction whatever the cause is. The expert's distance in BabyAI depends on what
+has been seen, so it can grow when the agent learns of an obstacle.
 """
 
 
@@ -274,18 +310,22 @@ def _plain(at: dict[str, Any]) -> str:
 
 def _mean(found: dict[str, Any]) -> str:
     mean, low, high = (math.nan if found[name] is None else found[name] for name in ("mean", "low", "high"))
-    return "–" if math.isnan(mean) else f"{mean:.2f} ({low:.2f} to {high:.2f})"
+    if math.isnan(mean):
+        return "–"
+    return f"{mean:.2f}" if math.isnan(low) else f"{mean:.2f} ({low:.2f} to {high:.2f})"
 
 
 def main() -> None:
     """Measure all studies, or write the page from their record."""
     parser = arguments(__doc__, "report")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder with the runs")
-    parser.add_argument("--studies", nargs="+", choices=list(STUDIES), default=list(STUDIES), help="which of them")
+    parser.add_argument("--studies", nargs="+", choices=list(STUDIES), help="which of them; all that are there if None")
     settings = parser.parse_args()
     records: dict[str, Any] = json.loads(_FILE.read_text(encoding="utf-8")) if _FILE.exists() else {}
     if settings.report is None:
-        found = {study: record_of(*(settings.runs / file for file in STUDIES[study])) for study in settings.studies}
+        files = {study: [settings.runs / file for file in sides] for study, sides in STUDIES.items()}
+        studies = settings.studies or [study for study in STUDIES if all(file.exists() for file in files[study])]
+        found = {study: record_of(*files[study]) for study in studies}
         records = {study: (records | found)[study] for study in STUDIES if study in records | found}
         write_json(_FILE, records)
     elif records:
