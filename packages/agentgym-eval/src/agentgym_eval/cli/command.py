@@ -53,8 +53,14 @@ def run_command(
         sys.stdout.write(f"{package_version('agentgym-eval')}\n")
         return 0
     try:
-        texts = {"examples": EXAMPLES[name], "synonyms": SYNONYMS[name], "common": COMMON.get(name)}
-        settings = read_flags(name, settings_type, arguments, **texts)
+        settings = read_flags(
+            name,
+            settings_type,
+            arguments,
+            examples=EXAMPLES[name],
+            synonyms=SYNONYMS[name],
+            common=COMMON.get(name),
+        )
     except UsageError as error:  # raised by nested settings; tyro doesn't catch it
         print_stderr(f"{name}: {error}")
         return USAGE
