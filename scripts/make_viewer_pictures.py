@@ -27,9 +27,9 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from playwright.sync_api import Page, ViewportSize, sync_playwright
 
 FOLDER = Path(__file__).parent.parent / "docs" / "viewer"
-SIZE: ViewportSize = {"width": 1200, "height": 1000}
+SIZE: ViewportSize = {"width": 1200, "height": 1040}
 PHONE: ViewportSize = {"width": 390, "height": 1300}
-COLOURS = 128
+COLOURS, REFINED = 256, 4  # of a palette: its size, and the iterations of k-means
 TURN = 4
 INDEXED_MS = 10_000  # enough for the viewer to index a run of some thousand episodes
 DRAWN_MS = 500  # enough for a page's scripts
@@ -100,6 +100,8 @@ def shoot(page: Page, name: str, url: str) -> Image.Image:
     if name in OPENED:
         page.locator(OPENED[name]).first.click()
         page.locator(OPENED[name]).first.evaluate("element => element.scrollIntoView()")
+    if name == "training run":
+        page.locator(".chart").first.scroll_into_view_if_needed()
     if name == "episode":
         for _ in range(TURN):
             page.keyboard.press("ArrowRight")
@@ -123,7 +125,7 @@ def sheet(pictures: Mapping[str, Image.Image], columns: int, width: int) -> Imag
 
 def keep(picture: Image.Image, name: str) -> None:
     """Save a picture with a reduced palette."""
-    picture.quantize(COLOURS, Image.Quantize.MAXCOVERAGE).save(FOLDER / f"{name}.png", optimize=True)
+    picture.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, REFINED).save(FOLDER / f"{name}.png", optimize=True)
 
 
 @contextmanager
