@@ -250,6 +250,18 @@ def test_points_of_a_curve_are_clickable(watched: WatchedPage, live: str) -> Non
 
 
 @pytest.mark.long
+def test_training_curve_and_order_of_a_comparison_fit_a_phone(watched: WatchedPage, live: str) -> None:
+    page = watched.page
+    page.set_viewport_size(PHONE)
+    page.goto(live + LINKS.run("rl"))
+    chart = page.locator(".scroll:has(> .chart)")
+    assert chart.evaluate("box => box.scrollWidth - box.clientWidth") == 0
+    page.goto(live + LINKS.compare("poor", "good"))
+    width = "select => select.getBoundingClientRect().width"
+    assert page.get_by_label("Order").evaluate(width) == page.get_by_label("Run A").evaluate(width)
+
+
+@pytest.mark.long
 def test_color_scheme_button_is_remembered(watched: WatchedPage, live: str) -> None:
     page = watched.page
     page.goto(live)
