@@ -179,7 +179,7 @@ def test_runs_rename_what_they_train_on(tmp_path: Path, monkeypatch: pytest.Monk
         renamed.append((share, sum(texts(a) != texts(b) for a, b in zip(episodes, found, strict=True))))
         return found
 
-    monkeypatch.setattr(Coin, "interchangeable_names", classmethod(_sides))
+    monkeypatch.setattr(Coin, "interchangeable_names", _sides)
     monkeypatch.setattr("agentgym_trainer.trainers.warm_start.rename_share", recording)
     monkeypatch.setattr("agentgym_trainer.trainers.training_data.rename_share", recording)
     dagger = ("--warm-start.dagger.rounds", "1", "--warm-start.dagger.episodes", "20")
@@ -198,5 +198,5 @@ def test_runs_rename_what_they_train_on(tmp_path: Path, monkeypatch: pytest.Monk
         assert turn.action == turn.reply.text
 
 
-def _sides(_: type[Coin]) -> Names:
+def _sides(_: Coin) -> Names:
     return (("heads", "tails"),)

@@ -156,8 +156,7 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         """
         return None
 
-    @classmethod
-    def interchangeable_names(cls) -> tuple[tuple[str, ...], ...]:
+    def interchangeable_names(self) -> tuple[tuple[str, ...], ...]:
         """Return groups of names, in lower case, whose permutation within a group gives another plausible episode.
 
         For data augmentation in training. A name that contains another one and must not change is a group of its own.

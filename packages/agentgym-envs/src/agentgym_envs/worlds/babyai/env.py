@@ -117,8 +117,7 @@ class BabyAI(TextEnv):
         self._intent = self._intent or Expert(self._simulator, self._view, self._menu, self._seen).intent()
         return self._intent
 
-    @classmethod
-    def interchangeable_names(cls) -> tuple[tuple[str, ...], ...]:
+    def interchangeable_names(self) -> tuple[tuple[str, ...], ...]:
         """Return the colors. Kinds are not interchangeable: only keys open doors."""
         return (tuple(COLOR_NAMES),)
 

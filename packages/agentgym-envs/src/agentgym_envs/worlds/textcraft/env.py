@@ -70,8 +70,7 @@ class TextCraft(TextEnv):
         """Return the steps of the plan from the current inventory."""
         return outline(self._goal, self._steps(), self._held)
 
-    @classmethod
-    def interchangeable_names(cls) -> tuple[tuple[str, ...], ...]:
+    def interchangeable_names(self) -> tuple[tuple[str, ...], ...]:
         """Return the items by how they are obtained: crafted, gathered, or both.
 
         Sets of alternatives and their members keep their names, which tell what belongs together.

@@ -36,7 +36,14 @@ with brought_by("webarena"):
     from agentgym_envs.worlds.webarena.miniwob.page_task import GIVEN_UP, INSTRUCTIONS, PageTask, reward_sentence
     from agentgym_envs.worlds.webarena.miniwob.pages import choose_pages, placeholder_words
     from agentgym_envs.worlds.webarena.miniwob.tasks import is_miniwob, miniwob_tasks
-    from agentgym_envs.worlds.webarena.options import check_view, choose_skins, draw_skin, judge_of, real_sites
+    from agentgym_envs.worlds.webarena.options import (
+        check_task_set_options,
+        check_view,
+        choose_skins,
+        draw_skin,
+        judge_of,
+        real_sites,
+    )
     from agentgym_envs.worlds.webarena.page.marks import ON_MARKS, ON_SCREENSHOTS, draw_marks, marked_nodes
     from agentgym_envs.worlds.webarena.page.observation import frame, literal, one_line, shortened, tree
     from agentgym_envs.worlds.webarena.page.snapshot import take_snapshot
@@ -45,7 +52,6 @@ with brought_by("webarena"):
     from agentgym_envs.worlds.webarena.tasks.task_sets import (
         EMBEDDED,
         MINIWOB,
-        check_task_set,
         choose_templates,
         embedded_tasks,
         task_set,
@@ -134,17 +140,8 @@ class WebArena(TextEnv):
     ) -> None:
         super().__init__(render_mode=render_mode)
         self._task_set = str(task_set)
-        check_task_set(self._task_set)
         hosted_here = self._task_set in (EMBEDDED, MINIWOB)
-        if hosted_here and sites is not None:
-            raise ValueError(
-                f"The tasks of {self._task_set} run on this machine's own pages only. To use your own sites, give a "
-                "task_set, too, such as 'webarena' or a file of tasks."
-            )
-        if self._task_set != EMBEDDED and templates is not None:
-            raise ValueError(f"Only the embedded tasks have templates; leave templates out for {self._task_set}.")
-        if self._task_set != MINIWOB and pages is not None:
-            raise ValueError(f"Only task_set='miniwob' has pages to choose from; leave pages out for {self._task_set}.")
+        check_task_set_options(self._task_set, sites=sites, templates=templates, pages=pages)
         self._skins = choose_skins(skin, self._task_set)
         self._templates = choose_templates(templates)
         self._pages = choose_pages(pages)
@@ -221,10 +218,9 @@ class WebArena(TextEnv):
         """List the remaining steps of the plan without details that only later pages show."""
         return "" if self._scripted is not None else self._situation().outline()
 
-    @classmethod
-    def interchangeable_names(cls) -> tuple[tuple[str, ...], ...]:
-        """Return the placeholder words of the MiniWoB++ pages. On other sites nothing is interchangeable."""
-        return (placeholder_words(),)
+    def interchangeable_names(self) -> tuple[tuple[str, ...], ...]:
+        """Return the placeholder words of the pages of `miniwob`; there are none on other sites."""
+        return (placeholder_words(),) if self._task_set == MINIWOB else ()
 
     def _situation(self) -> Situation:
         title = self._titles[self._active]

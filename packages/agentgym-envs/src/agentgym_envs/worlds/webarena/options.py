@@ -16,11 +16,29 @@ from agentgym_envs.worlds.webarena.evaluation import Judge
 from agentgym_envs.worlds.webarena.tasks import containers
 from agentgym_envs.worlds.webarena.tasks.reset_hook import ResetHook
 from agentgym_envs.worlds.webarena.tasks.site_backend import RealSites
-from agentgym_envs.worlds.webarena.tasks.task_sets import EMBEDDED
+from agentgym_envs.worlds.webarena.tasks.task_sets import EMBEDDED, MINIWOB, check_task_set
 
 Skin = Literal["plain", "rough"]
 SKINS: tuple[Skin, ...] = ("plain", "rough")
 """The skins of the embedded sites."""
+
+
+def check_task_set_options(task_set: str, *, sites: object, templates: object, pages: object) -> None:
+    """Check that there is such a task set, and that the options of other task sets are None.
+
+    Raises:
+        ValueError: if there is none, or an option isn't.
+    """
+    check_task_set(task_set)
+    if task_set in (EMBEDDED, MINIWOB) and sites is not None:
+        raise ValueError(
+            f"The tasks of {task_set} run on this machine's own pages only. To use your own sites, give a task_set, "
+            "too, such as 'webarena' or a file of tasks."
+        )
+    if task_set != EMBEDDED and templates is not None:
+        raise ValueError(f"Only the embedded tasks have templates; leave templates out for {task_set}.")
+    if task_set != MINIWOB and pages is not None:
+        raise ValueError(f"Only task_set='miniwob' has pages to choose from; leave pages out for {task_set}.")
 
 
 def choose_skins(skin: str, task_set: str) -> tuple[Skin, ...]:

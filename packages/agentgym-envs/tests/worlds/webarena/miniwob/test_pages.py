@@ -31,7 +31,8 @@ def test_the_interchangeable_words_are_those_of_the_packages_placeholder_text() 
     assert found is not None
     theirs = {word.strip(",.").lower() for word in re.findall(r'"([^"]+)"', found[1])}
     assert theirs - {*placeholder_words()} == {"a", "at", "id", "in", "integer", "sit"}  # English words
-    assert WebArena.interchangeable_names() == (tuple(sorted(theirs & {*placeholder_words()})),)
+    assert WebArena(task_set="miniwob").interchangeable_names() == (tuple(sorted(theirs & {*placeholder_words()})),)
+    assert WebArena().interchangeable_names() == ()
 
 
 def test_more_than_a_hundred_scripts_reach_the_reward_in_every_recorded_episode() -> None:
