@@ -28,10 +28,12 @@ def train_with_signals(
     point: SignalPoint, arguments: Sequence[str], log: Path, *more_points: SignalPoint
 ) -> int | None:
     """Run `train`, which sends itself signals at the given points. Return its exit code; stderr goes to `log`."""
-    all_points = (point, *more_points)
-    process = multiprocessing.get_context("forkserver").Process(
-        target=train_process, args=(arguments, log, *all_points)
-    )
+    return run_process(train_process, arguments, log, point, *more_points)
+
+
+def run_process(work: Callable[..., None], *args: Any) -> int | None:
+    """Run `work` in a process, and return its exit code."""
+    process = multiprocessing.get_context("forkserver").Process(target=work, args=args)
     process.start()
     process.join(3 * PATIENCE)
     process.kill()  # no effect on a process that has ended
