@@ -25,6 +25,8 @@ PAGES: dict[str, str] = {
     "agentgym_envs": "environments, tasks, episodes, policies, and playing them",
     "agentgym_envs.agents.agent": "agents: a reply format and a scaffold",
     "agentgym_envs.checks.contract": "checks of the environment contract",
+    "agentgym_envs.checks.difficulty": "success of random actions and of the oracle by difficulty",
+    "agentgym_envs.checks.speed": "resets and steps per second",
     "agentgym_envs.episodes.conversation": "conversations, and those of recorded episodes",
     "agentgym_envs.agents.formats": "reply formats",
     "agentgym_envs.adapters.numeric": "numeric actions and observations, for agents that aren't language models",
