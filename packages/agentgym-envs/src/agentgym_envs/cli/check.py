@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentgym_envs.cli.arguments import command_parser
 from agentgym_envs.cli.output import write_lines
 from agentgym_envs.core.registration import full_id, look_here
 from agentgym_envs.util.importing import described
-from agentgym_envs.util.installation import command, package_version
 from agentgym_envs.util.redaction import redacted
 
 if TYPE_CHECKING:
@@ -65,14 +65,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    check = command("agentgym check", ours=False)
-    result = argparse.ArgumentParser(
-        prog=check,
-        description="Check an environment against the contract that all environments follow: determinism, rewards, "
-        "the expert, any text as an action, functions, and equality in other processes. Then measure its speed, and "
-        "the success of random actions and of the expert by the difficulty of tasks.",
-        epilog=f"examples: {check} lamps:lamps/Lamps-v0; {check} textcraft --tasks 2 --curve-tasks 40; "
-        f"{check} textcraft --json",
+    result = command_parser(
+        "check",
+        "Check an environment against the contract that all environments follow: determinism, rewards, the expert, any "
+        "text as an action, functions, and equality in other processes. Then measure its speed, and the success of "
+        "random actions and of the expert by the difficulty of tasks.",
+        ("lamps:lamps/Lamps-v0", "textcraft --tasks 2 --curve-tasks 40", "textcraft --json"),
     )
     result.add_argument("env", metavar="MODULE:ID", help="the environment; MODULE is imported first")
     result.add_argument("--folder", type=Path, help="the folder with the module; default: the working folder")
@@ -93,7 +91,6 @@ def parser() -> argparse.ArgumentParser:
         "--curve-seconds", type=float, default=60, metavar="SECONDS", help="begin no more of them after; default: 60"
     )
     result.add_argument("--json", action="store_true", help="print JSON")
-    result.add_argument("--version", action="version", version=package_version("agentgym-envs"))
     return result
 
 

@@ -13,7 +13,7 @@ from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 
-_WITH_MORE_HELP = {"train", "evaluate", "collect"}
+WITH_MORE_HELP = {"train", "evaluate", "collect", "convert", "serve"}
 """Commands of which `--help-all` lists all flags, and `--help` those that most users need."""
 
 
@@ -45,7 +45,7 @@ def flags_of(command: EntryPoint) -> list[Flag]:
     """Return the flags in a command's help, with the values of those for which the help has a list in braces."""
     run: Callable[[Sequence[str]], object] = command.load()
     with redirect_stdout(io.StringIO()) as text, suppress(SystemExit):
-        run(["--help-all" if command.name in _WITH_MORE_HELP else "--help"])
+        run(["--help-all" if command.name in WITH_MORE_HELP else "--help"])
     found = dict[str, Flag]()
     for line in text.getvalue().splitlines():
         if re.match(r"(│ |  )-", line):  # deeper in, a description goes on

@@ -12,6 +12,9 @@ from dataclasses import replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
+from agentgym_envs.agents.names import FORMAT_NAMES
+from agentgym_envs.agents.names import GROUP as AGENTS
+from agentgym_envs.agents.scaffold import SYNTAX
 from agentgym_envs.cli.completion import Completed, Flag, flags_of
 from agentgym_envs.core.registration import GROUP as ENVIRONMENTS
 from agentgym_envs.core.registration import WORLDS
@@ -55,6 +58,8 @@ def completed_commands(
     def names(section: str) -> tuple[str, ...]:
         if section == "environments":  # describing them would import them
             return (*(world.short_name for world in WORLDS), *_registered(ENVIRONMENTS))
+        if section == "agents":  # describing them would import Gymnasium
+            return (*FORMAT_NAMES, *_registered(AGENTS), *_typed(f"+{habit}" for habit in SYNTAX.values()))
         return tuple(_typed(listed.name for listed in _call(listings[section].load()))) if section in listings else ()
 
     def with_names(flag: Flag, command: str) -> Flag:
