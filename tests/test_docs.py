@@ -147,9 +147,9 @@ def flags(capsys: pytest.CaptureFixture[str]) -> set[str]:
         lambda: eval_cli.collect(["--help-all"]),
         lambda: eval_cli.compare(["--help"]),
         lambda: viewer_cli.view(["--help"]),
-        lambda: data_cli.convert(["--help"]),
+        lambda: data_cli.convert(["--help-all"]),
         lambda: check_cli.main(["--help"]),
-        lambda: envs_cli.serve(["--help"]),
+        lambda: envs_cli.serve(["--help-all"]),
         lambda: envs_cli.searchqa_index(["--help"]),
         lambda: envs_cli.install_browser(["--help"]),
     ):
