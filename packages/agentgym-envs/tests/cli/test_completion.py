@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
+import select
 import shlex
 import shutil
 import subprocess
@@ -12,6 +14,7 @@ from collections.abc import Sequence
 from importlib.metadata import EntryPoint
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from agentgym_envs.cli import agentgym, completion_cache
@@ -120,10 +123,44 @@ def bash_completes(source: str, line: str) -> str:
     return done.stdout.strip()
 
 
-def test_bash_has_the_script_for_the_command() -> None:
-    code = f"{script('bash', COMMANDS)}\ncomplete -p agentgym"
-    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "complete -o default -F _agentgym agentgym\n"
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("typed", "line"),
+    [
+        ("agentgym train quick", "agentgym train quickstart "),
+        ("agentgym evaluate --env=ba", "agentgym evaluate --env=babyai "),
+        ("agentgym evaluate --policy hf", "agentgym evaluate --policy hf:"),
+        ("agentgym evaluate --policy hf:ru", "agentgym evaluate --policy hf:runs/"),
+        ("agentgym train --world.agent react+w", "agentgym train --world.agent react+window:"),
+        ("agentgym view ru", "agentgym view runs/"),
+    ],
+)
+def test_the_tab_key_completes_in_a_terminal(typed: str, line: str, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "agentgym.bash").write_text(script("bash", COMMANDS))
+    ours, terminal = pty.openpty()
+    environment = {"PATH": os.environ["PATH"], "TERM": "dumb", "PS1": "> ", "HISTFILE": ""}
+    arguments: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), terminal)
+    arguments |= {"cwd": tmp_path, "env": environment, "start_new_session": True}
+    with subprocess.Popen(["bash", "--norc", "--noprofile", "-i"], **arguments) as bash:
+        try:
+            read_until(ours, "> ")
+            os.write(ours, b"source ./agentgym.bash; echo rea''dy\n")
+            read_until(ours, "ready\r\n> ")
+            os.write(ours, f"{typed}\t|".encode())
+            assert read_until(ours, "|").endswith(f"{line}|")
+        finally:
+            bash.kill()
+            os.close(terminal)
+            os.close(ours)
+
+
+def read_until(terminal: int, end: str) -> str:
+    """Return what a terminal shows, up to `end` or until it shows nothing more for half a minute."""
+    text = ""
+    while not text.endswith(end) and select.select([terminal], [], [], 30)[0]:
+        text += os.read(terminal, 1).decode(errors="replace")
+    return text
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
