@@ -8,7 +8,7 @@ import tempfile
 from typing import Any
 
 from agentgym_envs import EnvPool, Episode, EpisodeSpec, ReAct, WorldSpec, play, text_env
-from agentgym_eval.policies.policies import Oracle
+from agentgym_eval import Oracle
 from agentgym_trainer.engines.hf.engine import transformers_engine
 from agentgym_trainer.rollout.environments import OpenEnvironment
 from agentgym_trainer.rollout.runner import EnginePolicy, RolloutRequest, RolloutRunner, TokenBudget

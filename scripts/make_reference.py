@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,14 +23,20 @@ ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs" / "reference"
 WIDTH = 100  # maximum length of a signature on one line
 PAGES: dict[str, str] = {
-    "agentgym_envs": "environments, tasks, episodes, policies, and playing them",
+    "agentgym_envs": "all names of the package, by page",
+    "agentgym_envs.core": "environments and tasks, and how they are made and registered",
+    "agentgym_envs.episodes": "episodes, policies, and playing them",
+    "agentgym_envs.pool": "many environments at once",
     "agentgym_envs.agents.agent": "agents: a reply format and a scaffold",
     "agentgym_envs.checks.contract": "checks of the environment contract",
+    "agentgym_envs.checks.difficulty": "success of random actions and of the oracle by difficulty",
+    "agentgym_envs.checks.speed": "resets and steps per second",
     "agentgym_envs.episodes.conversation": "conversations, and those of recorded episodes",
     "agentgym_envs.agents.formats": "reply formats",
     "agentgym_envs.adapters.numeric": "numeric actions and observations, for agents that aren't language models",
     "agentgym_envs.retrieval": "retrieval for SearchQA",
     "agentgym_envs.server.settings": "flags of `serve`",
+    "agentgym_eval": "all names of the package, by page",
     "agentgym_eval.api": "evaluating, collecting, comparing and reading runs from Python",
     "agentgym_eval.runs.settings": "flags of `evaluate`, `collect` and `compare`",
     "agentgym_eval.policies.endpoint.settings": "flags for models behind an endpoint",
@@ -44,6 +51,8 @@ PAGES: dict[str, str] = {
     "agentgym_eval.reports.evaluated": "evaluated runs, as reports name them",
     "agentgym_eval.data.formats": "episodes in other formats",
     "agentgym_eval.cli.view": "flags of `view`",
+    "agentgym_eval.util.errors": "errors",
+    "agentgym_trainer": "all names of the package, by page",
     "agentgym_trainer.api": "training from Python",
     "agentgym_trainer.config": "flags of `train`",
     "agentgym_trainer.recipes": "recipes of `train`",
@@ -58,6 +67,8 @@ PAGES: dict[str, str] = {
     "agentgym_trainer.gateway.server": "the OpenAI-compatible server that records what it samples",
     "agentgym_trainer.tokens.trajectory": "trajectories: episodes as tokens",
 }
+SHARED = ("agentgym_envs.core", "agentgym_envs.episodes", "agentgym_envs.pool")
+"""Subpackages whose page has what the package exports of them, unless a module of theirs has a page of its own."""
 Known = griffe.Object | griffe.Alias
 
 
@@ -116,7 +127,12 @@ def formatted(page: str) -> str:
 def module_page(name: str, module: griffe.Module) -> str:
     """Return the page of a module."""
     lines = [f"# {name}", "", *prose(module)]
+    if "." not in name:
+        return "\n".join([*lines, *index(name, module)]).rstrip() + "\n"
     members = list(public(module))
+    if name in SHARED:
+        package = module.package
+        members = [(label, found) for label, found in public(package) if home(label, found) == name]
     for title, kind in (
         ("Classes", "class"),
         ("Functions", "function"),
@@ -129,6 +145,38 @@ def module_page(name: str, module: griffe.Module) -> str:
         for label, member in chosen:
             lines += WRITERS[kind](label, member)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def index(name: str, module: griffe.Module) -> Iterator[str]:
+    """Yield the tables of a package's names, with links to their sections."""
+    members = [(label, found, home(label, found)) for label, found in public(module)]
+    for page in (page for page in PAGES if page.startswith(f"{name}.")):
+        rows = [
+            f"| [`{label}`]({page}.md#{label.lower()}) | {summary(found)} |"
+            for label, found, its_page in members
+            if its_page == page
+        ]
+        if rows:
+            yield from (f"## {PAGES[page][0].upper()}{PAGES[page][1:]}", "")
+            yield from (f"On the page [`{page}`]({page}.md):", "", "| name | is |", "|---|---|", *rows, "")
+
+
+def home(label: str, found: Known) -> str:
+    """Return the page with the section of an object that a package exports: one of a module, or else a shared one."""
+    modules = [page for page in PAGES if page.startswith(f"{found.package.name}.") and page not in SHARED]
+    for page in modules:
+        if any(each is found for name, each in public(found.modules_collection[page]) if name == label):
+            return page
+    for page in SHARED:
+        if found.path.startswith(f"{page}."):
+            return page
+    raise ValueError(f"{found.path} is public, but no page has it: add its module to PAGES.")
+
+
+def summary(found: Known) -> str:
+    """Return the first sentence of a docstring, for a table cell."""
+    text = " ".join(found.docstring.value.partition("\n\n")[0].split()) if found.docstring else ""
+    return re.split(r"(?<=[.!?]) (?=[A-Z`])", text)[0].replace("|", "\\|")
 
 
 def public(module: griffe.Module) -> Iterator[tuple[str, Known]]:

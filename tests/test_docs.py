@@ -16,6 +16,7 @@ from typing import Any
 import gymnasium
 import pytest
 from agentgym_envs import WORLDS, TextEnv, make, text_env
+from agentgym_envs.cli import check as check_cli
 from agentgym_envs.cli import main as envs_cli
 from agentgym_eval.cli import convert as data_cli
 from agentgym_eval.cli import main as eval_cli
@@ -122,7 +123,6 @@ def test_command_and_flags_are_valid(
 
 FLAGS_OF_OTHERS = {"--extra", "--frozen", "--locked", "--upgrade"}  # uv
 FLAGS_OF_OTHERS |= {"--version"}  # a flag of every command that its help doesn't list
-FLAGS_OF_OTHERS |= {"--json"}  # agentgym list and agentgym doctor
 FLAGS_OF_OTHERS |= {"--machine_rank", "--num_processes"}  # accelerate launch
 FLAGS_OF_OTHERS |= {"--dtype", "--enable-lora", "--enforce-eager", "--max-lora-rank"}  # vllm serve
 FLAGS_OF_OTHERS |= {"--api-server-count", "--data-parallel-size", "--tensor-parallel-size", "--weight-transfer-config"}
@@ -147,8 +147,9 @@ def flags(capsys: pytest.CaptureFixture[str]) -> set[str]:
         lambda: eval_cli.collect(["--help-all"]),
         lambda: eval_cli.compare(["--help"]),
         lambda: viewer_cli.view(["--help"]),
-        lambda: data_cli.convert(["--help"]),
-        lambda: envs_cli.serve(["--help"]),
+        lambda: data_cli.convert(["--help-all"]),
+        lambda: check_cli.main(["--help"]),
+        lambda: envs_cli.serve(["--help-all"]),
         lambda: envs_cli.searchqa_index(["--help"]),
         lambda: envs_cli.install_browser(["--help"]),
     ):

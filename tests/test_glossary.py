@@ -7,7 +7,7 @@ import re
 from functools import cache
 
 import pytest
-from agentgym_eval.cli.flags import flag_names
+from agentgym_envs.cli.flags import flag_names
 from agentgym_eval.runs.settings import EvaluateSettings
 from agentgym_trainer.algorithms import PRESETS
 from agentgym_trainer.cli import _parse

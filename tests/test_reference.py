@@ -6,8 +6,8 @@ import re
 import subprocess
 import sys
 from dataclasses import fields
+from importlib import import_module
 
-import agentgym_envs
 import pytest
 from agentgym_eval.runs.settings import CollectSettings, EvaluateSettings
 from dev_packages import require_packages
@@ -21,10 +21,17 @@ def page(module: str) -> str:
     return (REFERENCE / f"{module}.md").read_text(encoding="utf-8")
 
 
-def test_every_public_name_is_in_the_reference() -> None:
-    headings = set(re.findall(r"^### (\S+)$", page("agentgym_envs"), re.MULTILINE))
-    assert set(agentgym_envs.__all__) <= headings
-    assert "#### TextEnv.oracle" in page("agentgym_envs")
+@pytest.mark.parametrize("package", ["agentgym_envs", "agentgym_eval", "agentgym_trainer"])
+def test_every_public_name_is_in_the_reference(package: str) -> None:
+    links = dict(re.findall(r"^\| \[`(\w+)`\]\(([\w.]+)\.md#\w+\) \|", page(package), re.MULTILINE))
+    assert set(links) == set(import_module(package).__all__)
+    for name, module in links.items():
+        assert f"\n### {name}\n" in page(module)
+
+
+def test_no_page_is_too_long_to_find_something() -> None:
+    assert "#### TextEnv.oracle" in page("agentgym_envs.core")
+    assert all(len(path.read_text(encoding="utf-8").splitlines()) < 1000 for path in REFERENCE.glob("*.md"))
 
 
 @pytest.mark.long

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from agentgym_eval.cli.flags import flag_names
+from agentgym_envs.cli.flags import flag_names
 from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.algorithms import GAE, PPO, PRESETS, Clip
 from agentgym_trainer.cli import _parse

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 from agentgym_envs.core.registration import WORLDS, RegisteredWorld, register_with_gymnasium, register_worlds
 
 if TYPE_CHECKING:
+    from agentgym_envs.agents.agent import Agent
     from agentgym_envs.agents.formats import Bare, CodeAct, FunctionCall, ReAct, ReplyWrapper, Tags
+    from agentgym_envs.checks.contract import ContractError, check_text_env
     from agentgym_envs.core.action_schema import Function
     from agentgym_envs.core.registry import make, text_env
-    from agentgym_envs.core.tasks import Task, Tasks, TaskSet
+    from agentgym_envs.core.tasks import Split, Task, Tasks, TaskSet
     from agentgym_envs.core.text_env import EnvFault, Feedback, InvalidFeedback, Malformed, TextEnv
     from agentgym_envs.core.text_space import TextSpace
     from agentgym_envs.episodes.conversation import Conversation, Message
@@ -27,10 +29,12 @@ if TYPE_CHECKING:
     from agentgym_envs.pool import EnvPool, Result, SlotBusy, WorldSpec
 
 _MODULES = {
+    "agentgym_envs.agents.agent": "Agent",
     "agentgym_envs.agents.formats": "Bare CodeAct FunctionCall ReAct ReplyWrapper Tags",
+    "agentgym_envs.checks.contract": "ContractError check_text_env",
     "agentgym_envs.core.action_schema": "Function",
     "agentgym_envs.core.registry": "make text_env",
-    "agentgym_envs.core.tasks": "Task Tasks TaskSet",
+    "agentgym_envs.core.tasks": "Split Task Tasks TaskSet",
     "agentgym_envs.core.text_env": "EnvFault Feedback InvalidFeedback Malformed TextEnv",
     "agentgym_envs.core.text_space": "TextSpace",
     "agentgym_envs.episodes.conversation": "Conversation Message",
@@ -48,8 +52,10 @@ _LAZY = {name: module for module, names in _MODULES.items() for name in names.sp
 
 __all__ = [
     "WORLDS",
+    "Agent",
     "Bare",
     "CodeAct",
+    "ContractError",
     "Conversation",
     "EnvFault",
     "EnvPool",
@@ -74,6 +80,7 @@ __all__ = [
     "Result",
     "Sample",
     "SlotBusy",
+    "Split",
     "StopReason",
     "Tags",
     "Task",
@@ -85,6 +92,7 @@ __all__ = [
     "Turn",
     "TurnContext",
     "WorldSpec",
+    "check_text_env",
     "make",
     "play",
     "play_episode",

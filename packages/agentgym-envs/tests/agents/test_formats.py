@@ -8,6 +8,7 @@ import re
 import pytest
 from agentgym_envs import Malformed, ReplyWrapper
 from agentgym_envs.agents.formats import REPLY_FORMATS, Bare, ReAct, Tags
+from agentgym_envs.agents.names import FORMAT_NAMES
 from door_world import Door
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +24,10 @@ ACTIONS = REPLIES.filter(lambda text: text.strip() == text and len(text.splitlin
 every_wrapper = pytest.mark.parametrize(
     "wrapper", [wrapper(Door()) for wrapper in REPLY_FORMATS.values()], ids=list(REPLY_FORMATS)
 )
+
+
+def test_names_for_completion_are_those_of_the_formats() -> None:
+    assert tuple(REPLY_FORMATS) == FORMAT_NAMES
 
 
 @every_wrapper

@@ -11,6 +11,7 @@ import faulty_doors as doors
 import pytest
 from agentgym_envs import Feedback, Function, Task, Tasks, TaskSet, TextEnv
 from agentgym_envs.checks.contract import ContractError, check_text_env
+from agentgym_envs.core.action_schema import ACT
 from agentgym_envs.core.descriptions import task_counts
 from agentgym_envs.core.registry import text_env
 from door_world import ENV_ID, Door, registered_env, tasks_of
@@ -87,6 +88,30 @@ class IncompleteFunctions(Door):
     @property
     def functions(self) -> tuple[Function, ...]:
         return (Function("open", "Open the door.", ["open"]),)
+
+
+class UnmentionedFunction(Door):
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        return (ACT, Function("ring_bell", "Ring the bell.", ["ring"]))
+
+
+class FunctionWithoutDescription(Door):
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        return (ACT, Function("open", "", ["open"]))
+
+
+class AvailableActionWithoutFunction(Door):
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        return (Function("knock", "Knock.", ["knock"]), Function("open", "Open the door.", ["open"]))
+
+    def _act(self, action: str) -> Feedback:
+        return Feedback("You wait.") if action == "wait" else super()._act(action)
+
+    def _available_actions(self) -> list[str]:
+        return ["knock", "open", "wait"]
 
 
 class ScoreOutOfRange(Door):
@@ -184,7 +209,13 @@ class RawWithoutJson(Door):
         (SceneWithoutKind, "the scene has no kind"),
         (ChangingScene, "two scenes of the same state differ"),
         (SceneWithSideEffect, "scene changes the oracle's action"),
-        (IncompleteFunctions, "no declared function expresses the oracle's action 'knock'"),
+        (IncompleteFunctions, "the oracle's action: no declared function expresses 'knock'"),
+        (UnmentionedFunction, "instructions don't mention the function 'ring_bell'.*\\('ring'\\)"),
+        (FunctionWithoutDescription, "The function 'open' has no description"),
+        (
+            AvailableActionWithoutFunction,
+            "door/train/0, info\\['available_actions'\\]: no declared function expresses 'wait'",
+        ),
         (ScoreOutOfRange, "`score` must be a finite number in \\[0, 1\\], not 50.0"),
         (IntegerSuccess, "`success` must be True or False, not 0"),
         (CumulativeRewards, "rewards sum to"),

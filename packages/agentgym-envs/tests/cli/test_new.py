@@ -37,7 +37,9 @@ def test_the_written_package_keeps_the_contract_and_passes_its_tests(
     assert "passed" in run(folder, "-m", "pytest", "-q", "-p", "no:cacheprovider")
     code = "import sys; from agentgym_envs.cli.agentgym import main; sys.exit(main())"
     checked = run(tmp_path, "-c", code, "check", ENV, "--folder", "secret_number", "--tasks", "1")
-    assert "All 7 rules are kept." in checked
+    assert "All 9 rules are kept." in checked
+    assert "Success by difficulty" in checked
+    assert "  warning" not in checked
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ this package loads nothing; the subpackages are:
 - `cli`: the commands. `util`: errors, progress display, signals, tool-call messages.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,26 +31,46 @@ if TYPE_CHECKING:
         evaluate,
         load_run,
     )
+    from agentgym_eval.policies.policies import Oracle, Random, Scripted, find_policy
+    from agentgym_eval.util.errors import BudgetSpent, RunStopped, UsageError
+
+_MODULES = {
+    "agentgym_eval.api": "AnyPolicy Collected ComparisonReport EnvFactory PlayOptions Report TrainingEvaluation "
+    "TrainingRun collect compare evaluate load_run",
+    "agentgym_eval.policies.policies": "Oracle Random Scripted find_policy",
+    "agentgym_eval.util.errors": "BudgetSpent RunStopped UsageError",
+}
+"""The modules of the names below, which are imported on first use, so that a command's `--help` loads only settings."""
+_LAZY = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = [
     "AnyPolicy",
+    "BudgetSpent",
     "Collected",
     "ComparisonReport",
     "EnvFactory",
+    "Oracle",
     "PlayOptions",
+    "Random",
     "Report",
+    "RunStopped",
+    "Scripted",
     "TrainingEvaluation",
     "TrainingRun",
+    "UsageError",
     "collect",
     "compare",
     "evaluate",
+    "find_policy",
     "load_run",
 ]
 
 
-def __getattr__(name: str) -> Any:  # on first use, so that a command's `--help` loads only settings
-    if name not in __all__:
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from agentgym_eval import api
+    return getattr(import_module(_LAZY[name]), name)
 
-    return getattr(api, name)
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from agentgym_envs import read_episodes
-from agentgym_eval.cli.convert import ConvertSettings
+from agentgym_envs.cli.flags import flag_names, read_flags, unknown_flags
+from agentgym_eval.cli.convert import ConvertSettings, convert
 from agentgym_eval.cli.examples import COMMON, EXAMPLES, SYNONYMS
-from agentgym_eval.cli.flags import flag_names, read_flags, unknown_flags
 from agentgym_eval.cli.main import collect, evaluate
 from agentgym_eval.cli.view import ViewSettings
 from agentgym_eval.runs.settings import CollectSettings, CompareSettings, EvaluateSettings
@@ -150,7 +150,7 @@ def test_help_has_valid_examples_and_synonyms(
 
 @pytest.mark.parametrize("command", COMMON)
 def test_help_is_short_and_help_all_lists_every_flag(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    run = {"evaluate": evaluate, "collect": collect}[command]
+    run = {"evaluate": evaluate, "collect": collect, "convert": convert}[command]
     shown: list[str] = []
     for flag in ("--help", "--help-all"):
         with pytest.raises(SystemExit, match="0"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from agentgym_eval.cli.flags import flag_names, unknown_flags
+from agentgym_envs.cli.flags import flag_names, unknown_flags
 
 EXAMPLES = (
     "train",

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from functools import reduce
 from typing import Any
 
+from agentgym_envs.cli.flags import flag_names
 from agentgym_envs.util.installation import command
-from agentgym_eval.cli.flags import flag_names
 
 from agentgym_trainer.cli_choices import choices
 from agentgym_trainer.cli_flags import EXAMPLES

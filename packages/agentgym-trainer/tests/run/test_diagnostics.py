@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agentgym_eval.cli.flags import flag_names
+from agentgym_envs.cli.flags import flag_names
 from agentgym_trainer.config import RLConfig, Warnings
 from agentgym_trainer.run.diagnostics import WARNINGS, Monitor
 

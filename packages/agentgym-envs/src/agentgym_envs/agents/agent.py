@@ -14,11 +14,9 @@ from importlib.metadata import entry_points
 import gymnasium
 
 from agentgym_envs.agents.formats import REPLY_FORMATS, ReplyWrapper
+from agentgym_envs.agents.names import GROUP
 from agentgym_envs.agents.scaffold import Scaffold
 from agentgym_envs.util.importing import import_named
-
-GROUP = "agentgym.agents"
-"""Entry points `NAME = MODULE:CLASS` of other packages, for reply formats. Episodes record MODULE:CLASS."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ import gymnasium
 from gymnasium.utils.env_checker import check_env
 
 from agentgym_envs.agents.formats import Bare
+from agentgym_envs.checks.functions import call_problem, function_problems
 from agentgym_envs.checks.processes import NotAlike, check_elsewhere
-from agentgym_envs.core.action_schema import action_of, call_for
 from agentgym_envs.core.feedback import InvalidFeedback
 from agentgym_envs.core.registry import text_env
 from agentgym_envs.core.tasks import SPLITS
@@ -49,7 +49,8 @@ def check_text_env(
     """Check an environment against the contract, and leave it open.
 
     Plays the first tasks of each split with the oracle, twice, with invalid actions, and with the actions that the
-    environment lists as available. Then plays them in two other processes, which have different hash seeds and list
+    environment lists as available. The functions must be mentioned in the instructions, have valid schemas, and express
+    all of these actions. Then plays the tasks in two other processes, which have different hash seeds and list
     directories in opposite orders, and in which nothing may be written to stdout or stderr. For an environment that no
     other process can import, because it is defined in a script, a notebook or a function, a warning replaces this part.
 
@@ -88,7 +89,7 @@ def contract_checks(
 
         return run
 
-    played = Counter[str]()
+    played, written = Counter[str](), set[str]()
     checks = [
         Check("Gymnasium's check_env passes without warnings", gymnasium_check),
         Check("tasks have unique ids in disjoint splits, and instructions", lambda: _check_tasks(world)),
@@ -96,6 +97,8 @@ def contract_checks(
         Check("the oracle solves its tasks", each(lambda task: _check_oracle(world, task, max_oracle_steps))),
         Check("any text is an action", each(lambda task: _check_invalid_actions(world, task))),
         Check("available actions are understood", each(lambda task: _check_available(world, task, played))),
+        Check("functions have valid schemas, and the instructions mention them", lambda: _check_functions(world)),
+        Check("available actions are function calls and back", each(lambda task: _check_calls(world, task, written))),
     ]
     if processes:
         checks.append(Check("other processes see the same, on other hash seeds", lambda: check_elsewhere(world, tasks)))
@@ -165,7 +168,8 @@ def _check_oracle(world: TextEnv, task_id: str, limit: int) -> None:
         parsed = Bare(world).parse(action)
         is_line = parsed == action and not isinstance(parsed, Malformed)  # Malformed compares equal to its reply
         _demand(is_line, f"{task_id}: the oracle's action {action!r} isn't one line.")
-        _demand(_is_call(world, action), f"{task_id}: no declared function expresses the oracle's action {action!r}.")
+        problem = call_problem(world, action)
+        _demand(not problem, f"{task_id}, the oracle's action: {problem}.")
         _, reward, terminated, truncated, info = world.step(action)
         _check_info(task_id, info)
         total += float(reward)
@@ -195,11 +199,6 @@ def _check_scene(world: TextEnv, task_id: str, action: str) -> None:
         _demand(bool(scene.get("kind")), f"{task_id}: the scene has no kind.")
     _demand(world.scene() == scene, f"{task_id}: two scenes of the same state differ.")
     _demand(world.oracle() == action, f"{task_id}: scene changes the oracle's action.")
-
-
-def _is_call(world: TextEnv, action: str) -> bool:
-    call = call_for(world.functions, action)
-    return call.name in {function.name for function in world.functions} and action_of(world.functions, call) == action
 
 
 def _check_invalid_actions(world: TextEnv, task_id: str) -> None:
@@ -232,5 +231,26 @@ def _check_available(world: TextEnv, task_id: str, played: Counter[str]) -> None
                 f"{task_id}: {action!r} is in info['available_actions'], but the environment doesn't understand it: "
                 f"{observation[:200]!r}.",
             )
+        if terminated or truncated:
+            return
+
+
+def _check_functions(world: TextEnv) -> None:
+    problems = list(function_problems(world.functions, world.instructions))
+    _demand(not problems, " ".join(problems))
+
+
+def _check_calls(world: TextEnv, task_id: str, written: set[str]) -> None:
+    """Write the actions that are available on the oracle's way as calls, each one once: `written` has those before."""
+    _, info = world.reset(seed=1, options={"task": task_id})
+    for _ in range(_LISTED):
+        for action in info["available_actions"] or ():
+            if action not in written:
+                written.add(action)
+                problem = call_problem(world, action)
+                _demand(not problem, f"{task_id}, info['available_actions']: {problem}.")
+        if not world.has_oracle:
+            return
+        _, _, terminated, truncated, info = world.step(world.oracle())
         if terminated or truncated:
             return

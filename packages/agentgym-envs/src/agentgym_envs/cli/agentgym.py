@@ -9,8 +9,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution
 
 from agentgym_envs.util.installation import command, install, package_version
 
@@ -30,7 +29,7 @@ KNOWN = {
     "install-browser": ("agentgym-envs", "install a browser for WebArena"),
 }
 """Each command with its package and a description."""
-_RECIPES = "agentgym.recipes"
+_LISTINGS, _PROBES = "agentgym.listings", "agentgym.probes"
 GROUP = "agentgym.commands"
 """Entry points `NAME = MODULE:FUNCTION` of the commands. The function takes the arguments, by default those of the
 process, and returns the exit code."""
@@ -68,19 +67,19 @@ def _abbreviated(name: str, found: Iterable[str]) -> list[str]:
 
 def _completion(arguments: Sequence[str], found: dict[str, EntryPoint]) -> int:
     """Print the script that completes command lines in a shell."""
-    from agentgym_envs.cli.completion import Completed, check_shell, flags_of, script
-    from agentgym_envs.cli.completion_cache import cached_script
+    from agentgym_envs.cli.completion import check_shell, script
+    from agentgym_envs.cli.completion_cache import cached_script, plugins
 
     def make() -> str:
-        commands = {name: Completed(KNOWN[name][1], flags_of(point)) for name, point in found.items()}
-        if "train" in commands:
-            commands["train"] = replace(commands["train"], names=_recipes())
-        return script(shell, commands)
+        from agentgym_envs.cli.completion_names import completed_commands
+
+        commands = {name: (KNOWN[name][1], point) for name, point in found.items()}
+        return script(shell, completed_commands(commands, contributions(_LISTINGS), contributions(_PROBES).values()))
 
     shell = arguments[0] if arguments else ""
     try:
         check_shell(shell)
-        sys.stdout.write(cached_script(shell, [*found.values(), *entry_points(group=_RECIPES)], make))
+        sys.stdout.write(cached_script(shell, [*found.values(), *plugins()], make))
     except ValueError as error:
         sys.stderr.write(f"agentgym --completion: {error}\n")
         return _USAGE
@@ -89,7 +88,7 @@ def _completion(arguments: Sequence[str], found: dict[str, EntryPoint]) -> int:
 
 def _recipes() -> list[str]:
     """Return the names of the recipes of `train`."""
-    recipes = contributions("agentgym.listings").get("recipes")
+    recipes = contributions(_LISTINGS).get("recipes")
     return [recipe.name for recipe in recipes.load()()] if recipes else []
 
 

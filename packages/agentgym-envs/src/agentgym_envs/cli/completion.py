@@ -1,4 +1,4 @@
-"""Scripts that complete the commands of `agentgym`, their flags and the recipes of `train`, for bash, zsh and fish.
+"""Scripts that complete the commands of `agentgym`, their flags and the values of these, for bash, zsh and fish.
 
 The names are written into the script, because starting Python at every press of the tab key would be slow.
 """
@@ -8,13 +8,26 @@ from __future__ import annotations
 import io
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 
-_SHORT_HELP = {"train", "evaluate", "collect"}
+WITH_MORE_HELP = {"train", "evaluate", "collect", "convert", "serve"}
 """Commands of which `--help-all` lists all flags, and `--help` those that most users need."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A flag of a command."""
+
+    name: str
+    """The flag with its dashes."""
+    values: Sequence[str] = ()
+    """The known values. One that ends in a colon is followed by an argument of the user's, one that begins with a plus
+    sign is appended to another value."""
+    many: bool = False
+    """Whether several values may follow."""
 
 
 @dataclass(frozen=True)
@@ -23,19 +36,25 @@ class Completed:
 
     about: str
     """A description of the command."""
-    flags: Sequence[str]
+    flags: Sequence[Flag]
     names: Sequence[str] = ()
     """Names that may follow the command directly."""
 
 
-def flags_of(command: EntryPoint) -> list[str]:
-    """Return the flags in a command's help."""
+def flags_of(command: EntryPoint) -> list[Flag]:
+    """Return the flags in a command's help, with the values of those for which the help has a list in braces."""
     run: Callable[[Sequence[str]], object] = command.load()
     with redirect_stdout(io.StringIO()) as text, suppress(SystemExit):
-        run(["--help-all" if command.name in _SHORT_HELP else "--help"])
-    heads = [re.split(r"\s{2,}", line.strip("│ "))[0] for line in text.getvalue().splitlines()]
-    found = [flag for head in heads if head.startswith("-") for flag in re.findall(r"--[a-z][\w.-]*", head)]
-    return list(dict.fromkeys(found))
+        run(["--help-all" if command.name in WITH_MORE_HELP else "--help"])
+    found = dict[str, Flag]()
+    for line in text.getvalue().splitlines():
+        if re.match(r"(│ |  )-", line):  # deeper in, a description goes on
+            head = re.split(r"\s{2,}", line[2:])[0]
+            choices = re.search(r"\{([\w.,-]+)\}", head.replace("{None}", ""))
+            values = tuple(choices[1].split(",")) if choices else ()
+            for name in re.findall(r"--[a-z][\w.-]*", head):
+                found.setdefault(name, Flag(name, values, many="...]" in head))
+    return list(found.values())
 
 
 def check_shell(shell: str) -> None:
@@ -49,61 +68,137 @@ def script(shell: str, commands: Mapping[str, Completed]) -> str:
     return _SHELLS[shell](commands)
 
 
+_BASH = """_agentgym() {
+    local current="${COMP_WORDS[COMP_CWORD]}" at=$((COMP_CWORD - 1)) flags="" many="" values="" flag="" word words=""
+    COMPREPLY=()
+    case "${COMP_WORDS[1]}" in
+%(flags)s
+    esac
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        COMPREPLY=($(compgen -W "%(commands)s --help --version --completion" -- "$current"))
+        return
+    elif [ "${current#-}" != "$current" ]; then
+        COMPREPLY=($(compgen -W "$flags" -- "$current"))
+        return
+    elif [ "$current" = : ] || [ "${COMP_WORDS[at]}" = : ]; then
+        return  # such as the path in hf:PATH, which the shell completes
+    fi
+    if [ "$current" = "=" ]; then  # --flag=
+        current=""
+    elif [ "${COMP_WORDS[at]}" = "=" ]; then
+        at=$((at - 1))
+    fi
+    flag="${COMP_WORDS[at]}"
+    if [ "${flag#--}" = "$flag" ]; then
+        while [ "$at" -gt 1 ] && [ "${COMP_WORDS[at]#--}" = "${COMP_WORDS[at]}" ]; do
+            at=$((at - 1))
+        done
+        case " $many " in
+            *" ${COMP_WORDS[at]} "*) flag="${COMP_WORDS[at]}";;
+            *) flag="";;
+        esac
+    fi
+    [ "$COMP_CWORD" -eq 2 ] && flag=""
+    case "${COMP_WORDS[1]}:$COMP_CWORD:$flag" in
+%(values)s
+    esac
+    for word in $values; do
+        case "$word" in
+            +*) case "$current" in *+*) words="$words ${current%%+*}$word";; esac;;
+            *) words="$words $word";;
+        esac
+    done
+    [ -n "$words" ] && COMPREPLY=($(compgen -W "$words" -- "$current"))
+    case "${COMPREPLY[*]}" in
+        *:) compopt -o nospace 2>/dev/null;;
+    esac
+    return 0
+}
+complete -o default -F _agentgym agentgym
+"""
+
+
 def _bash(commands: Mapping[str, Completed]) -> str:
-    cases = [
-        f"        {name}) flags={shlex.quote(' '.join(found.flags))} names={shlex.quote(' '.join(found.names))};;"
+    flags = [
+        f"        {name}) flags={_listed(flag.name for flag in found.flags)} "
+        f"many={_listed(flag.name for flag in found.flags if flag.many)};;"
         for name, found in commands.items()
     ]
-    return "\n".join(
-        [
-            "_agentgym() {",
-            '    local current="${COMP_WORDS[COMP_CWORD]}" flags="" names=""',
-            '    case "${COMP_WORDS[1]}" in',
-            *cases,
-            "    esac",
-            '    if [ "$COMP_CWORD" -eq 1 ]; then',
-            f'        COMPREPLY=($(compgen -W "{" ".join(commands)} --help --version --completion" -- "$current"))',
-            '    elif [ "${current#-}" != "$current" ]; then',
-            '        COMPREPLY=($(compgen -W "$flags" -- "$current"))',
-            '    elif [ "$COMP_CWORD" -eq 2 ] && [ -n "$names" ]; then',
-            '        COMPREPLY=($(compgen -W "$names" -- "$current"))',
-            "    else",
-            "        COMPREPLY=()",
-            "    fi",
-            "}",
-            "complete -o default -F _agentgym agentgym",
-            "",
-        ]
-    )
+    values = [
+        f"        {name}:*:{flag.name}) values={_listed(flag.values)};;"
+        for name, found in commands.items()
+        for flag in found.flags
+        if flag.values
+    ]
+    direct = {name: found.names for name, found in commands.items() if found.names}
+    values += [f"        {name}:2:) values={_listed(names)};;" for name, names in direct.items()]
+    return _BASH % {"flags": "\n".join(flags), "values": "\n".join(values), "commands": " ".join(commands)}
+
+
+_ZSH = """#compdef agentgym
+_agentgym() {
+    local -a flags many values plain
+    local flag="" at=$(( CURRENT - 1 ))
+    case "${words[2]}" in
+%(flags)s
+    esac
+    if (( CURRENT == 2 )); then
+        compadd -- %(commands)s --help --version --completion
+        return
+    elif [[ "$PREFIX" == --*=* ]]; then
+        flag="${PREFIX%%%%=*}"
+        compset -P '*='
+    elif [[ "$PREFIX" == -* ]]; then
+        compadd -- $flags
+        return
+    elif (( CURRENT > 3 )); then
+        flag="${words[at]}"
+        if [[ "$flag" != --* ]]; then
+            while (( at > 2 )) && [[ "${words[at]}" != --* ]]; do
+                (( at-- ))
+            done
+            flag="${words[at]}"
+            (( ${many[(Ie)$flag]} )) || flag=""
+        fi
+    fi
+    case "${words[2]}:$CURRENT:$flag" in
+%(values)s
+    esac
+    if (( ! $#values )); then
+        _files
+    elif [[ "$PREFIX" == *:* ]]; then
+        compset -P '*:'
+        _files
+    elif [[ "$PREFIX" == *+* ]]; then
+        compset -P '*+'
+        values=(${(M)values:#+*})
+        compadd -S '' -- ${values#+}
+    else
+        plain=(${values:#+*})
+        compadd -- ${plain:#*:}
+        compadd -S '' -- ${(M)plain:#*:}
+    fi
+}
+compdef _agentgym agentgym
+"""
 
 
 def _zsh(commands: Mapping[str, Completed]) -> str:
-    cases = [
-        f"        {name}) flags=({' '.join(found.flags)}); names=({' '.join(map(shlex.quote, found.names))});;"
+    flags = [
+        f"        {name}) flags=({' '.join(flag.name for flag in found.flags)}); "
+        f"many=({' '.join(flag.name for flag in found.flags if flag.many)});;"
         for name, found in commands.items()
     ]
-    return "\n".join(
-        [
-            "#compdef agentgym",
-            "_agentgym() {",
-            "    local -a flags names",
-            '    case "${words[2]}" in',
-            *cases,
-            "    esac",
-            "    if (( CURRENT == 2 )); then",
-            f"        compadd -- {' '.join(commands)} --help --version --completion",
-            '    elif [[ "$PREFIX" == -* ]]; then',
-            "        compadd -- $flags",
-            "    elif (( CURRENT == 3 && $#names )); then",
-            "        compadd -- $names",
-            "    else",
-            "        _files",
-            "    fi",
-            "}",
-            "compdef _agentgym agentgym",
-            "",
-        ]
-    )
+    values = [
+        f"        {name}:*:{flag.name}) values=({_quoted(flag.values)});;"
+        for name, found in commands.items()
+        for flag in found.flags
+        if flag.values
+    ]
+    values += [
+        f"        {name}:3:) values=({_quoted(found.names)});;" for name, found in commands.items() if found.names
+    ]
+    return _ZSH % {"flags": "\n".join(flags), "values": "\n".join(values), "commands": " ".join(commands)}
 
 
 def _fish(commands: Mapping[str, Completed]) -> str:
@@ -111,9 +206,20 @@ def _fish(commands: Mapping[str, Completed]) -> str:
     for name, found in commands.items():
         about, after = shlex.quote(found.about), f"-n '__fish_seen_subcommand_from {name}'"
         lines.append(f"complete -c agentgym -f -n __fish_use_subcommand -a {name} -d {about}")
-        lines += [f"complete -c agentgym {after} -l {flag.removeprefix('--')}" for flag in found.flags]
+        for flag in found.flags:
+            values = [value for value in flag.values if not value.startswith("+")]
+            after_it = f" -r -a {_listed(values)}" if values else ""
+            lines.append(f"complete -c agentgym {after} -l {flag.name.removeprefix('--')}{after_it}")
         lines += [f"complete -c agentgym {after} -a {shlex.quote(value)}" for value in found.names]
     return "\n".join([*lines, ""])
+
+
+def _listed(words: Iterable[str]) -> str:
+    return shlex.quote(" ".join(words))
+
+
+def _quoted(words: Iterable[str]) -> str:
+    return " ".join(map(shlex.quote, words))
 
 
 _SHELLS: dict[str, Callable[[Mapping[str, Completed]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,12 +19,18 @@ from agentgym_envs.util.files import cache_folder, write_whole
 _SUFFIXES = (".py", ".json", ".toml")
 
 
+def plugins() -> list[EntryPoint]:
+    """Return what installed packages have registered for any of our packages, without importing it."""
+    found = entry_points()
+    return [point for group in found.groups if group.startswith("agentgym.") for point in found.select(group=group)]
+
+
 def cached_script(shell: str, completed: Iterable[EntryPoint], make: Callable[[], str]) -> str:
     """Return the cached script for a shell, or make and cache it if a package has changed since.
 
     Args:
         shell: The shell.
-        completed: The commands and the further recipes that the script completes.
+        completed: The commands, and what installed packages have registered, whose names the script completes.
         make: Makes the script; its exceptions propagate, and nothing is cached then.
     """
     points = sorted((point.name, point.value) for point in completed)

@@ -20,9 +20,9 @@ from dataclasses import asdict, replace
 from pkgutil import resolve_name
 
 from agentgym_envs.cli.agentgym import contributions
+from agentgym_envs.cli.arguments import command_parser
 from agentgym_envs.cli.output import write_lines
 from agentgym_envs.util.diagnosis import Finding, Probe
-from agentgym_envs.util.installation import command, package_version
 from agentgym_envs.util.redaction import redacted
 
 GROUP = "agentgym.probes"
@@ -55,14 +55,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    result = argparse.ArgumentParser(
-        prog=command("agentgym doctor", ours=False),
-        description="Check what is installed and works. A line is ok, missing (optional) or broken, with the remedy.",
-        epilog="examples: agentgym doctor; agentgym doctor --only java chromium; agentgym doctor --json",
+    result = command_parser(
+        "doctor",
+        "Check what is installed and works. A line is ok, missing (optional) or broken, with the remedy.",
+        ("", "--only java chromium", "--json"),
     )
     result.add_argument("--only", nargs="+", default=[], metavar="NAME", help="only these checks")
     result.add_argument("--json", action="store_true", help="print JSON")
-    result.add_argument("--version", action="version", version=package_version("agentgym-envs"))
     return result
 
 

@@ -17,9 +17,10 @@ from dataclasses import asdict
 from typing import Any
 
 from agentgym_envs.cli.agentgym import contributions
+from agentgym_envs.cli.arguments import command_parser
 from agentgym_envs.cli.output import write_lines
 from agentgym_envs.core.registration import full_id, look_here
-from agentgym_envs.util.installation import command, install, package_version
+from agentgym_envs.util.installation import command, install
 from agentgym_envs.util.listing import Listed, Setting
 from agentgym_envs.util.redaction import redacted
 
@@ -72,17 +73,14 @@ def _errors() -> tuple[type[Exception], ...]:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    list_ = command("agentgym list", ours=False)
-    result = argparse.ArgumentParser(
-        prog=list_,
-        description="List what commands take by name: environments, agents, policies, recipes, algorithms and so on.",
-        epilog=f"examples: {list_}; {list_} recipes; {list_} textcraft; {list_} mine:mine/World-v0; "
-        f"{list_} environments --json",
+    result = command_parser(
+        "list",
+        "List what commands take by name: environments, agents, policies, recipes, algorithms and so on.",
+        ("", "recipes", "textcraft", "mine:mine/World-v0", "environments --json"),
     )
     about = f"one section ({', '.join(SECTIONS)}), one name such as textcraft, or an environment MODULE:ID"
     result.add_argument("name", nargs="?", help=f"{about}; default: an overview of all sections")
     result.add_argument("--json", action="store_true", help="print JSON")
-    result.add_argument("--version", action="version", version=package_version("agentgym-envs"))
     return result
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import gymnasium
 from gymnasium.error import DependencyNotInstalled
 
-from agentgym_envs.agents.agent import GROUP as AGENTS
 from agentgym_envs.agents.formats import REPLY_FORMATS
+from agentgym_envs.agents.names import GROUP as AGENTS
 from agentgym_envs.agents.scaffold import SYNTAX, Scaffold
 from agentgym_envs.core.descriptions import described_options, missing_dependency, task_counts
 from agentgym_envs.core.registration import GROUP, WORLDS, full_id

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from agentgym_envs.server.settings import ServeSettings
-from agentgym_envs.util.installation import command, package_version
+from agentgym_envs.util.installation import package_version
 from agentgym_envs.util.redaction import redact_logs, redacted
 
 if TYPE_CHECKING:
@@ -100,13 +100,23 @@ def _failures() -> tuple[type[Exception], ...]:
 
 
 def _parse(name: str, settings_type: type[_Settings], arguments: list[str]) -> _Settings:
+    from agentgym_envs.cli.examples import COMMON, EXAMPLES, SYNONYMS
+    from agentgym_envs.cli.flags import read_flags
     from agentgym_envs.util.extras import brought_by
 
     with brought_by(_EXTRAS[settings_type]):
         import tyro
 
     option = tyro.conf.PositionalRequiredArgs if settings_type is IndexSettings else tyro.conf.UseAppendAction
-    return tyro.cli(settings_type, prog=command(name), args=arguments, config=(tyro.conf.FlagCreatePairsOff, option))
+    return read_flags(
+        name,
+        settings_type,
+        arguments,
+        examples=EXAMPLES[name],
+        synonyms=SYNONYMS[name],
+        common=COMMON.get(name),
+        config=(tyro.conf.FlagCreatePairsOff, option),
+    )
 
 
 def _print_error(message: str, code: int) -> int:

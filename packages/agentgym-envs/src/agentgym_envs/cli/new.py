@@ -17,9 +17,10 @@ from importlib import resources
 from pathlib import Path
 from string import Template
 
+from agentgym_envs.cli.arguments import command_parser
 from agentgym_envs.cli.output import write_lines
 from agentgym_envs.core.registration import full_id
-from agentgym_envs.util.installation import command, package_version
+from agentgym_envs.util.installation import command
 
 _USAGE = 2
 _TEMPLATES = resources.files("agentgym_envs.cli").joinpath("world_template")
@@ -63,17 +64,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    new = command("agentgym new", ours=False)
-    result = argparse.ArgumentParser(
-        prog=new,
-        description="Write a package of your own, with a small environment that works: tasks, instructions, an expert "
-        "and tests, to replace by yours.",
-        epilog=f"example: {new} world lamps",
+    result = command_parser(
+        "new",
+        "Write a package of your own, with a small environment that works: tasks, instructions, an expert and tests, "
+        "to replace by yours.",
+        ("world lamps", "world tic_tac_toe --out packages/tic_tac_toe"),
     )
     result.add_argument("what", choices=["world"])
     result.add_argument("name", metavar="NAME", help="the package's name, such as lamps or tic_tac_toe")
     result.add_argument("--out", type=Path, metavar="FOLDER", help="the folder to create; default: NAME")
-    result.add_argument("--version", action="version", version=package_version("agentgym-envs"))
     return result
 
 

@@ -1,4 +1,7 @@
-"""Probes of `agentgym doctor` for the machine, for environments, and for the programs that these start."""
+"""Probes of `agentgym doctor` for the machine, for environments, and for the programs that these start.
+
+What is heavy is imported by the probes, so that their names are there at once.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,11 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from gymnasium.error import DependencyNotInstalled
 from platformdirs import user_cache_path
 
 from agentgym_envs.core.registration import WORLDS
-from agentgym_envs.core.registry import make, text_env
-from agentgym_envs.util.chromium import attempts, is_missing, missing
 from agentgym_envs.util.diagnosis import Finding, Probe, not_installed
 from agentgym_envs.util.installation import command
-from agentgym_envs.util.java import find_java, java_version
 
 _HERE = __name__
 _JAVA = 17
@@ -67,6 +66,10 @@ def disk(folder: str) -> Finding:
 
 def environment(world_id: str) -> Finding:
     """Check that an environment can be created and has its programs."""
+    from gymnasium.error import DependencyNotInstalled
+
+    from agentgym_envs.core.registry import make, text_env
+
     try:
         env = make(world_id)
         text_env(env).check_dependencies()
@@ -78,6 +81,10 @@ def environment(world_id: str) -> Finding:
 
 def java() -> Finding:
     """Start the Java that environments run."""
+    from gymnasium.error import DependencyNotInstalled
+
+    from agentgym_envs.util.java import find_java, java_version
+
     try:
         program = find_java(_JAVA)
     except DependencyNotInstalled as error:
@@ -87,6 +94,10 @@ def java() -> Finding:
 
 def chromium() -> Finding:
     """Start the Chromium that environments run."""
+    from gymnasium.error import DependencyNotInstalled
+
+    from agentgym_envs.util.chromium import attempts, is_missing, missing
+
     try:
         tried = attempts()
     except DependencyNotInstalled as error:

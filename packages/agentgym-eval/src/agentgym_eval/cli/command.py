@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from agentgym_envs.cli.flags import read_flags
+
 from agentgym_eval.cli.examples import COMMON, EXAMPLES, SYNONYMS
-from agentgym_eval.cli.flags import read_flags
 from agentgym_eval.util.errors import BudgetSpent, RunStopped, UsageError
 from agentgym_eval.util.stopping import Interruption
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
+from agentgym_envs.cli.flags import read_flags
 
-from agentgym_eval.cli.examples import EXAMPLES, SYNONYMS
-from agentgym_eval.cli.flags import read_flags
+from agentgym_eval.cli.examples import COMMON, EXAMPLES, SYNONYMS
 from agentgym_eval.data.pairing import Pairing
 from agentgym_eval.util.errors import UsageError
 
@@ -79,7 +79,15 @@ def convert(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"{package_version('agentgym-eval')}\n")
         return 0
     examples, synonyms = EXAMPLES["convert"], SYNONYMS["convert"]
-    settings = read_flags("convert", ConvertSettings, arguments, examples=examples, synonyms=synonyms)
+    settings = read_flags(
+        "convert",
+        ConvertSettings,
+        arguments,
+        examples=examples,
+        synonyms=synonyms,
+        common=COMMON["convert"],
+        operands="IN [IN ...]",
+    )
     try:
         return _convert(settings)
     except UsageError as error:

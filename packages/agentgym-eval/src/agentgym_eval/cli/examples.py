@@ -63,6 +63,15 @@ COMMON = {
         "out": "FILE.jsonl, or a folder with a file per environment (required)",
         "overwrite": "discard an existing run in --out",
     },
+    "convert": {
+        "to": "output format: episodes, trl, agentgym, items or pairs (required)",
+        "out": "output file (required)",
+        "score": "score of conversations whose file has none, from 0 to 1",
+        "skip": "leave out records of tasks that this package doesn't have",
+        "label": "convert only episodes with this label of the viewer",
+        "pairs.most": "maximum number of pairs per task, for --to pairs",
+        "overwrite": "overwrite the output file if it exists",
+    },
 }
 """The flags in the short help of commands that have many, with what they are."""
 

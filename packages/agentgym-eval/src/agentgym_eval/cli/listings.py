@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 
 from agentgym_envs.util.listing import Listed
 
-from agentgym_eval.policies.policies import GROUP, POLICIES
+from agentgym_eval.policies.names import GROUP, POLICIES
 from agentgym_eval.runs.protocols import PROTOCOLS, EnvSettings
 
 _OF_TRAINER = {

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
+from agentgym_envs.cli.flags import read_flags
 
 from agentgym_eval.cli.examples import EXAMPLES, SYNONYMS
-from agentgym_eval.cli.flags import read_flags
 from agentgym_eval.util.errors import UsageError
 
 _USAGE = 2

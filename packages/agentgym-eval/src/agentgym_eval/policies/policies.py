@@ -23,10 +23,8 @@ from agentgym_envs.util.installation import install
 
 from agentgym_eval.policies.custom import build_policy, import_policy
 from agentgym_eval.policies.endpoint.settings import OPENAI, EndpointSettings
+from agentgym_eval.policies.names import GROUP, POLICIES
 from agentgym_eval.util.errors import Unplayable, UsageError, did_you_mean
-
-GROUP = "agentgym.policies"
-"""Entry points `NAME = MODULE:OBJECT`, where the object is what `custom.build_policy` takes."""
 
 _HOMES = {"hf": "agentgym-trainer", "vllm": "agentgym-trainer"}
 
@@ -224,14 +222,6 @@ def _built(policy: Policy, **_: Any) -> Policy:
     return policy
 
 
-POLICIES = {
-    "oracle": "The environment's own expert; it needs the environment in the same process.",
-    "oracle:NOISE": "The expert that takes a random action with this probability, such as oracle:0.3.",
-    "random": "A uniformly random choice among the available actions.",
-    "scripted:FILE": "The actions in a text file, one a line, the same in every episode.",
-    "openai:MODEL": "A model behind an OpenAI-compatible endpoint (OPENAI_BASE_URL, OPENAI_API_KEY).",
-}
-"""The policies of this package, as commands take them, with a description."""
 _OWN: dict[str, Callable[[str], Policy]] = {"oracle": _oracle, "random": _random, "scripted": _scripted}
 
 

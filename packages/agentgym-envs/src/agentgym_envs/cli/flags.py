@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, TypeVar
 
-import tyro
 from agentgym_envs.util.installation import command
 
 _Settings = TypeVar("_Settings")
@@ -32,6 +31,8 @@ def read_flags(
     examples: Sequence[str],
     synonyms: Mapping[str, str],
     common: Mapping[str, str] | None = None,
+    operands: str = "",
+    config: Sequence[Any] | None = None,
 ) -> _Settings:
     """Parse a command line into settings.
 
@@ -42,19 +43,23 @@ def read_flags(
         examples: Command lines, shown in the help as they are typed in this installation.
         synonyms: Names of flags in other programs, with the flags that they are called here.
         common: The flags, with what they are, that `--help` shows; `--help-all` shows all of them. By default both do.
+        operands: What follows the name without a flag, for the usage in the short help.
+        config: Markers of `tyro.conf` for all flags.
 
     Raises:
         SystemExit: With 0 after showing the help, with 2 after reporting wrong flags.
     """
+    import tyro
+
     shown = "\n".join(f"  {command(example)}" for example in examples)
     description = f"{inspect.getdoc(settings_type)}\n\nExamples:\n{shown}"
     try:
         try:
             if common and _HELP & {*arguments} and _HELP_ALL not in arguments:
-                sys.stdout.write(_short_help(name, description, common, settings_type))
+                sys.stdout.write(_short_help(name, operands, description, common, settings_type))
                 sys.exit(0)
             args = ["--help" if argument == _HELP_ALL else argument for argument in arguments]
-            return tyro.cli(settings_type, prog=command(name), args=args, description=description)
+            return tyro.cli(settings_type, prog=command(name), args=args, description=description, config=config)
         except SystemExit as end:
             if end.code == 2:
                 known = list(flag_names(settings_type))
@@ -68,11 +73,11 @@ def read_flags(
         sys.exit(0)
 
 
-def _short_help(name: str, description: str, common: Mapping[str, str], settings_type: Any) -> str:
+def _short_help(name: str, operands: str, description: str, common: Mapping[str, str], settings_type: Any) -> str:
     flags = "\n".join(f"  --{flag:<14}{about}" for flag, about in common.items())
-    count = len(list(flag_names(settings_type)))
+    count, usage = len(list(flag_names(settings_type))), f"{command(name)} {operands}".rstrip()
     return (
-        f"usage: {command(name)} [--FLAG VALUE ...]\n\n{description}\n\nFlags that most users need:\n{flags}\n\n"
+        f"usage: {usage} [--FLAG VALUE ...]\n\n{description}\n\nFlags that most users need:\n{flags}\n\n"
         f"{command(name)} --help-all lists all {count} flags.\n"
     )
 
