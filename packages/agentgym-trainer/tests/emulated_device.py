@@ -33,6 +33,9 @@ INDEXING = {
 }  # fmt: skip
 """Operations that take indices on the CPU for a tensor on the device, but not the other way round."""
 
+_LIBRARIES: list[torch.library.Library] = []
+"""Their kernels are unregistered when they are collected."""
+
 
 class EmulatedTensor(Tensor):
     """A tensor on the emulated device."""
@@ -92,7 +95,7 @@ def emulate_device() -> torch.device:
     library = torch.library.Library("aten", "IMPL")
     for func in (aten.empty.memory_format, aten.empty_strided.default, *COPIES):
         library.impl(func, lambda *args, func=func, **kwargs: _compute(func, args, kwargs), "PrivateUse1")
-    globals()["_library"] = library  # unregisters when it's collected
+    _LIBRARIES.append(library)
     os.environ["ACCELERATE_TORCH_DEVICE"] = "emulated:0"  # which transformers reads, too
     return torch.device("emulated", 0)
 
