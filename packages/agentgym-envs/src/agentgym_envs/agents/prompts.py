@@ -40,7 +40,7 @@ def find_prompt(name: str) -> PromptFunction:
     Raises:
         ValueError: If there is no such file, module or entry point, or it is no prompt.
     """
-    if re.fullmatch(r"[\w.]+:[\w.]+", name) and not Path(name).is_file():
+    if re.fullmatch(r"[^/:]+:[\w.]+", name) and not Path(name).is_file():
         return _imported(name, name)
     if "." in name or "/" in name:
         return _template(_read(Path(name)), name)

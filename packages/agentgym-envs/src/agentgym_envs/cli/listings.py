@@ -71,6 +71,8 @@ def agents() -> Iterator[Listed]:
 
 def prompts() -> Iterator[Listed]:
     """Yield the kinds of prompts, and the names of those of installed packages without importing them."""
-    yield Listed("FILE", "A text file with a template, such as prompt.md; its placeholders stand for the own texts.")
+    yield Listed(
+        "FILE", "A text file, such as prompt.md, with {instructions} and {format_instructions} as placeholders."
+    )
     yield Listed("MODULE:NAME", "A function that gets the environment's instructions and the reply format's.")
     yield from _registered(PROMPTS)

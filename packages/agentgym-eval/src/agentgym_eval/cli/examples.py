@@ -38,6 +38,7 @@ _PLAYING = {
     "tasks": "number of tasks, spread evenly over the split's categories and difficulties",
     "samples": "number of attempts at each task",
     "agent": "reply format and habits, such as react+plan",
+    "prompt": "file or MODULE:NAME of a system message in place of the environment's",
     "horizon": "maximum number of actions per episode",
     "temperature": "sampling temperature of language models",
     "max-tokens": "maximum number of tokens per reply of language models",
@@ -86,6 +87,8 @@ _PLAYED = {
     "output": "--out",
     "output-dir": "--out",
     "resume": "the same command again, which resumes the run",
+    "system-prompt": "--prompt",
+    "prompt-template": "--prompt",
     "api-base": "--base-url",
     "url": "--base-url",
 }
