@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from contextlib import closing
 from importlib.metadata import EntryPoint, EntryPoints
@@ -9,14 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_envs import EnvPool, EpisodeSpec, make, play, play_pool
+from agentgym_envs import EnvPool, EpisodeSpec, Message, Policy, Reply, TurnContext, WorldSpec, make, play, play_pool
 from agentgym_envs.agents import prompts
 from agentgym_envs.agents.agent import Agent
 from agentgym_envs.agents.formats import REPLY_FORMATS, ReAct
 from agentgym_envs.agents.prompts import GROUP, find_prompt
 from agentgym_envs.cli.listings import prompts as listed
-from agentgym_envs.pool.pool import WorldSpec
-from recording_policy import RecordingPolicy
 
 CALLS = itertools.count()
 TEMPLATE = "Be brief.\n\n{instructions}"
@@ -78,9 +77,7 @@ def test_installed_packages_register_functions_and_templates(monkeypatch: pytest
     assert find_prompt("loud")("go", "f") == "GO|f"
     assert find_prompt("brief")("go", "f") == "Be brief.\n\ngo"
     assert {"loud", "brief", "FILE", "MODULE:NAME"} == {entry.name for entry in listed()}
-    with pytest.raises(
-        ValueError, match=r"no prompt 'lodu'. Did you mean loud\? Installed are: brief, loud. .*lodu.md"
-    ):
+    with pytest.raises(ValueError, match=r"no prompt 'lodu'. Did you mean loud\? Installed are: brief, loud. .*u.md"):
         find_prompt("lodu")
 
 
@@ -144,15 +141,23 @@ def test_a_prompt_replaces_what_an_agent_writes() -> None:
         assert Shouting(env, instructions=lambda own, form: f"{form}!").instructions == f"{ReAct.format_instructions}!"
 
 
-async def _played_in_a_pool(env: Any, policy: RecordingPolicy, spec: EpisodeSpec) -> list[Any]:
+class Waiting(Policy):
+    """Waits in every turn."""
+
+    name = "waiting"
+
+    async def reply(self, context: TurnContext) -> Reply:
+        assert context.conversation[0] == Message("system", "Go.")
+        return Reply("Action: inventory")
+
+
+async def _played_in_a_pool(env: Any, policy: Policy, spec: EpisodeSpec) -> list[Any]:
     with EnvPool(WorldSpec("agentgym/TextCraft-v0"), 1) as pool:
         return [episode async for episode in play_pool(pool, policy, [spec], env=env)]
 
 
 def test_the_policy_gets_the_prompt_and_episodes_record_it() -> None:
-    import asyncio
-
-    spec, policy = EpisodeSpec("textcraft/test/oak_button"), RecordingPolicy()
+    spec, policy = EpisodeSpec("textcraft/test/oak_button"), Waiting()
     with closing(Agent.parse("react").wrap(make("agentgym/TextCraft-v0"), instructions=lambda *_: "Go.")) as env:
         (pooled,) = asyncio.run(_played_in_a_pool(env, policy, spec))
         alone = play(env, policy, spec, horizon=2)

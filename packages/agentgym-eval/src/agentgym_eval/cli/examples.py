@@ -10,11 +10,14 @@ EXAMPLES = {
         "evaluate --env babyai --policy openai:gpt-4o-mini --samples 4 --k 1 4 --horizon 20",
         "evaluate --env all --policy hf:runs/mine/model --agent react+plan --split test",
         "evaluate --env all --policy openai:gpt-4o --protocol agentgym-rl --out runs/paper",
+        "evaluate --like runs/baselines/textcraft-oracle-test --policy hf:runs/mine/model --out runs/same-settings",
+        "evaluate --config settings.toml --policy openai:gpt-4o --out runs/gpt-4o",
         "evaluate --env my_worlds:mine/World-v0 --policy random --options size=3",
     ),
     "collect": (
         "collect --env textcraft --policy oracle --tasks 500 --out demonstrations.jsonl",
         "collect --env babyai textcraft --policy oracle:0.3 --samples 4 --keep success --out data/noisy",
+        "collect --like data/noisy --seed 1 --out data/noisy-1",
     ),
     "compare": (
         "compare runs/before runs/after",
@@ -46,6 +49,10 @@ _PLAYING = {
     "slots": "number of environments that run in parallel",
     "seed": "seed of everything that is drawn",
 }
+_FROM = {
+    "config": "JSON or TOML file of settings, by the names of flags",
+    "like": "start from the settings of this run",
+}
 COMMON = {
     "evaluate": _PLAYING
     | {
@@ -56,14 +63,16 @@ COMMON = {
         "budget": "stop at this usage, such as cost=5",
         "out": "folder of the run, or of the runs",
         "overwrite": "discard an existing run in --out",
-    },
+    }
+    | _FROM,
     "collect": _PLAYING
     | {
         "keep": "save all episodes, or only those with success",
         "min-score": "save only episodes with at least this score",
         "out": "FILE.jsonl, or a folder with a file per environment (required)",
         "overwrite": "discard an existing run in --out",
-    },
+    }
+    | _FROM,
 }
 """The flags in the short help of commands that have many, with what they are."""
 

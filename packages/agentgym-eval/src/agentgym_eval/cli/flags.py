@@ -11,8 +11,11 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
-from typing import Any, TypeVar
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Generic, TypeVar
 
 import tyro
 from agentgym_envs.util.installation import command
@@ -20,8 +23,21 @@ from agentgym_envs.util.installation import command
 _Settings = TypeVar("_Settings")
 _HELP, _HELP_ALL = {"--help", "-h"}, "--help-all"
 _BUILT_IN = {"help", "help-all", "version", "tyro-print-completion", "tyro-write-completion"}
+_FILE_FLAGS = ("config", "like")
 _FLAT = ("config", "endpoint", "harness")
 """Nested settings whose flags have no prefix."""
+
+
+@dataclass(frozen=True)
+class FromFiles(Generic[_Settings]):
+    """The command line of a command whose settings can come from a file or an earlier run."""
+
+    settings: Annotated[_Settings, tyro.conf.arg(name="")]
+    config: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """JSON or TOML file with settings by the names of flags, with _ for -, such as max_tokens = 200, or a run.json.
+    They replace those of --like, and flags replace them."""
+    like: Annotated[Path | None, tyro.conf.arg(metavar="RUN")] = None
+    """Take the settings of the run in this folder of evaluate, or of this output of collect, which flags replace."""
 
 
 def read_flags(
@@ -32,6 +48,7 @@ def read_flags(
     examples: Sequence[str],
     synonyms: Mapping[str, str],
     common: Mapping[str, str] | None = None,
+    from_files: Callable[[], FromFiles[_Settings] | None] | None = None,
 ) -> _Settings:
     """Parse a command line into settings.
 
@@ -42,22 +59,28 @@ def read_flags(
         examples: Command lines, shown in the help as they are typed in this installation.
         synonyms: Names of flags in other programs, with the flags that they are called here.
         common: The flags, with what they are, that `--help` shows; `--help-all` shows all of them. By default both do.
+        from_files: For commands with `--config` and `--like`: returns their settings, if there are any.
 
     Raises:
         SystemExit: With 0 after showing the help, with 2 after reporting wrong flags.
+        UsageError: As `from_files`.
     """
     shown = "\n".join(f"  {command(example)}" for example in examples)
     description = f"{inspect.getdoc(settings_type)}\n\nExamples:\n{shown}"
+    known = [*flag_names(settings_type), *(_FILE_FLAGS if from_files else ())]
     try:
         try:
             if common and _HELP & {*arguments} and _HELP_ALL not in arguments:
-                sys.stdout.write(_short_help(name, description, common, settings_type))
+                sys.stdout.write(_short_help(name, description, common, len(known)))
                 sys.exit(0)
             args = ["--help" if argument == _HELP_ALL else argument for argument in arguments]
-            return tyro.cli(settings_type, prog=command(name), args=args, description=description)
+            parse = partial(tyro.cli, prog=command(name), args=args, description=description)
+            if from_files is None:
+                return parse(settings_type)
+            wrapped: Any = FromFiles[settings_type]
+            return parse(wrapped, default=from_files()).settings
         except SystemExit as end:
             if end.code == 2:
-                known = list(flag_names(settings_type))
                 for sentence in unknown_flags(arguments, known, synonyms):
                     sys.stderr.write(f"{name}: {sentence}\n")
             raise
@@ -68,9 +91,8 @@ def read_flags(
         sys.exit(0)
 
 
-def _short_help(name: str, description: str, common: Mapping[str, str], settings_type: Any) -> str:
+def _short_help(name: str, description: str, common: Mapping[str, str], count: int) -> str:
     flags = "\n".join(f"  --{flag:<14}{about}" for flag, about in common.items())
-    count = len(list(flag_names(settings_type)))
     return (
         f"usage: {command(name)} [--FLAG VALUE ...]\n\n{description}\n\nFlags that most users need:\n{flags}\n\n"
         f"{command(name)} --help-all lists all {count} flags.\n"
@@ -94,6 +116,16 @@ def flag_names(settings: Any, within: str = "") -> Iterator[str]:
                 yield from flag_names(part, f"{within}{name}.{number}.")
         else:
             yield within + name
+
+
+def given(flags: Sequence[str], name: str) -> str | None:
+    """Return the last value of a flag; None if it isn't given."""
+    found = None
+    for flag, following in pairwise([*flags, ""]):
+        setting, equals, value = flag.partition("=")
+        if setting.replace("_", "-") == name:
+            found = value if equals else following
+    return found
 
 
 def unknown_flags(
