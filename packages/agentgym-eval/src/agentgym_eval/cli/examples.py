@@ -11,7 +11,6 @@ EXAMPLES = {
         "evaluate --env all --policy hf:runs/mine/model --agent react+plan --split test",
         "evaluate --env all --policy openai:gpt-4o --protocol agentgym-rl --out runs/paper",
         "evaluate --like runs/baselines/textcraft-oracle-test --policy hf:runs/mine/model --out runs/same-settings",
-        "evaluate --config settings.toml --policy openai:gpt-4o --out runs/gpt-4o",
         "evaluate --env my_worlds:mine/World-v0 --policy random --options size=3",
     ),
     "collect": (
