@@ -24,6 +24,7 @@ WIDTH = 100  # maximum length of a signature on one line
 PAGES: dict[str, str] = {
     "agentgym_envs": "environments, tasks, episodes, policies, and playing them",
     "agentgym_envs.agents.agent": "agents: a reply format and a scaffold",
+    "agentgym_envs.agents.prompts": "prompts: system messages from files and functions",
     "agentgym_envs.checks.contract": "checks of the environment contract",
     "agentgym_envs.episodes.conversation": "conversations, and those of recorded episodes",
     "agentgym_envs.agents.formats": "reply formats",
