@@ -28,6 +28,7 @@ PAGES: dict[str, str] = {
     "agentgym_envs.episodes": "episodes, policies, and playing them",
     "agentgym_envs.pool": "many environments at once",
     "agentgym_envs.agents.agent": "agents: a reply format and a scaffold",
+    "agentgym_envs.agents.prompts": "prompts: system messages from files and functions",
     "agentgym_envs.checks.contract": "checks of the environment contract",
     "agentgym_envs.checks.difficulty": "success of random actions and of the oracle by difficulty",
     "agentgym_envs.checks.speed": "resets and steps per second",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import shlex
 import subprocess
@@ -113,6 +114,11 @@ def test_command_and_flags_are_valid(
             return
         if command == "view":
             Path(next(word for word in arguments if word != "--help")).mkdir(parents=True)
+        if "--like" in arguments:
+            run = Path(arguments[arguments.index("--like") + 1])
+            run.mkdir(parents=True)
+            record = {"schema": "agentgym.run/1", "settings": {"env": "textcraft", "policy": "oracle"}}
+            (run / "run.json").write_text(json.dumps(record), encoding="utf-8")
         function = command.replace("-", "_")
         monkeypatch.setattr(module, {"searchqa_index": "_index"}.get(function, f"_{function}"), lambda *_: 0)
         assert getattr(module, function)(arguments) == 0

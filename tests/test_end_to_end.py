@@ -78,6 +78,7 @@ def test_a_trained_model_is_evaluated_by_the_suggested_command(tmp_path: Path) -
     assert settings["policy"] == "hf:run/model"
     # These options affect how training runs the environment, not the environment itself.
     world = {name: value for name, value in world.items() if name not in ("weight", "backend", "deadline")}
+    assert world.pop("prompt") == ""
     assert {name: settings[name] for name in world} == world
     assert overall(tmp_path / "played")["episodes"] == 4
     assert all(turn.reply.sample for e in read_episodes(tmp_path / "played/episodes.jsonl") for turn in e.turns)

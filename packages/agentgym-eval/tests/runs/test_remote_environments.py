@@ -75,3 +75,15 @@ def test_invalid_remote_options_are_one_sentence_errors(url: str, options: list[
     remote = settings(*(option.format(url=url) for option in options))
     with pytest.raises(UsageError, match=sentence):
         choose_tasks(open_world(remote), remote)
+
+
+def test_prompts_are_those_of_the_environment_on_the_server(url: str, tmp_path: Path) -> None:
+    prompt = tmp_path / "prompt.md"
+    prompt.write_text("First think.\n\n{instructions}\n\n{format_instructions}", encoding="utf-8")
+    flags = ["--tasks", "1", "--policy", "oracle", "--prompt", str(prompt)]
+    remote = ["--env", REMOTE, "--options", f"url={url}", "env=textcraft"]
+    assert evaluate([*remote, *flags, "--out", str(tmp_path / "remote")]) == 0
+    assert evaluate(["--env", "textcraft", *flags, "--out", str(tmp_path / "local")]) == 0
+    served, local = (next(read_episodes(tmp_path / name / "episodes.jsonl")) for name in ("remote", "local"))
+    assert served.instructions == local.instructions
+    assert served.instructions.startswith("First think.")

@@ -28,6 +28,7 @@ from agentgym_trainer.engines.base import EngineError
 from agentgym_trainer.kinds import kind_of
 from agentgym_trainer.learner.finite_checks import NotFinite
 from agentgym_trainer.recipes import find_recipe
+from agentgym_trainer.rollout.environments import prompt_texts
 from agentgym_trainer.rollout.failures import TooManyFailed
 from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
@@ -164,6 +165,8 @@ def train_in(folder: RunFolder, config: BaseConfig, console: RunConsole, stoppin
         stack.enter_context(_no_progress_bars())
         with ranks.errors_together():
             if ranks.is_main:
+                if texts := prompt_texts(config):
+                    folder.check_prompts(texts)
                 stack.enter_context(open_trackers(config, folder, console.say))
         start: Callable[[Any, RunFolder, RunConsole, Stopping], Reached] = resolve_name(kind_of(config).train)
         reached = start(config, folder, console, stopping)

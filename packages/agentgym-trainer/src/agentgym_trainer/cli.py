@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NoReturn, TypeVar
 
 import tyro
+from agentgym_envs.cli.flags import given
 from agentgym_envs.util.installation import command, package_version
 from agentgym_eval.runs.settings import short_name
 from agentgym_eval.util.errors import RunStopped, UsageError
@@ -23,7 +24,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from agentgym_trainer.algorithms import ADVANTAGES, PRESETS
-from agentgym_trainer.cli_choices import choices, chosen, given, registry
+from agentgym_trainer.cli_choices import choices, chosen, registry
 from agentgym_trainer.cli_flags import EXAMPLES, meant
 from agentgym_trainer.cli_help import short_help
 from agentgym_trainer.config import BaseConfig, RLConfig, WorldConfig

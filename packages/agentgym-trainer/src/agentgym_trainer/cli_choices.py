@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, is_dataclass
-from itertools import pairwise
 from typing import Annotated, Any, TypeVar
 
+from agentgym_envs.cli.flags import given
 from tyro.conf import arg
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
@@ -69,16 +69,6 @@ def with_choice(config: _S, flag: str, choice: Choice, name: str) -> _S:
         UsageError: The name doesn't exist, or its object doesn't satisfy the contract.
     """
     return _with(config, flag.split("."), choice.point.find(name, choice.known))
-
-
-def given(flags: Sequence[str], name: str) -> str | None:
-    """Return the last value of a flag; None if it isn't given."""
-    found = None
-    for flag, following in pairwise([*flags, ""]):
-        setting, equals, value = flag.partition("=")
-        if setting.replace("_", "-") == name:
-            found = value if equals else following
-    return found
 
 
 def registry() -> ConstructorRegistry:

@@ -45,6 +45,8 @@ SYNONYMS = {
     "env": "--world.env",
     "options": "--world.options",
     "agent": "--world.agent",
+    "prompt": "--world.prompt",
+    "system-prompt": "--world.prompt",
     "num-envs": "--slots",
     "model-name": "--model",
     "model-name-or-path": "--model",

@@ -23,6 +23,7 @@ COMMON = {
     "world.env": "environment: a short name such as textcraft, a Gymnasium id, or MODULE:ID",
     "world.options": "options of the environment, as KEY=VALUE",
     "world.agent": "reply format and habits of the agent, such as react+plan",
+    "world.prompt": "file or MODULE:NAME of a system message in place of the environment's",
     "algorithm": "",
     "horizon": "",
     "steps": "updates",

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from agentgym_eval.util.errors import UsageError
+from agentgym_eval.util.errors import UsageError, nearest
+from agentgym_eval.util.settings_files import read_file
 
 from agentgym_trainer.cli_choices import choices, with_choice
 from agentgym_trainer.config import BaseConfig
 from agentgym_trainer.config.serialization import from_json, to_json
 from agentgym_trainer.kinds import KINDS
-from agentgym_trainer.plugins import nearest
 
 SCHEMA = "agentgym.train/4"
 SETTINGS = "run.json"
@@ -50,17 +49,7 @@ def read_settings(path: Path) -> tuple[dict[str, Any], str | None]:
     Raises:
         UsageError: The file can't be read or isn't of this form.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-        read: Any = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except OSError as error:
-        raise UsageError(f"--config {path} can't be read ({error.strerror}). Give a JSON or TOML file.") from error
-    except (ValueError, RecursionError) as error:
-        form = "TOML" if path.suffix == ".toml" else "JSON (a TOML file needs the ending .toml)"
-        raise UsageError(f"--config {path} isn't valid {form}: {error}") from error
-    if not isinstance(read, dict):
-        raise UsageError(f'--config {path} must contain settings by name, such as {{"steps": 100}}.')
-    record = cast(dict[str, Any], read)
+    record = read_file(path)
     recipe = record.pop("recipe", None)
     if recipe is not None and not isinstance(recipe, str):
         raise UsageError(f"--config {path}: recipe must be the name of a recipe, not {recipe!r}.")

@@ -7,7 +7,6 @@ a resumed run uses the same.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from functools import reduce
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, get_type_hints
 
-from agentgym_eval.util.errors import RunStopped, UsageError, did_you_mean
+from agentgym_eval.util.errors import RunStopped, UsageError, did_you_mean, nearest
 
 from agentgym_trainer.algorithms import ADVANTAGES, AdvantageEstimator, Algorithm
 from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, BackwardHorizon, FixedHorizon, Horizon, StepHorizon
@@ -196,13 +195,6 @@ def installed(*groups: str) -> dict[str, dict[str, EntryPoint]]:
     """Return the entry points of installed packages in these groups, by group and name, without importing them."""
     registered = entry_points()
     return {group: {entry.name: entry for entry in registered.select(group=group)} for group in groups}
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint for an unknown name: the closest known name, and all of them."""
-    near = difflib.get_close_matches(name, known := sorted(known), n=1, cutoff=0.5)
-    there_are = f"There are: {', '.join(known)}."
-    return f"Did you mean {near[0]!r}? {there_are}" if near else there_are
 
 
 @contextmanager

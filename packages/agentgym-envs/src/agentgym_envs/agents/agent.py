@@ -15,6 +15,7 @@ import gymnasium
 
 from agentgym_envs.agents.formats import REPLY_FORMATS, ReplyWrapper
 from agentgym_envs.agents.names import GROUP
+from agentgym_envs.agents.prompts import PromptFunction
 from agentgym_envs.agents.scaffold import Scaffold
 from agentgym_envs.util.importing import import_named
 
@@ -39,7 +40,7 @@ class Agent:
         """
         return cls(find_reply_format(spec.partition("+")[0]).reply_format, Scaffold.parse(spec))
 
-    def wrap(self, env: gymnasium.Env[str, str], *, instructions: str | None = None) -> ReplyWrapper:
+    def wrap(self, env: gymnasium.Env[str, str], *, instructions: str | PromptFunction | None = None) -> ReplyWrapper:
         """Wrap the environment for this agent; see `ReplyWrapper`."""
         return find_reply_format(self.reply_format)(env, instructions=instructions, scaffold=self.scaffold)
 

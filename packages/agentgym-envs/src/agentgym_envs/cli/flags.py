@@ -12,13 +12,19 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Any, TypeVar
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentgym_envs.util.installation import command
+
+if TYPE_CHECKING:
+    from agentgym_envs.cli.from_files import FromFiles
 
 _Settings = TypeVar("_Settings")
 _HELP, _HELP_ALL = {"--help", "-h"}, "--help-all"
 _BUILT_IN = {"help", "help-all", "version", "tyro-print-completion", "tyro-write-completion"}
+_FILE_FLAGS = ("config", "like")
 _FLAT = ("config", "endpoint", "harness")
 """Nested settings whose flags have no prefix."""
 
@@ -33,6 +39,7 @@ def read_flags(
     common: Mapping[str, str] | None = None,
     operands: str = "",
     config: Sequence[Any] | None = None,
+    from_files: Callable[[], FromFiles[_Settings] | None] | None = None,
 ) -> _Settings:
     """Parse a command line into settings.
 
@@ -45,24 +52,32 @@ def read_flags(
         common: The flags, with what they are, that `--help` shows; `--help-all` shows all of them. By default both do.
         operands: What follows the name without a flag, for the usage in the short help.
         config: Markers of `tyro.conf` for all flags.
+        from_files: For commands with `--config` and `--like`: returns their settings, if there are any.
 
     Raises:
         SystemExit: With 0 after showing the help, with 2 after reporting wrong flags.
+        UsageError: As `from_files`.
     """
     import tyro
 
     shown = "\n".join(f"  {command(example)}" for example in examples)
     description = f"{inspect.getdoc(settings_type)}\n\nExamples:\n{shown}"
+    known = [*flag_names(settings_type), *(_FILE_FLAGS if from_files else ())]
     try:
         try:
             if common and _HELP & {*arguments} and _HELP_ALL not in arguments:
-                sys.stdout.write(_short_help(name, operands, description, common, settings_type))
+                sys.stdout.write(_short_help(name, operands, description, common, len(known)))
                 sys.exit(0)
             args = ["--help" if argument == _HELP_ALL else argument for argument in arguments]
-            return tyro.cli(settings_type, prog=command(name), args=args, description=description, config=config)
+            parse = partial(tyro.cli, prog=command(name), args=args, description=description, config=config)
+            if from_files is None:
+                return parse(settings_type)
+            from agentgym_envs.cli.from_files import FromFiles
+
+            wrapped: Any = FromFiles[settings_type]
+            return parse(wrapped, default=from_files()).settings
         except SystemExit as end:
             if end.code == 2:
-                known = list(flag_names(settings_type))
                 for sentence in unknown_flags(arguments, known, synonyms):
                     sys.stderr.write(f"{name}: {sentence}\n")
             raise
@@ -73,9 +88,9 @@ def read_flags(
         sys.exit(0)
 
 
-def _short_help(name: str, operands: str, description: str, common: Mapping[str, str], settings_type: Any) -> str:
+def _short_help(name: str, operands: str, description: str, common: Mapping[str, str], count: int) -> str:
     flags = "\n".join(f"  --{flag:<14}{about}" for flag, about in common.items())
-    count, usage = len(list(flag_names(settings_type))), f"{command(name)} {operands}".rstrip()
+    usage = f"{command(name)} {operands}".rstrip()
     return (
         f"usage: {usage} [--FLAG VALUE ...]\n\n{description}\n\nFlags that most users need:\n{flags}\n\n"
         f"{command(name)} --help-all lists all {count} flags.\n"
@@ -99,6 +114,16 @@ def flag_names(settings: Any, within: str = "") -> Iterator[str]:
                 yield from flag_names(part, f"{within}{name}.{number}.")
         else:
             yield within + name
+
+
+def given(flags: Sequence[str], name: str) -> str | None:
+    """Return the last value of a flag; None if it isn't given."""
+    found = None
+    for flag, following in pairwise([*flags, ""]):
+        setting, equals, value = flag.partition("=")
+        if setting.replace("_", "-") == name:
+            found = value if equals else following
+    return found
 
 
 def unknown_flags(

@@ -32,6 +32,7 @@ _FILE_WIDTH = 120
 SECTIONS = {
     "environments": ("agentgym-envs", "evaluate --env, train --world.env"),
     "agents": ("agentgym-envs", "--agent, --world.agent; a reply format, followed by habits"),
+    "prompts": ("agentgym-envs", "--prompt, --world.prompt"),
     "policies": ("agentgym-eval", "evaluate --policy, collect --policy"),
     "protocols": ("agentgym-eval", "evaluate --protocol"),
     "recipes": ("agentgym-trainer", "train RECIPE"),

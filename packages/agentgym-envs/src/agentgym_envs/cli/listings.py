@@ -11,6 +11,7 @@ from gymnasium.error import DependencyNotInstalled
 
 from agentgym_envs.agents.formats import REPLY_FORMATS
 from agentgym_envs.agents.names import GROUP as AGENTS
+from agentgym_envs.agents.prompts import GROUP as PROMPTS
 from agentgym_envs.agents.scaffold import SYNTAX, Scaffold
 from agentgym_envs.core.descriptions import described_options, missing_dependency, task_counts
 from agentgym_envs.core.registration import GROUP, WORLDS, full_id
@@ -66,3 +67,12 @@ def agents() -> Iterator[Listed]:
     about = attribute_docs(Scaffold)
     for name, written in SYNTAX.items():
         yield Listed(f"+{written}", first_sentence(about[name]))
+
+
+def prompts() -> Iterator[Listed]:
+    """Yield the kinds of prompts, and the names of those of installed packages without importing them."""
+    yield Listed(
+        "FILE", "A text file, such as prompt.md, with {instructions} and {format_instructions} as placeholders."
+    )
+    yield Listed("MODULE:NAME", "A function that gets the environment's instructions and the reply format's.")
+    yield from _registered(PROMPTS)

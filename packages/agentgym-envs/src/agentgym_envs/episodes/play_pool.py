@@ -45,7 +45,7 @@ class PoolSlot(EnvSlot):
         """Reset the slot's environment."""
         begun = await self._call(Reset(task_id, spec.split, spec.seed))
         instructions = await self._call(Ask("instructions"))
-        return Start(begun.observation, begun.info, self._wrapper.full_instructions(instructions.value))
+        return Start(begun.observation, begun.info, self._wrapper.system_message(instructions.value))
 
     async def step(self, reply: str) -> Transition:
         """Parse the reply here and step the slot's environment."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Literal, TypedDict, Unpack
 
 import gymnasium
 from agentgym_envs import Policy
+from agentgym_envs.agents.prompts import PromptFunction
 
 from agentgym_eval.policies.endpoint.settings import EndpointSettings
 from agentgym_eval.policies.harness import HarnessSettings
@@ -39,6 +41,9 @@ class PlayOptions(TypedDict, total=False):
     """Reply format with habits, such as `react+plan`; MODULE:CLASS for your own. Default: the environment's own."""
     pictures: int | None
     """Number of screenshots in the context, for models that see and environments with screenshots. Default: none."""
+    prompt: str | PathLike[str] | PromptFunction | None
+    """System message instead of the environment's instructions and the reply format's: a text file, MODULE:NAME, an
+    installed prompt's name, or a function at the top of a module. Default: none."""
     instructions: bool
     """Whether to show the environment's instructions to the policy; default True."""
     horizon: int | None
@@ -68,12 +73,30 @@ def settings_of(**options: Unpack[PlayOptions]) -> dict[str, Any]:
     """Return the fields of `EvaluateSettings` or `CollectSettings` that the options stand for.
 
     Raises:
-        UsageError: if an environment's option has a value that can't be written to a run folder.
+        UsageError: if an environment's option, or a prompt, can't be written to a run folder.
     """
     settings: dict[str, Any] = dict(options)
     settings["task"] = tuple(options.get("task", ()))
+    if (prompt := options.get("prompt")) is not None:
+        settings["prompt"] = _prompt_name(prompt)
     settings["options"] = tuple(_written(name, value) for name, value in options.get("options", {}).items())
     return settings
+
+
+def _prompt_name(prompt: str | PathLike[str] | PromptFunction) -> str:
+    if not callable(prompt):
+        return fspath(prompt)
+    name = f"{getattr(prompt, '__module__', '')}:{getattr(prompt, '__qualname__', '')}"
+    try:
+        found = resolve_name(name)
+    except (ImportError, AttributeError, ValueError):
+        found = None
+    if found is not prompt:
+        raise UsageError(
+            f"The prompt {prompt!r} can't be found by its name, which a run folder records. Define the function at the "
+            "top of a module, or pass the path of a text file."
+        )
+    return name
 
 
 def _written(name: str, value: Any) -> str:

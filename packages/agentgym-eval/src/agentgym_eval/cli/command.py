@@ -10,11 +10,13 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from agentgym_envs.cli.flags import read_flags
 
+from agentgym_eval.cli.earlier_settings import defaults
 from agentgym_eval.cli.examples import COMMON, EXAMPLES, SYNONYMS
 from agentgym_eval.util.errors import BudgetSpent, RunStopped, UsageError
 from agentgym_eval.util.stopping import Interruption
@@ -37,7 +39,12 @@ class Session:
 
 
 def run_command(
-    name: str, settings_type: type[_Settings], run: Callable[[_Settings, Session], int], argv: Sequence[str] | None
+    name: str,
+    settings_type: type[_Settings],
+    run: Callable[[_Settings, Session], int],
+    argv: Sequence[str] | None,
+    *,
+    from_files: bool = False,
 ) -> int:
     """Parse the flags of the command `name`, run it, and return its exit code.
 
@@ -46,6 +53,7 @@ def run_command(
         settings_type: The dataclass of its flags.
         run: Carries it out, records its folder and runs in the session, and returns the exit code.
         argv: The arguments; by default those of the process.
+        from_files: Whether it has `--config` and `--like`.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if "--version" in arguments:
@@ -61,6 +69,7 @@ def run_command(
             examples=EXAMPLES[name],
             synonyms=SYNONYMS[name],
             common=COMMON.get(name),
+            from_files=partial(defaults, settings_type, arguments) if from_files else None,
         )
     except UsageError as error:  # raised by nested settings; tyro doesn't catch it
         print_stderr(f"{name}: {error}")

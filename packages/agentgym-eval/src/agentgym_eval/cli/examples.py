@@ -10,11 +10,13 @@ EXAMPLES = {
         "evaluate --env babyai --policy openai:gpt-4o-mini --samples 4 --k 1 4 --horizon 20",
         "evaluate --env all --policy hf:runs/mine/model --agent react+plan --split test",
         "evaluate --env all --policy openai:gpt-4o --protocol agentgym-rl --out runs/paper",
+        "evaluate --like runs/baselines/textcraft-oracle-test --policy hf:runs/mine/model --out runs/same-settings",
         "evaluate --env my_worlds:mine/World-v0 --policy random --options size=3",
     ),
     "collect": (
         "collect --env textcraft --policy oracle --tasks 500 --out demonstrations.jsonl",
         "collect --env babyai textcraft --policy oracle:0.3 --samples 4 --keep success --out data/noisy",
+        "collect --like data/noisy --seed 1 --out data/noisy-1",
     ),
     "compare": (
         "compare runs/before runs/after",
@@ -38,12 +40,17 @@ _PLAYING = {
     "tasks": "number of tasks, spread evenly over the split's categories and difficulties",
     "samples": "number of attempts at each task",
     "agent": "reply format and habits, such as react+plan",
+    "prompt": "file or MODULE:NAME of a system message in place of the environment's",
     "horizon": "maximum number of actions per episode",
     "temperature": "sampling temperature of language models",
     "max-tokens": "maximum number of tokens per reply of language models",
     "options": "options of the environment, as KEY=VALUE",
     "slots": "number of environments that run in parallel",
     "seed": "seed of everything that is drawn",
+}
+_FROM = {
+    "config": "JSON or TOML file of settings, by the names of flags",
+    "like": "start from the settings of this run",
 }
 COMMON = {
     "evaluate": _PLAYING
@@ -55,14 +62,16 @@ COMMON = {
         "budget": "stop at this usage, such as cost=5",
         "out": "folder of the run, or of the runs",
         "overwrite": "discard an existing run in --out",
-    },
+    }
+    | _FROM,
     "collect": _PLAYING
     | {
         "keep": "save all episodes, or only those with success",
         "min-score": "save only episodes with at least this score",
         "out": "FILE.jsonl, or a folder with a file per environment (required)",
         "overwrite": "discard an existing run in --out",
-    },
+    }
+    | _FROM,
     "convert": {
         "to": "output format: episodes, trl, agentgym, items or pairs (required)",
         "out": "output file (required)",
@@ -95,6 +104,8 @@ _PLAYED = {
     "output": "--out",
     "output-dir": "--out",
     "resume": "the same command again, which resumes the run",
+    "system-prompt": "--prompt",
+    "prompt-template": "--prompt",
     "api-base": "--base-url",
     "url": "--base-url",
 }

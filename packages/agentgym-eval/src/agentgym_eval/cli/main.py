@@ -37,12 +37,12 @@ _FILE_WIDTH = 180  # files and pipes have no width; the widest table fits into t
 
 def evaluate(argv: Sequence[str] | None = None) -> int:
     """Run the command `evaluate`, see `EvaluateSettings`. Returns the exit code."""
-    return run_command("evaluate", EvaluateSettings, _evaluate, argv)
+    return run_command("evaluate", EvaluateSettings, _evaluate, argv, from_files=True)
 
 
 def collect(argv: Sequence[str] | None = None) -> int:
     """Run the command `collect`, see `CollectSettings`. Returns the exit code."""
-    return run_command("collect", CollectSettings, _collect, argv)
+    return run_command("collect", CollectSettings, _collect, argv, from_files=True)
 
 
 def compare(argv: Sequence[str] | None = None) -> int:

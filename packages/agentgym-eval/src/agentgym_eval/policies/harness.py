@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
@@ -79,8 +79,12 @@ class HarnessSettings:
         given = {"harness": self.harness, "harness_command": self.harness_command}
         return {name: value for name, value in given.items() if value}
 
-    def check(self, policy: str, agent: str | None, *, instructions: bool, pictures: bool) -> None:
+    def check(self, policy: str, of_agent: Sequence[str]) -> None:
         """Check settings that a harness excludes.
+
+        Args:
+            policy: Name of the policy.
+            of_agent: The given flags of the environment's own agent.
 
         Raises:
             UsageError: for a policy without a model, and for settings of the environment's own agent.
@@ -92,10 +96,10 @@ class HarnessSettings:
                 f"The policy {policy} has no model that the harness {self.name} could call. Give --policy hf:PATH, "
                 "vllm:PATH or openai:MODEL."
             )
-        if agent is not None or not instructions or pictures:
+        if of_agent:
             raise UsageError(
-                f"The harness {self.name} is an agent of its own, so --agent, --pictures and --no-instructions don't "
-                "apply; leave them out."
+                f"The harness {self.name} is an agent of its own, so these don't apply; leave them out: "
+                f"{', '.join(of_agent)}."
             )
 
 

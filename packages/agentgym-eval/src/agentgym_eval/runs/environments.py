@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium
 from agentgym_envs import WORLDS, EnvFault, ReplyWrapper, Task, Tasks, TaskSet, WorldSpec, text_env
 from agentgym_envs.agents.agent import Agent
+from agentgym_envs.agents.prompts import PromptFunction, find_prompt
 from agentgym_envs.core.registration import REMOTE, full_id
 from agentgym_envs.core.registry import find_spec, read_resolved, world_class
 from agentgym_envs.core.tasks import SPLITS
@@ -99,9 +100,11 @@ def open_world(settings: PlaySettings) -> ReplyWrapper:
 
     Raises:
         WorldMissing: If a package that it needs is missing.
-        UsageError: If there is no such environment, it rejects the options, or the protocol isn't for these tasks.
+        UsageError: If there is no such environment or prompt, it rejects the options, or the protocol isn't for these
+            tasks.
     """
     spec, name = world_spec(settings), world_id(settings.env)
+    prompt = _prompt(settings)
     if settings.protocol and not settings.items:
         find_protocol(settings.protocol).check_task_set(settings.env, spec.options)
     try:
@@ -122,13 +125,33 @@ def open_world(settings: PlaySettings) -> ReplyWrapper:
             f"{settings.env} has no screenshots with these options, so its agent can't get pictures; leave out "
             f"{'--pictures' if settings.pictures else 'the habit pictures of --agent'}."
         )
-    wrapped = parsed_agent.wrap(env, instructions=None if settings.instructions else "")
+    wrapped = parsed_agent.wrap(env, instructions=prompt if settings.instructions else "")
     try:
+        if prompt is not None:
+            _check_prompt(wrapped, settings)
         wrapped.turn_limit()
+    except UsageError:
+        env.close()
+        raise
     except ValueError as error:
         env.close()
         raise UsageError(f"{error} On the command line, this is --horizon.") from error
     return wrapped
+
+
+def _prompt(settings: PlaySettings) -> PromptFunction | None:
+    try:
+        return None if settings.prompt is None else find_prompt(settings.prompt)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _check_prompt(env: ReplyWrapper, settings: PlaySettings) -> None:
+    """Write the system message, so that a prompt that fails does so before anything is played."""
+    try:
+        env.get_wrapper_attr("instructions")
+    except (ValueError, EnvFault, OSError, gymnasium.error.Error) as error:
+        raise UsageError(f"The prompt of {settings.env} can't be written: {error}") from error
 
 
 def check_dependencies(env: ReplyWrapper) -> None:

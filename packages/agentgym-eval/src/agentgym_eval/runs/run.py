@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iter
 from contextlib import AsyncExitStack, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -334,7 +335,7 @@ def open_runs(
                 for sample in range(settings.samples)
                 for task in tasks
             ]
-            identity = _identity(settings, tasks, before[settings.env])
+            identity = _identity(settings, env, tasks, before[settings.env])
             resolved = _resolved(env, tasks, settings.harness.name or env.agent)
             growing = GROWING if extends(earlier.get(settings.env, {}), settings, env, tasks) else frozenset[str]()
             store = Store(folder, identity, resolved=resolved, may_differ=growing, overwrite=settings.overwrite)
@@ -370,9 +371,11 @@ def _resolved(env: ReplyWrapper, tasks: Sequence[Task], agent: str) -> dict[str,
     return {"agent": agent, "horizon": limit, "task_set": text_env(env).tasks.name, "tasks": len(tasks)}
 
 
-def _identity(settings: PlaySettings, tasks: list[Task], before: Sequence[int]) -> dict[str, Any]:
-    grown = {BEFORE: list(before)} if before else {}
-    return {**settings.identity(), "env": world_id(settings.env), "tasks_sha256": digest(tasks), **grown}
+def _identity(settings: PlaySettings, env: ReplyWrapper, tasks: list[Task], before: Sequence[int]) -> dict[str, Any]:
+    extra = {BEFORE: list(before)} if before else {}
+    if settings.prompt:  # its name doesn't tell whether the file or function has changed
+        extra["prompt_sha256"] = sha256(env.instructions.encode()).hexdigest()
+    return {**settings.identity(), "env": world_id(settings.env), "tasks_sha256": digest(tasks), **extra}
 
 
 def _key(spec: EpisodeSpec | Episode) -> tuple[str | None, int]:

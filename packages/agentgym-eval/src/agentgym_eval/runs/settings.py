@@ -75,6 +75,9 @@ class _Play:
     pictures: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
     """Number of screenshots in the context of a model that sees: each of the newest observations comes with its own. It
     is the habit pictures of --agent, for environments with screenshots, and turns on their option screenshot."""
+    prompt: Annotated[str | None, tyro.conf.arg(metavar="FILE|MODULE:NAME")] = None
+    """System message instead of the environment's instructions and the reply format's: a text file with {instructions}
+    and {format_instructions} in their places, a function MODULE:NAME, or an installed prompt's name."""
     instructions: bool = True
     """Whether to show the environment's instructions to the policy. Turn it off for a model that was trained without
     them."""
@@ -112,6 +115,8 @@ class _Play:
             raise UsageError("--task, --items and --tasks exclude each other; give one of the three.")
         if self.pictures is not None and "+pictures" in (self.agent or ""):
             raise UsageError(f"--agent {self.agent} says how many pictures the agent gets; leave out --pictures.")
+        if self.prompt is not None and not self.instructions:
+            raise UsageError(f"--prompt {self.prompt} writes the instructions; leave out --no-instructions.")
         if self.skip and not self.items:
             raise UsageError("--skip applies only to --items; give --items as well.")
 
@@ -170,14 +175,14 @@ class PlaySettings(_ByProtocol, _InHarness, _Play, _OnePolicy, _OneWorld):
         values["items"] = [str(path) for path in self.items]
         values |= {"body": list(map(redacted_option, self.endpoint.body))} if self.endpoint.body else {}
         values |= {} if self.endpoint.native_tools else {"native_tools": False}
-        values |= {"pictures": self.pictures} if self.pictures else {}
+        values |= {name: value for name in ("pictures", "prompt") if (value := getattr(self, name))}
         values |= self.harness.identity()
         values |= {"protocol": self.protocol} if self.protocol else {}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 _ADDRESS = ("url", "token", "timeout")  # options that locate an environment on a server; one of them is a secret
-_NOT_IDENTITY = ("skip", "slots", "overwrite", "max_failed", "endpoint", "harness", "protocol", "pictures")
+_NOT_IDENTITY = ("skip", "slots", "overwrite", "max_failed", "endpoint", "harness", "protocol", "pictures", "prompt")
 ALL = "all"
 """Value of --env that stands for every installed environment."""
 
@@ -219,7 +224,9 @@ class EvaluateSettings(_ByProtocol, _InHarness, _Play, _Policies, _Worlds):
         _check_names("--policy", "policy", [_file_name(policy) for policy in self.policy])
         _options(self.env, self.options)
         for policy in self.policy:
-            self.harness.check(policy, self.agent, instructions=self.instructions, pictures=self.pictures is not None)
+            own = {"--agent": self.agent, "--prompt": self.prompt, "--pictures": self.pictures}
+            given = [flag for flag, value in own.items() if value is not None]
+            self.harness.check(policy, [*given, *([] if self.instructions else ["--no-instructions"])])
 
     @property
     def ks(self) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ import mmap
 import os
 from collections.abc import Mapping, Set
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -34,6 +35,7 @@ USAGE = "usage.json"
 STOPPED = "stopped.json"
 """The reason why the last session stopped early; removed when the run is resumed."""
 RUN = "run.json"
+_PROMPT_DIGEST = "prompt_sha256"
 _PLOTS = ("turns.png", "turns.svg", "k.png", "k.svg", "turns_k.png", "turns_k.svg")
 _BESIDE = tuple(beside(Path(EPISODES)).name for beside in (distances_file, annotations_file))
 _OUTCOMES = (REPLIES, USAGE, *_BESIDE, "report.json", "report.md", "report.html", *_PLOTS)
@@ -200,12 +202,19 @@ class Store:
         if not set(differing) <= self._may_differ:
             tasks_differ = not {"tasks", "task", "items"}.isdisjoint(differing)  # then the `tasks_*` differ as well
             named = [name for name in differing if not (tasks_differ and name.startswith("tasks_"))]
-            listing = "; ".join(f"{name} {found.get(name)!r}, not {self._settings.get(name)!r}" for name in named)
+            named = [name for name in named if name != _PROMPT_DIGEST or "prompt" not in named]
+            listing = "; ".join(map(partial(_difference, found, self._settings), named))
             raise UsageError(
                 f"The run in {self.folder} was played with {listing}: choose another --out, or start over with "
                 "--overwrite. A run can be extended to more --samples or --tasks, but not to fewer or other ones."
             )
         self._extended = {**about, **self._resolved, "settings": self._settings} if differing else {}
+
+
+def _difference(found: Mapping[str, Any], asked: Mapping[str, Any], name: str) -> str:
+    if name == _PROMPT_DIGEST:
+        return f"another text of the prompt {found['prompt']} (restore it)"
+    return f"{name} {found.get(name)!r}, not {asked.get(name)!r}"
 
 
 def is_empty(folder: Path) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 class UsageError(ValueError):
@@ -32,6 +32,13 @@ def did_you_mean(asked: str, known: Sequence[str]) -> str:
     """Return ` Did you mean x?` with a leading space, or an empty string if no known name is similar."""
     near = difflib.get_close_matches(asked, known, n=1, cutoff=0.5)
     return f" Did you mean {near[0]}?" if near else ""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a hint for an unknown name: the closest known name, and all of them."""
+    near = difflib.get_close_matches(name, known := sorted(known), n=1, cutoff=0.5)
+    there_are = f"There are: {', '.join(known)}."
+    return f"Did you mean {near[0]!r}? {there_are}" if near else there_are
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:

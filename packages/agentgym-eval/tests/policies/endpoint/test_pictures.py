@@ -154,7 +154,7 @@ def test_wrong_requests_for_pictures(
     [
         ({"pictures": 0}, "--pictures must be at least 1, not 0"),
         ({"pictures": 1, "agent": "react+pictures"}, "leave out --pictures"),
-        ({"pictures": 1, "harness": HarnessSettings(harness_command="x")}, "--agent, --pictures and --no-instructions"),
+        ({"pictures": 1, "harness": HarnessSettings(harness_command="x")}, "leave them out: --pictures"),
     ],
 )
 def test_settings_that_exclude_each_other(settings: dict[str, Any], complaint: str) -> None:

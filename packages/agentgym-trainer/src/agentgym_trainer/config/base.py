@@ -24,6 +24,9 @@ class WorldConfig:
     them. MODULE:CLASS names a format of your own."""
     instructions: bool = True
     """Give the agent the environment's instructions as a system message."""
+    prompt: str = ""
+    """System message instead of the environment's instructions and the reply format's: a text file with {instructions}
+    and {format_instructions} in their places, a function MODULE:NAME, or an installed prompt's name."""
     weight: float = 1.0
     """Relative share of a batch's tasks, if there are several environments."""
     backend: str = ""
@@ -39,6 +42,11 @@ class WorldConfig:
             raise ValueError(
                 f"The agent {self.agent} gets pictures, and training on pictures isn't supported: its episodes would "
                 "be learned from without what the model saw. Leave the habit pictures out of the agent."
+            )
+        if self.prompt and not self.instructions:
+            raise ValueError(
+                f"The prompt {self.prompt} of a world writes its instructions, which are off: turn instructions on, or "
+                "leave out the prompt."
             )
         if not self.deadline > 0:
             raise ValueError(f"The deadline of a world must be above 0 seconds, not {self.deadline}.")

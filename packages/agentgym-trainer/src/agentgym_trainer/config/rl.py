@@ -283,6 +283,11 @@ class RLConfig(BaseConfig):
                 "distillation.expert replies in the turns of the environment's agent, which a harness doesn't have: "
                 "leave distillation.expert empty, or learn from the log-probabilities of a distillation.teacher."
             )
+        prompts = [world.prompt for world in self.worlds if world.prompt]
+        if (self.harness or self.harness_command) and prompts:
+            raise ValueError(
+                f"A harness writes its own messages, so the prompt {prompts[0]} doesn't apply: leave it out."
+            )
         shaped = isinstance(self.reward, PerTurn) and (self.reward.invalid_penalty or self.reward.format_bonus)
         if (self.harness or self.harness_command) and shaped:
             raise ValueError(

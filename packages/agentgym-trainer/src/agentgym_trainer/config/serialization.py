@@ -5,10 +5,12 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from types import NoneType
-from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
-from agentgym_trainer.plugins import POINTS, PluginPoint, nearest
+from agentgym_eval.util.errors import nearest
+from agentgym_eval.util.settings_files import field_values, plain_value
+
+from agentgym_trainer.plugins import POINTS, PluginPoint
 
 
 def to_json(config: Any) -> Any:
@@ -40,12 +42,7 @@ def from_json(kind: type[Any], record: Mapping[str, Any], prefix: str = "") -> A
     Raises:
         ValueError: A key or type doesn't exist (the message names the nearest one), or a value has the wrong type.
     """
-    hints = get_type_hints(kind)
-    known = {f.name for f in fields(kind)}
-    for key in record:
-        if key not in known:
-            raise ValueError(f"There is no setting {prefix + key!r}. {nearest(key, known)}")
-    return kind(**{key: _value(hints[key], value, f"{prefix}{key}") for key, value in record.items()})
+    return kind(**field_values(kind, record, _value, prefix))
 
 
 def _value(hint: Any, value: Any, path: str) -> Any:
@@ -63,9 +60,7 @@ def _value(hint: Any, value: Any, path: str) -> Any:
         return from_json(by_name[name], record, f"{path}.")
     if kinds:
         return from_json(kinds[0], value, f"{path}.")
-    if get_origin(hint) is tuple:
-        return _tuple(get_args(hint), value, path)
-    return _plain(hint, value, path)
+    return plain_value(hint, value, path, _value)
 
 
 def _extension(point: PluginPoint, record: dict[str, Any], path: str) -> Any:
@@ -76,31 +71,6 @@ def _extension(point: PluginPoint, record: dict[str, Any], path: str) -> Any:
     if record:
         raise ValueError(f"{path} is the function {name}, which has no setting {next(iter(record))!r}.")
     return point.checked(found, name)
-
-
-def _tuple(items: tuple[Any, ...], value: Any, path: str) -> tuple[Any, ...]:
-    if not isinstance(value, list | tuple):
-        raise ValueError(f"{path} must be a list, not {value!r}.")
-    hints = [items[0]] * len(value) if items[-1] is Ellipsis else list(items)
-    if len(hints) != len(value):
-        raise ValueError(f"{path} must be a list of {len(hints)}, not {value!r}.")
-    return tuple(_value(hint, item, f"{path}.{i}") for i, (hint, item) in enumerate(zip(hints, value, strict=True)))
-
-
-def _plain(hint: Any, value: Any, path: str) -> Any:
-    if NoneType in (options := get_args(hint)):
-        (hint,) = (option for option in options if option is not NoneType)
-        if value is None:
-            return None
-    if get_origin(hint) is Literal:
-        if value not in get_args(hint):
-            raise ValueError(f"{path} can't be {value!r}. {nearest(str(value), get_args(hint))}")
-        return value
-    if hint is float and type(value) is int:
-        return float(value)
-    if type(value) is not hint:
-        raise ValueError(f"{path} must be of type {hint.__name__}, not {value!r}.")
-    return value
 
 
 def _dataclasses(hint: Any) -> list[type[Any]]:

@@ -123,22 +123,45 @@ def open_environments(config: BaseConfig) -> Generator[list[OpenEnvironment]]:
         yield list(opened.values())
 
 
-def _open(world: WorldConfig, config: BaseConfig, stack: ExitStack) -> OpenEnvironment:
-    settings = PlaySettings(
+def prompt_texts(config: BaseConfig) -> dict[str, str]:
+    """Return the system messages that the prompts of the configuration write, by prompt and environment.
+
+    Raises:
+        UsageError: as `open_environments`; and if there is no such prompt, or it fails.
+    """
+    found = dict[str, str]()
+    for world in config.worlds:
+        if world.prompt:
+            with ExitStack() as stack:
+                found[f"{world.prompt} in {world.env}"] = _local(_settings(world, config), stack).instructions
+    return found
+
+
+def _settings(world: WorldConfig, config: BaseConfig) -> PlaySettings:
+    return PlaySettings(
         env=world.env,
         policy="the model in training",
         agent=world.agent,
+        prompt=world.prompt or None,
         instructions=world.instructions,
         horizon=config.horizon.longest,
         options=world.options,
     )
+
+
+def _local(settings: PlaySettings, stack: ExitStack) -> ReplyWrapper:
     try:
-        wrapped = stack.enter_context(closing(open_world(settings)))
+        return stack.enter_context(closing(open_world(settings)))
     except UsageError as error:
         if isinstance(error.__cause__, UnknownOption):
             hint = "--world.options KEY=VALUE ... replaces all options of the recipe; without values it removes them."
             raise UsageError(f"{error} {hint}") from error
         raise
+
+
+def _open(world: WorldConfig, config: BaseConfig, stack: ExitStack) -> OpenEnvironment:
+    settings = _settings(world, config)
+    wrapped = _local(settings, stack)
     check_dependencies(wrapped)
     _check_context(wrapped, config.generation)
     name = _name(world, wrapped, config.evaluation)

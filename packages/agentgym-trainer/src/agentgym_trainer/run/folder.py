@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -144,6 +145,26 @@ class RunFolder:
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
             with suppress(OSError):  # a link to a folder, a mount point, or the working directory
                 self.path.rmdir()
+
+    def check_prompts(self, texts: Mapping[str, str]) -> None:
+        """Record what the run's prompts write in the settings, or compare it with what they wrote before.
+
+        Args:
+            texts: System messages, by prompt and environment.
+
+        Raises:
+            UsageError: when a prompt writes another text than when the run began.
+        """
+        record = json.loads(self.settings.read_text())
+        found = {name: sha256(bytes(text, "utf-8")).hexdigest() for name, text in texts.items()}
+        if "prompts" not in record:
+            _write(self.settings, json.dumps({**record, "prompts": found}, indent=2) + "\n")
+        for name, digest in record.get("prompts", {}).items():
+            if found.get(name) != digest:
+                raise UsageError(
+                    f"The prompt {name} has another text than when the run in {self.path} began. Restore it to "
+                    "continue the run, or start a new one with the changed prompt (--like)."
+                )
 
     def log(self, metrics: Mapping[str, Any]) -> None:
         """Append one line to the metrics and notify the listener. Numbers that aren't finite become null."""

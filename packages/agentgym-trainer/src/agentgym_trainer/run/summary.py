@@ -80,7 +80,8 @@ def _agent(config: BaseConfig, world: WorldConfig) -> str:
         return f"--harness {shlex.quote(config.harness)}"
     if isinstance(config, RLConfig) and config.harness_command:
         return f"--harness-command {shlex.quote(config.harness_command)}"
-    return f"--agent {world.agent}{'' if world.instructions else ' --no-instructions'}"
+    prompt = f" --prompt {shlex.quote(world.prompt)}" if world.prompt else ""
+    return f"--agent {world.agent}{prompt}{'' if world.instructions else ' --no-instructions'}"
 
 
 def _quoted(option: str) -> str:

@@ -27,6 +27,8 @@ from agentgym_trainer.trainers.evaluation import evaluated_tasks
 from agentgym_trainer.trainers.renaming import rename_share
 from agentgym_trainer.trainers.setup import play_tasks
 
+_OTHER = "with other instructions"
+
 
 def gather_episodes(
     config: BaseConfig,
@@ -84,25 +86,30 @@ def _collect(
 def played_otherwise(
     config: BaseConfig, worlds: Sequence[OpenEnvironment], episodes: Iterable[Episode]
 ) -> Iterator[str]:
-    """Yield a message for each environment whose episodes had another agent or use of instructions than the run.
+    """Yield a message for each environment whose episodes had another agent or other instructions than the run.
 
     The message contains the flags that make the run match. Episodes without an agent are skipped.
     """
-    played = {world.name: Counter[tuple[str, bool]]() for world in worlds}
+    played = {world.name: Counter[tuple[str, str]]() for world in worlds}
+    texts = {world.name: (world.wrapped.agent, world.wrapped.instructions) for world in worlds}
     for episode in episodes:
         if episode.agent and episode.env in played:
-            played[episode.env][episode.agent, bool(episode.instructions)] += 1
+            given, (agent, text) = episode.instructions, texts[episode.env]
+            other = bool(given and text) and episode.agent == agent and given != text
+            played[episode.env][episode.agent, _OTHER if other else _instructed(bool(given))] += 1
     for number, (world, settings) in enumerate(zip(worlds, config.worlds, strict=True)):
-        own = world.wrapped.agent, settings.instructions
+        own = world.wrapped.agent, _instructed(settings.instructions)
         others = Counter({agent: count for agent, count in played[world.name].items() if agent != own})
         if others:
             flag = "world" if number == 0 else f"extra-worlds.{number - 1}"
             (name, instructed), _ = others.most_common(1)[0]
+            prompt = f", with the --{flag}.prompt that they had" if instructed == _OTHER else ""
             yield (
                 f"{others.total()} of {played[world.name].total()} episodes of {world.name} were played by "
-                f"{' and '.join(_agent(*agent) for agent, _ in others.most_common())}, but this run plays and is "
-                f"evaluated as {_agent(*own)}. To play as {'most of them' if len(others) > 1 else 'they'} did: "
-                f"--{flag}.agent {name} --{flag}.{'' if instructed else 'no-'}instructions."
+                f"{' and '.join(' '.join(agent) for agent, _ in others.most_common())}, but this run plays and is "
+                f"evaluated as {' '.join(own)}. To play as {'most of them' if len(others) > 1 else 'they'} did: "
+                f"--{flag}.agent {name} --{flag}.{'no-' if instructed == _instructed(False) else ''}instructions"
+                f"{prompt}."
             )
 
 
@@ -126,8 +133,8 @@ def not_held_out(config: BaseConfig, worlds: Sequence[OpenEnvironment], episodes
                 )
 
 
-def _agent(name: str, instructed: bool) -> str:
-    return f"{name} with{'' if instructed else 'out'} instructions"
+def _instructed(given: bool) -> str:
+    return f"with{'' if given else 'out'} instructions"
 
 
 def keep_episodes(

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, SupportsFloat
 
 import gymnasium
 
+from agentgym_envs.agents.prompts import PromptFunction
 from agentgym_envs.agents.scaffold import Scaffold
 from agentgym_envs.core.text_env import Malformed
 from agentgym_envs.core.text_space import TextSpace
@@ -34,14 +35,19 @@ class ReplyWrapper(gymnasium.Wrapper[str, str, str, str], ABC):
             cls.reply_format = f"{cls.__module__}:{cls.__qualname__}"
 
     def __init__(
-        self, env: gymnasium.Env[str, str], *, instructions: str | None = None, scaffold: Scaffold | None = None
+        self,
+        env: gymnasium.Env[str, str],
+        *,
+        instructions: str | PromptFunction | None = None,
+        scaffold: Scaffold | None = None,
     ) -> None:
         """Wrap an environment.
 
         Args:
             env: The environment.
             instructions: Text for the agent in place of the environment's instructions and the description of the
-                reply format. An empty string omits instructions, for agents that were trained without them.
+                reply format, or a prompt that makes it of these two; see `find_prompt`. An empty string omits
+                instructions, for agents that were trained without them.
             scaffold: The agent's habits, which `play` and `play_pool` implement. None: no habits and an unlimited
                 context.
         """
@@ -93,12 +99,33 @@ class ReplyWrapper(gymnasium.Wrapper[str, str, str, str], ABC):
 
     @property
     def instructions(self) -> str:
-        """The environment's instructions and the description of the reply format."""
-        return self.full_instructions(self.env.get_wrapper_attr("instructions"))
+        """The text that the agent gets first: what it was given, or else the environment's instructions and the
+        description of the reply format.
+
+        Raises:
+            ValueError: if the given prompt fails.
+        """
+        return self.system_message(self.env.get_wrapper_attr("instructions"))
+
+    def system_message(self, instructions: str) -> str:
+        """Return the text that the agent gets first, for the environment's `instructions`.
+
+        Raises:
+            ValueError: if the given prompt fails.
+        """
+        if self._instructions is None:
+            return self.full_instructions(instructions)
+        given = self._instructions
+        return given if isinstance(given, str) else given(instructions, self.full_format_instructions)
+
+    @property
+    def full_format_instructions(self) -> str:
+        """The description of the reply format, with what it needs to know of the environment, for prompts."""
+        return self.format_instructions
 
     def full_instructions(self, instructions: str) -> str:
-        """Return the complete text for an agent: the environment's `instructions` and the reply format's."""
-        return f"{instructions}\n\n{self.format_instructions}" if self._instructions is None else self._instructions
+        """Return the agent's own text: the environment's `instructions` and the description of the reply format."""
+        return f"{instructions}\n\n{self.full_format_instructions}"
 
     def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
         """Play the action in a reply. A malformed reply costs a turn; its observation explains what was expected."""

@@ -72,12 +72,11 @@ class CodeAct(CallingWrapper):
         "what you think\n```python\nfunction(parameter='value')\n```"
     )
 
-    def full_instructions(self, instructions: str) -> str:
-        """Return the complete text for an agent, with the signatures of the functions."""
+    @property
+    def full_format_instructions(self) -> str:
+        """The description of the reply format, after the signatures of the functions."""
         signatures = "\n".join(map(_signature, self.functions))
-        return super().full_instructions(
-            f"{instructions}\n\nYour functions, which stand for the actions above:\n{signatures}"
-        )
+        return f"Your functions, which stand for the actions above:\n{signatures}\n\n{self.format_instructions}"
 
     def find(self, reply: str) -> Call:
         """Return the only Python call."""
