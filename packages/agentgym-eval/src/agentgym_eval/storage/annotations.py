@@ -41,18 +41,33 @@ class Annotation:
         Raises:
             UsageError: for labels that can't be told from filters or are too many or too long, and too long notes.
         """
-        distinct = sorted({" ".join(label.split()) for label in labels} - {""})
-        for label in distinct:
-            if not re.fullmatch(r"\w[^,]*", label) or not label.isprintable():
-                raise UsageError(f"A label begins with a letter or digit and has no comma, unlike {label[:50]!r}.")
-            if len(label) > _MAX_LABEL:
-                raise UsageError(f"A label has at most {_MAX_LABEL} characters; write {label[:30]}… as a note.")
-        if len(distinct) > _MAX_LABELS:
-            raise UsageError(f"An episode has at most {_MAX_LABELS} labels, not {len(distinct)}.")
+        distinct = checked_labels(labels, "label", "An episode")
         text = note.replace("\r\n", "\n").strip()
         if len(text) > _MAX_NOTE:
             raise UsageError(f"A note has at most {_MAX_NOTE:,} characters, not {len(text):,}.")
-        return cls(tuple(distinct), text, datetime.now(UTC).isoformat(timespec="seconds"))
+        return cls(distinct, text, datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+def checked_labels(labels: Iterable[str], name: str, owner: str) -> tuple[str, ...]:
+    """Return labels sorted and distinct, without spaces around them.
+
+    Args:
+        labels: The labels; empty ones are left out.
+        name: What they are called in messages.
+        owner: What has them in messages, at the beginning of a sentence.
+
+    Raises:
+        UsageError: for labels that can't be told from filters or are too many or too long.
+    """
+    distinct = sorted({" ".join(label.split()) for label in labels} - {""})
+    for label in distinct:
+        if not re.fullmatch(r"\w[^,]*", label) or not label.isprintable():
+            raise UsageError(f"A {name} begins with a letter or digit and has no comma, unlike {label[:50]!r}.")
+        if len(label) > _MAX_LABEL:
+            raise UsageError(f"A {name} has at most {_MAX_LABEL} characters; write {label[:30]}… as a note.")
+    if len(distinct) > _MAX_LABELS:
+        raise UsageError(f"{owner} has at most {_MAX_LABELS} {name}s, not {len(distinct)}.")
+    return tuple(distinct)
 
 
 def annotations_file(episodes: Path) -> Path:

@@ -107,6 +107,7 @@ def test_invalid_filters_are_one_sentence_errors(site: Site, query: dict[str, st
 
 def test_facets_count_runs(varied: Site) -> None:
     assert run_facets(run_rows(varied.index.runs, varied.index.run_metrics())) == {
+        "tag": [],
         "kind": [("episodes", 1), ("evaluate", 2), ("train", 1)],
         "recipe": [("quickstart", 1)],
         "env": [("agentgym/Far-v0", 1), ("agentgym/Near-v0", 3)],

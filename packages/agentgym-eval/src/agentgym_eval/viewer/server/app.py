@@ -33,6 +33,7 @@ from agentgym_eval.viewer.server.annotations import annotation_routes
 from agentgym_eval.viewer.server.edit_routes import edit_routes
 from agentgym_eval.viewer.server.guard import Guard, is_loopback
 from agentgym_eval.viewer.server.routes import episode_routes
+from agentgym_eval.viewer.server.trash_routes import trash_routes
 
 _REFRESH_INTERVAL_S = 1.0
 SEEN = "x-seen"
@@ -52,9 +53,10 @@ def make_app(
         read_only: Whether nothing below the folder may be changed. Other machines can never change anything.
     """
     site = replace(site, editable=is_loopback(host) and not read_only)
+    editing = [*edit_routes(site), *trash_routes(site)] if site.editable else []
     manager = SessionManager(site.index.root, environment) if site.editable else None
     return Starlette(
-        routes=[*_routes(site), *(edit_routes(site) if site.editable else []), *play_routes(site, manager, SEEN)],
+        routes=[*_routes(site), *editing, *play_routes(site, manager, SEEN)],
         middleware=[Middleware(Guard, host=host)],
         lifespan=lambda _: _lifespan(site, manager),
         exception_handlers={
