@@ -7,9 +7,9 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from agentgym_eval.viewer.index.run_notes import RunNotes, write_notes
 from agentgym_eval.viewer.index.index import Index
 from agentgym_eval.viewer.index.links import Links
+from agentgym_eval.viewer.index.run_notes import RunNotes, write_notes
 from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.server.app import make_app
 from agentgym_eval.viewer.server.export import export

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from agentgym_eval.storage.annotations import Annotation, add_annotation
 from agentgym_eval.storage.lock import FolderLock
-from agentgym_eval.viewer.index.run_notes import RunNotes, read_notes, write_notes
 from agentgym_eval.viewer.index.index import Index
 from agentgym_eval.viewer.index.links import Links
+from agentgym_eval.viewer.index.run_notes import RunNotes, read_notes, write_notes
 from agentgym_eval.viewer.index.trash import TRASH, trashed_runs
 from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.server.app import make_app

@@ -1,5 +1,6 @@
-"""Routes that move runs to the trash, restore them, and empty it: of this machine's viewer only. Each is asked about on a
-page that names the runs, and done when its form is posted.
+"""Routes that move runs to the trash, restore them, and empty it: of this machine's viewer only.
+
+Moving and emptying are asked about on a page that names the runs, and done when its form is posted.
 """
 
 from __future__ import annotations
