@@ -122,9 +122,10 @@ class Links:
         return self._page("compare", {"a": a, "b": b, **more})
 
     def compare_runs(self, runs: Iterable[str], baseline: str = "") -> str:
-        """Return the link to the comparison of any number of runs with one of them, by their slugs; live site only."""
-        pairs = [("run", run) for run in runs] + ([("baseline", baseline)] if baseline else [])
-        return f"{self._page('compare')}?{urlencode(pairs)}"
+        """Return the link to the table that compares any number of runs with one of them, by their slugs, by default
+        with the first; live site only.
+        """
+        return f"{self._page('compare')}?{urlencode([*(('run', run) for run in runs), ('baseline', baseline)])}"
 
     def raw(self, address: Address) -> str:
         """Return the link to an episode's line of JSON."""

@@ -43,8 +43,8 @@ def seed_groups(runs: Iterable[Run]) -> list[RunGroup]:
 
 
 def tag_groups(runs: Sequence[Run]) -> list[RunGroup]:
-    """Group runs by their tags, in alphabetical order: a run with several tags is in several groups. Tags of exactly the
-    same runs are one group, and each run without tags stays alone.
+    """Group runs by their tags, in alphabetical order: a run with several tags is in several groups. Tags of the same
+    runs are one group, and each run without tags stays alone.
     """
     groups: dict[tuple[str, ...], list[str]] = {}
     for tag in sorted({tag for run in runs for tag in run.tags}):
