@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from agentgym_envs.util.files import write_whole
 
-from agentgym_eval.storage.annotations import checked_labels
+from agentgym_eval.storage.labels import checked_tags
 from agentgym_eval.util.errors import UsageError
 from agentgym_eval.viewer.index.runs import Run
 
@@ -69,13 +69,6 @@ def write_notes(run: Path, notes: RunNotes) -> None:
             path.unlink(missing_ok=True)
     except OSError as error:
         raise UsageError(f"{path} can't be written ({error.strerror}); make its folder writable.") from error
-
-
-def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    """Return tags sorted and distinct, of texts that can each have several, separated by commas. Raises `UsageError`
-    for tags that are too long or too many, or don't begin with a letter or digit.
-    """
-    return checked_labels((tag for text in tags for tag in text.split(",")), "tag", "A run")
 
 
 def retag(runs: Sequence[Run], add: Sequence[str] = (), remove: Sequence[str] = ()) -> list[Run]:

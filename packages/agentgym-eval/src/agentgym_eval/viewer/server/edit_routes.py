@@ -10,9 +10,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from agentgym_eval.storage.labels import checked_tags
 from agentgym_eval.util.errors import UsageError
 from agentgym_eval.viewer.index.run_list import RunFilters
-from agentgym_eval.viewer.index.run_notes import RunNotes, checked_tags, own_tags, read_notes, retag, write_notes
+from agentgym_eval.viewer.index.run_notes import RunNotes, own_tags, read_notes, retag, write_notes
 from agentgym_eval.viewer.index.runs import Run
 from agentgym_eval.viewer.index.trash import run_size, why_kept
 from agentgym_eval.viewer.pages.forms import read_form
