@@ -123,9 +123,7 @@ def load_run(folder: str | PathLike[str]) -> Run:
     return Run(Path(folder))
 
 
-def open_new(
-    path: Path, config: BaseConfig, recipe: str, locks: ExitStack, tags: Sequence[str] = ()
-) -> RunFolder:
+def open_new(path: Path, config: BaseConfig, recipe: str, locks: ExitStack, tags: Sequence[str] = ()) -> RunFolder:
     """Create the folder of a run with tags in all of its processes. It stays locked until `locks` is closed.
 
     Raises:
