@@ -78,7 +78,7 @@ def find_pages(page: Page, address: str, run: str, a: str, b: str) -> dict[str, 
     page.goto(f"{address}?kind=train")
     for box in page.get_by_role("checkbox", name="Select ").all():
         box.check()
-    page.get_by_role("button", name="Curves of selected").click()
+    page.get_by_role("button", name="Curves", exact=True).click()
     found["curves"] = page.url
     found["compare"] = f"{address}compare?a={a}&b={b}"
     found["side by side"] = follow(f"compare?a={a}&b={b}", "a[href^='/side-by-side']")

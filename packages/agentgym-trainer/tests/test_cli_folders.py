@@ -86,7 +86,8 @@ def test_missing_environments_options_and_models_are_rejected(
 @pytest.mark.parametrize("name", ["quickstart", pytest.param("searchqa-scaling", marks=pytest.mark.long)])
 def test_tiny_recipes_complete_two_steps(name: str, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    assert train_cli([name, "--tiny", "--out", str(folder.path)]) == 0
+    assert train_cli([name, "--tiny", "--tags", "two", "one,a b", "--out", str(folder.path)]) == 0
+    assert json.loads(folder.settings.read_text())["tags"] == ["a b", "one", "two"]
     lines = list(folder.read_metrics())
     assert [line["step"] for line in lines] == [1, 2]
     assert all("grad_norm" in line for line in lines)
@@ -96,6 +97,12 @@ def test_tiny_recipes_complete_two_steps(name: str, tmp_path: Path) -> None:
     for path in (folder.curve, folder.summary, folder.model / "model.safetensors"):
         assert path.exists()
     assert folder.evaluated_steps("sampled") == folder.evaluated_steps("greedy") == [0, 2]
+
+
+def test_wrong_tag_is_rejected_before_anything_is_loaded(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert train_cli(["--tiny", "--tags", "!", "--out", str(tmp_path / "run")]) == 2
+    assert capfd.readouterr().err.startswith("error: A tag begins with a letter or digit")
+    assert not (tmp_path / "run").exists()
 
 
 def test_run_that_cannot_start_leaves_no_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

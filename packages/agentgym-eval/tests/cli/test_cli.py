@@ -60,6 +60,23 @@ def test_oracle_succeeds_on_all_tasks(tmp_path: Path) -> None:
     assert overall["success"] == {"mean": 1.0, "tasks": 10, **interval}
 
 
+def test_tags_are_recorded_and_replaced_by_those_of_a_later_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def tags_after(*given: str) -> tuple[int, list[str] | None]:
+        code = evaluate(flags("--tasks", "2", *given, "--out", str(tmp_path)))
+        return code, json.loads((tmp_path / "run.json").read_text()).get("tags")
+
+    assert tags_after() == (0, None)
+    assert tags_after("--tags", "b", "a, c d") == (0, ["a", "b", "c d"])
+    assert tags_after() == (0, ["a", "b", "c d"])
+    assert tags_after("--tags", "x", "--overwrite") == (0, ["x"])
+    with pytest.raises(SystemExit, match="2"):
+        tags_after("--tags", "!x")
+    assert "A tag begins with a letter" in capsys.readouterr().err
+    assert "tags" not in json.loads((tmp_path / "run.json").read_text())["settings"]
+
+
 def test_default_output_folder_is_named_after_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

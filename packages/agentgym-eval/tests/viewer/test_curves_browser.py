@@ -33,7 +33,7 @@ def page(chromium: Browser, index: Index) -> Iterator[Page]:
         watched.page.goto(address)
         for box in watched.page.get_by_role("checkbox").all():
             box.check()
-        watched.page.get_by_role("button", name="Curves of selected").click()
+        watched.page.get_by_role("button", name="Curves", exact=True).click()
         expect(watched.page.locator(".curve").first).to_be_visible()
         yield watched.page
         assert [url for url in watched.requests if not url.startswith(address)] == []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from os import PathLike
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from accelerate.state import AcceleratorState, PartialState, is_initialized
 from agentgym_eval.api.training_run import TrainingRun
+from agentgym_eval.storage.labels import checked_tags
 from agentgym_eval.storage.lock import FolderLock
 from agentgym_eval.util.errors import RunStopped, UsageError
 from rich.console import Console
@@ -64,7 +65,9 @@ class Run(TrainingRun):
         return read_run(self.folder)[0]
 
 
-def train(config: BaseConfig | str, *, out: str | PathLike[str], progress: bool = False) -> Run:
+def train(
+    config: BaseConfig | str, *, out: str | PathLike[str], tags: Sequence[str] = (), progress: bool = False
+) -> Run:
     """Train, as the command `train` does: with reinforcement learning or from data, as the type of the configuration
     says. In a script that accelerate's launcher starts, all processes call this.
 
@@ -73,6 +76,7 @@ def train(config: BaseConfig | str, *, out: str | PathLike[str], progress: bool 
     Args:
         config: The configuration, or a recipe's name: one of this package, of an installed package, or MODULE:NAME.
         out: The run folder, which is created. It must not hold a run; see `resume`.
+        tags: Tags of the run, by which the viewer groups and filters runs.
         progress: Whether to show the progress on stderr. Otherwise nothing is printed; the logger `agentgym_trainer`
             gets what the command would print.
 
@@ -85,7 +89,7 @@ def train(config: BaseConfig | str, *, out: str | PathLike[str], progress: bool 
     recipe = config if isinstance(config, str) else _CUSTOM
     given = find_recipe(config).config if isinstance(config, str) else config
     with _accelerate_state(), ExitStack() as locks:
-        folder = open_new(Path(out), given, recipe, locks)
+        folder = open_new(Path(out), given, recipe, locks, checked_tags(tags))
         try:
             return _trained(given, folder, progress=progress)
         except UsageError:
@@ -120,8 +124,8 @@ def load_run(folder: str | PathLike[str]) -> Run:
     return Run(Path(folder))
 
 
-def open_new(path: Path, config: BaseConfig, recipe: str, locks: ExitStack) -> RunFolder:
-    """Create the folder of a run in all of its processes. It stays locked until `locks` is closed.
+def open_new(path: Path, config: BaseConfig, recipe: str, locks: ExitStack, tags: Sequence[str] = ()) -> RunFolder:
+    """Create the folder of a run with tags in all of its processes. It stays locked until `locks` is closed.
 
     Raises:
         UsageError: as `RunFolder.check`.
@@ -132,7 +136,7 @@ def open_new(path: Path, config: BaseConfig, recipe: str, locks: ExitStack) -> R
         if ranks.is_main:
             RunFolder.check(path, config)
             locks.enter_context(FolderLock(path))
-            return RunFolder.create(path, config, recipe)
+            return RunFolder.create(path, config, recipe, tags)
     return RunFolder(path)
 
 

@@ -18,6 +18,7 @@ import tyro
 from agentgym_envs.cli.flags import given
 from agentgym_envs.util.installation import command, package_version
 from agentgym_eval.runs.settings import short_name
+from agentgym_eval.storage.labels import checked_tags
 from agentgym_eval.util.errors import RunStopped, UsageError
 from agentgym_eval.util.stopping import Termination
 from rich.console import Console
@@ -76,6 +77,8 @@ class Command(Generic[_S]):
     settings, in folders of --out (default: runs/RECIPE-sweep). The same command continues a sweep."""
     seeds: tuple[int, ...] = ()
     """Train one run for each seed, within a sweep or without one."""
+    tags: tuple[str, ...] = ()
+    """Tags of the run, by which the viewer groups and filters runs; there they can be changed later."""
     sweep_processes: int = 1
     """Number of runs of a sweep at a time."""
     tiny: bool = False
@@ -128,6 +131,7 @@ def _train(arguments: Sequence[str], locks: ExitStack, early: Termination) -> in
     console = Console(stderr=True)
     if parsed.plan is not None:
         return _plan(parsed, parsed.plan)
+    tags = checked_tags(parsed.tags)
     if parsed.sweep or parsed.seeds:
         return _sweep(recipe, parsed, arguments, early)
     for sentence in _dropped_options(_base(arguments)[1], parsed.config, arguments):
@@ -138,7 +142,7 @@ def _train(arguments: Sequence[str], locks: ExitStack, early: Termination) -> in
 
     look_here()
     redact_logs()
-    folder, config, recipe = _open(recipe, parsed, arguments, locks)
+    folder, config, recipe = _open(recipe, parsed, tags, arguments, locks)
 
     from agentgym_trainer.api import train_in
     from agentgym_trainer.learner.finite_checks import NotFinite
@@ -319,7 +323,7 @@ def _dropped_options(recipe: BaseConfig, parsed: BaseConfig, flags: Sequence[str
 
 
 def _open(
-    recipe: str, parsed: Command[Any], arguments: Sequence[str], locks: ExitStack
+    recipe: str, parsed: Command[Any], tags: Sequence[str], arguments: Sequence[str], locks: ExitStack
 ) -> tuple[RunFolder, BaseConfig, str]:
     """Create or open the run folder; all processes get the same folder, configuration and recipe. The folder stays
     locked until `locks` is closed.
@@ -332,4 +336,4 @@ def _open(
         return open_existing(parsed.resume, locks)
     config = tiny(parsed.config) if parsed.tiny else parsed.config
     path = parsed.out or Path("runs", f"{recipe.replace(':', '-')}-{datetime.now():%Y%m%d-%H%M%S}")
-    return open_new(path, config, recipe, locks), config, recipe
+    return open_new(path, config, recipe, locks, tags), config, recipe

@@ -34,6 +34,7 @@ def evaluate(
     k: Sequence[int] = (),
     protocol: str | None = None,
     forensics: bool = False,
+    tags: Sequence[str] = (),
     progress: bool = False,
     environment: Mapping[str, str] | None = None,
     **options: Unpack[PlayOptions],
@@ -54,6 +55,7 @@ def evaluate(
         protocol: Evaluation settings of a paper, by name, such as `agentgym-rl`. They determine `split`, `tasks`,
             `samples`, `horizon`, `temperature` and `max_tokens` in the environment; other values of these are refused.
         forensics: Whether to replay unsuccessful episodes for the expert's distances, which tell more of their causes.
+        tags: Tags of the run, by which the viewer groups and filters runs.
         progress: Whether to show the progress on stderr. Otherwise nothing is printed; the logger `agentgym_eval` gets
             warnings.
         environment: Environment variables for `openai:MODEL` (OPENAI_API_KEY, OPENAI_BASE_URL), such as `os.environ`.
@@ -73,7 +75,7 @@ def evaluate(
     def run(check: Callable[[], object]) -> Evaluation:
         with named_env(env) as world:
             own = {"policy": (name,), "env": (world,), "k": tuple(k), "out": path_of(out), "forensics": forensics}
-            asked = EvaluateSettings(**own, protocol=protocol, **settings)
+            asked = EvaluateSettings(**own, protocol=protocol, tags=tuple(tags), **settings)
             return evaluate_runs(asked, {name: factory}, log_reporter(shows_progress=progress, check=check))
 
     evaluation = outside_loop(run)

@@ -60,6 +60,7 @@ COMMON = {
         "forensics": "also measure how far from the goal unsuccessful episodes were",
         "price": "prices of a model behind an endpoint, per million tokens",
         "budget": "stop at this usage, such as cost=5",
+        "tags": "tags of the runs, for the viewer",
         "out": "folder of the run, or of the runs",
         "overwrite": "discard an existing run in --out",
     }

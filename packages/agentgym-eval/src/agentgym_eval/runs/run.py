@@ -338,7 +338,8 @@ def open_runs(
             identity = _identity(settings, env, tasks, before[settings.env])
             resolved = _resolved(env, tasks, settings.harness.name or env.agent)
             growing = GROWING if extends(earlier.get(settings.env, {}), settings, env, tasks) else frozenset[str]()
-            store = Store(folder, identity, resolved=resolved, may_differ=growing, overwrite=settings.overwrite)
+            overwrite, tags = settings.overwrite, settings.tags
+            store = Store(folder, identity, resolved=resolved, may_differ=growing, overwrite=overwrite, tags=tags)
             runs.append(Run(settings, tuple(specs), store, maker, env, player))
         for run in runs:
             stack.enter_context(run.store)

@@ -18,6 +18,7 @@ import tyro
 from agentgym_eval.policies.endpoint.settings import EndpointSettings
 from agentgym_eval.policies.harness import HarnessSettings
 from agentgym_eval.runs.protocols import find_protocol
+from agentgym_eval.storage.labels import checked_tags
 from agentgym_eval.util.errors import UsageError
 
 
@@ -135,7 +136,13 @@ class _ByProtocol:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlaySettings(_ByProtocol, _InHarness, _Play, _OnePolicy, _OneWorld):
+class _Tagged:
+    tags: tuple[str, ...] = ()
+    """Tags of the run, by which the viewer groups and filters runs; there they can be changed later."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlaySettings(_Tagged, _ByProtocol, _InHarness, _Play, _OnePolicy, _OneWorld):
     """The settings of one run: one policy in one environment."""
 
     max_tokens: int = 512
@@ -182,13 +189,15 @@ class PlaySettings(_ByProtocol, _InHarness, _Play, _OnePolicy, _OneWorld):
 
 
 _ADDRESS = ("url", "token", "timeout")  # options that locate an environment on a server; one of them is a secret
-_NOT_IDENTITY = ("skip", "slots", "overwrite", "max_failed", "endpoint", "harness", "protocol", "pictures", "prompt")
+_NOT_IDENTITY = (
+    "skip", "slots", "overwrite", "max_failed", "endpoint", "harness", "protocol", "pictures", "prompt", "tags",
+)  # fmt: skip
 ALL = "all"
 """Value of --env that stands for every installed environment."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateSettings(_ByProtocol, _InHarness, _Play, _Policies, _Worlds):
+class EvaluateSettings(_Tagged, _ByProtocol, _InHarness, _Play, _Policies, _Worlds):
     """Evaluate policies in environments: success, score, turns, tokens, pass@k and pass^k with 95% intervals.
 
     Each policy in each environment is one run: a folder with its episodes and a report. Several runs are compared task
@@ -223,6 +232,7 @@ class EvaluateSettings(_ByProtocol, _InHarness, _Play, _Policies, _Worlds):
         _check_names("--env", "environment", [short_name(env) for env in self.env])
         _check_names("--policy", "policy", [_file_name(policy) for policy in self.policy])
         _options(self.env, self.options)
+        checked_tags(self.tags)
         for policy in self.policy:
             own = {"--agent": self.agent, "--prompt": self.prompt, "--pictures": self.pictures}
             given = [flag for flag, value in own.items() if value is not None]
@@ -357,7 +367,7 @@ def _in_each_world(asked: _Play, policy: str, envs: Sequence[str]) -> list[PlayS
     options = _options(envs, common.pop("options"))
     own: dict[str, dict[str, Any]] = {env: {"options": options[env]} for env in envs}
     if isinstance(asked, EvaluateSettings):
-        common |= {"harness": asked.harness, "protocol": asked.protocol}
+        common |= {"harness": asked.harness, "protocol": asked.protocol, "tags": checked_tags(asked.tags)}
         if asked.protocol:
             protocol = find_protocol(asked.protocol)
             own = {env: own[env] | protocol.settings(env, items=bool(asked.items)) for env in envs}

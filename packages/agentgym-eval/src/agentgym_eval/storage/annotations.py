@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,12 +15,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from agentgym_eval.metrics.failure_causes import EpisodeKey
+from agentgym_eval.storage.labels import checked_labels
 from agentgym_eval.util.errors import UsageError
 
 SCHEMA = "agentgym.annotation/1"
 _SUFFIX = ".annotations.jsonl"
-_MAX_LABELS = 20
-_MAX_LABEL = 60
 _MAX_NOTE = 20_000
 
 
@@ -41,18 +39,11 @@ class Annotation:
         Raises:
             UsageError: for labels that can't be told from filters or are too many or too long, and too long notes.
         """
-        distinct = sorted({" ".join(label.split()) for label in labels} - {""})
-        for label in distinct:
-            if not re.fullmatch(r"\w[^,]*", label) or not label.isprintable():
-                raise UsageError(f"A label begins with a letter or digit and has no comma, unlike {label[:50]!r}.")
-            if len(label) > _MAX_LABEL:
-                raise UsageError(f"A label has at most {_MAX_LABEL} characters; write {label[:30]}… as a note.")
-        if len(distinct) > _MAX_LABELS:
-            raise UsageError(f"An episode has at most {_MAX_LABELS} labels, not {len(distinct)}.")
+        distinct = checked_labels(labels, "label", "An episode")
         text = note.replace("\r\n", "\n").strip()
         if len(text) > _MAX_NOTE:
             raise UsageError(f"A note has at most {_MAX_NOTE:,} characters, not {len(text):,}.")
-        return cls(tuple(distinct), text, datetime.now(UTC).isoformat(timespec="seconds"))
+        return cls(distinct, text, datetime.now(UTC).isoformat(timespec="seconds"))
 
 
 def annotations_file(episodes: Path) -> Path:

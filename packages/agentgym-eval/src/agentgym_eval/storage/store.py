@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -62,6 +62,7 @@ class Store:
         resolved: Mapping[str, Any] | None = None,
         may_differ: Set[str] = frozenset(),
         overwrite: bool = False,
+        tags: Sequence[str] = (),
     ) -> None:
         """Create the store without touching the disk.
 
@@ -73,6 +74,7 @@ class Store:
             may_differ: Names of settings in which the existing run may differ, because this run extends it. The new
                 values are written with the first episode or reply.
             overwrite: Discard an existing run as soon as there is an episode or a paid reply to replace it.
+            tags: Tags of the run; of an existing run, they replace those that it has, if there are any.
         """
         self.folder = folder
         self._lock = FolderLock(folder)
@@ -80,6 +82,7 @@ class Store:
         self.journal = Journal(folder / REPLIES, self._replace)
         self._settings = dict(settings)
         self._resolved = {"resolved": dict(resolved)} if resolved else {}
+        self._tags = {"tags": list(tags)} if tags else {}
         self._may_differ, self._extended = may_differ, dict[str, Any]()
         self._overwrite = overwrite
         self.begun = False
@@ -179,7 +182,7 @@ class Store:
             self._extended = {}
 
     def _write_about(self) -> None:
-        about = {"schema": SCHEMA, "settings": self._settings, **self._resolved}
+        about = {"schema": SCHEMA, "settings": self._settings, **self._resolved, **self._tags}
         write_json(self.folder / RUN, about | provenance())
 
     def _remove_empty(self) -> None:
@@ -208,6 +211,9 @@ class Store:
                 f"The run in {self.folder} was played with {listing}: choose another --out, or start over with "
                 "--overwrite. A run can be extended to more --samples or --tasks, but not to fewer or other ones."
             )
+        if self._tags and about.get("tags") != self._tags["tags"]:
+            about |= self._tags
+            write_json(self.folder / RUN, about)
         self._extended = {**about, **self._resolved, "settings": self._settings} if differing else {}
 
 

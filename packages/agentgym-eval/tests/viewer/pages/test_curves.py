@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from agentgym_eval.util.errors import UsageError
+from agentgym_eval.viewer.index.run_notes import RunNotes, write_notes
 from agentgym_eval.viewer.pages.curves import CurvesQuery, curves_page
 from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.server.app import make_app
@@ -42,7 +43,7 @@ def test_success_evaluations_and_every_metric_are_drawn_for_each_run(site: Site)
     for name in ("a", "b"):
         write_training_run(site.index.root / name, split="dev", with_test=True)
     site.index.refresh()
-    text = page(site, "a", "b", seeds="each")
+    text = page(site, "a", "b", group="none")
     expected = [
         "success",
         "dev tasks, sampled",
@@ -70,9 +71,38 @@ def test_seeds_are_drawn_as_a_mean_or_each(site: Site) -> None:
     assert re.findall(r'data-name="(.*?)"', text) == ["lr=1 (n = 2)", "other"]
     assert 'class="area"' in text
     assert "n = 2 seeds" in text
-    each = page(site, *runs, metric="m0", seeds="each")
+    each = page(site, *runs, metric="m0", group="none")
     assert len(re.findall("data-name=", each)) == 3
     assert 'class="area"' not in each
+
+
+def tagged_runs(site: Site) -> list[str]:
+    """Write four training runs, of which two have the tags a and b, and one has b and c; return their slugs."""
+    for number, tags in enumerate((["a", "b"], ["a", "b"], ["b", "c"], [])):
+        folder = write_run(site, f"run-{number}", lr=number, seed=0)
+        write_notes(folder, RunNotes(tags=tuple(tags)))
+    site.index.refresh()
+    return [run.slug for run in site.index.runs]
+
+
+def test_runs_with_a_tag_are_one_band(site: Site) -> None:
+    text = page(site, *tagged_runs(site), metric="m0", group="tag")
+    assert re.findall(r'data-name="(.*?)"', text) == ["a (n = 2)", "b (n = 3)", "c: run-2", "run-3"]
+    assert text.count('class="area"') == 2
+    assert "n = 3 runs" in text and "The runs differ in lr." in text
+    assert "means over the runs with a tag" in text
+    assert re.findall('data-name="(.*?)"', page(site, "run-0", "run-1", metric="m0", group="tag")) == ["a, b (n = 2)"]
+
+
+def test_runs_with_a_tag_can_be_chosen(site: Site) -> None:
+    tagged_runs(site)
+    chip = re.search(r'href="([^"]+)">b <small>3</small>', page(site, group="tag"))
+    assert chip and chip[1] == "/curves?run=run-0&amp;run=run-1&amp;run=run-2&amp;group=tag"
+
+
+def test_bookmarks_of_earlier_versions_still_work() -> None:
+    assert CurvesQuery.parse({"seeds": "each"}) == CurvesQuery(group="none")
+    assert CurvesQuery.parse({"seeds": "mean"}) == CurvesQuery()
 
 
 def test_search_finds_metrics_by_name_and_title(site: Site) -> None:
@@ -133,7 +163,7 @@ def test_names_of_runs_and_metrics_are_escaped(site: Site) -> None:
 
 @pytest.mark.parametrize(
     "query",
-    [{"x": "time"}, {"seeds": "2"}, {"band": "sd"}, {"smooth": "1"}, {"smooth": "nan"}, {"smooth": "-1"}, {"y": "1"}],
+    [{"x": "time"}, {"group": "2"}, {"band": "sd"}, {"smooth": "1"}, {"smooth": "nan"}, {"smooth": "-1"}, {"y": "1"}],
 )
 def test_wrong_values_are_refused(query: dict[str, str]) -> None:
     with pytest.raises(UsageError):

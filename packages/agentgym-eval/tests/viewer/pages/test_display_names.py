@@ -7,9 +7,9 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from agentgym_eval.viewer.index.display_names import DisplayName, write_display_name
 from agentgym_eval.viewer.index.index import Index
 from agentgym_eval.viewer.index.links import Links
+from agentgym_eval.viewer.index.run_notes import RunNotes, write_notes
 from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.server.app import make_app
 from agentgym_eval.viewer.server.export import export
@@ -26,7 +26,7 @@ def index(tmp_path: Path) -> Iterator[Index]:
         write_evaluation_run(root / name, [episode("t/1"), episode("t/1", 1)])
     write_training_run(root / "rl")
     for name, title in _NAMES.items():
-        write_display_name(root / name, DisplayName(title))
+        write_notes(root / name, RunNotes(title))
     index = Index(root, tmp_path / "index.sqlite")
     index.refresh()
     yield index

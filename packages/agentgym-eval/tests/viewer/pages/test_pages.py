@@ -43,7 +43,8 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
-        self.links += [value for name, value in attrs if name in ("href", "src", "action", "hx-get") and value]
+        followed = ("href", "src", "hx-get") if ("method", "post") in attrs else ("href", "src", "action", "hx-get")
+        self.links += [value for name, value in attrs if name in followed and value]
 
 
 def write_runs(site: Site) -> None:
@@ -65,6 +66,10 @@ PAGES = [
     "/compare",
     "/compare?a=poor&b=good",
     "/compare?a=rl&b=good",
+    "/compare?run=rl&run=good&run=poor&baseline=poor",
+    "/trash",
+    "/trash/move?run=good",
+    "/trash/empty",
     "/nope",
 ]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from agentgym_eval.storage.annotations import Annotation, add_annotation
 from agentgym_eval.storage.lock import FolderLock
-from agentgym_eval.viewer.index.display_names import DisplayName, read_display_name, write_display_name
 from agentgym_eval.viewer.index.index import Index
 from agentgym_eval.viewer.index.links import Links
+from agentgym_eval.viewer.index.run_notes import RunNotes, read_notes, write_notes
 from agentgym_eval.viewer.index.trash import TRASH, trashed_runs
 from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.server.app import make_app
@@ -42,6 +42,13 @@ def client(site: Site, host: str = "127.0.0.1", *, read_only: bool = False) -> T
 
 def post(site: Site, path: str, origin: str = LOCAL, **form: str) -> Response:
     return client(site).post(path, data=form, headers={"origin": origin}, follow_redirects=False)
+
+
+def trash(site: Site, *names: str) -> Response:
+    """Answer the question whether to move runs to the trash."""
+    body = "&".join(f"run={slug(site, name)}" for name in names)
+    headers = {"origin": LOCAL, "content-type": "application/x-www-form-urlencoded"}
+    return client(site).post("/trash/move", content=body, headers=headers, follow_redirects=False)
 
 
 def slug(site: Site, name: str) -> str:
@@ -80,24 +87,24 @@ def test_name_of_a_single_file_is_beside_it(site: Site) -> None:
 )
 def test_damaged_labels_do_no_harm(tmp_path: Path, text: str) -> None:
     (tmp_path / "viewer.json").write_text(text, encoding="latin-1")
-    assert isinstance(read_display_name(tmp_path).title, str)
+    assert isinstance(read_notes(tmp_path).title, str)
 
 
 def test_label_that_is_too_long_is_refused(site: Site) -> None:
     assert post(site, "/run/b/label", name="x" * 201).status_code == 400
-    assert not read_display_name(site.index.root / "b").title
+    assert not read_notes(site.index.root / "b").title
 
 
 @pytest.mark.parametrize("name", ["one/a", "c.jsonl"])
 def test_run_is_moved_to_the_trash_and_restored(site: Site, name: str) -> None:
     root = site.index.root
-    write_display_name(root / name, DisplayName("named"))
+    write_notes(root / name, RunNotes("named"))
     add_annotation(root / "c.jsonl", 0, ("agentgym/Near-v0", "t/1", 0), Annotation.of(["good"], ""))
     site.index.refresh()
     before, key = files(root), slug(site, name)
     form = client(site).get(f"/run/{key}/edit").text
     assert ("3 episodes and" if name == "one/a" else "1 episode and") in form
-    response = post(site, f"/run/{key}/trash")
+    response = trash(site, name)
     assert (response.status_code, response.headers["location"]) == (303, "/trash")
     assert client(site).get(f"/run/{key}").status_code == 404
     site.index.refresh()
@@ -116,7 +123,7 @@ def test_run_is_moved_to_the_trash_and_restored(site: Site, name: str) -> None:
 
 def test_taken_place_and_foreign_entries_are_not_restored(site: Site) -> None:
     root = site.index.root
-    post(site, f"/run/{slug(site, 'one/a')}/trash")
+    trash(site, "one/a")
     (trashed,) = trashed_runs(root)
     write_evaluation_run(root / "one" / "a", [episode()])
     assert "exists again" in post(site, f"/trash/{trashed.key}/restore").text
@@ -145,10 +152,10 @@ def test_what_is_in_use_or_not_only_a_run_is_kept(site: Site, tmp_path: Path) ->
         "new.jsonl": "in the last three minutes",
     }.items():
         assert reason in client(site).get(f"/run/{slug(site, name)}/edit").text
-        response = post(site, f"/run/{slug(site, name)}/trash")
+        response = trash(site, name)
         assert (response.status_code, reason in response.text) == (400, True), name
     with FolderLock(root / "one" / "a"):
-        assert "Another process is using" in post(site, f"/run/{slug(site, 'one/a')}/trash").text
+        assert "Another process is using" in trash(site, "one/a").text
     assert not (root / TRASH).exists()
     assert (root / "one" / "a" / "run.json").exists()
 
@@ -158,7 +165,7 @@ def test_folder_itself_is_kept(tmp_path: Path) -> None:
     index = Index(tmp_path / "run", tmp_path / "index.sqlite")
     index.refresh()
     (run,) = index.runs
-    assert post(Site(index, Links()), f"/run/{run.slug}/trash").status_code == 400
+    assert post(Site(index, Links()), "/trash/move", run=run.slug).status_code == 400
     assert (tmp_path / "run" / "run.json").exists()
     index.close()
 
@@ -168,7 +175,7 @@ def test_other_origins_other_machines_and_read_only_viewers_change_nothing(site:
     assert post(site, "/run/b/label", origin="http://evil.example", name="x").status_code == 403
     assert client(site).post("/run/b/label", data={"name": "x"}).status_code == 403
     for viewer in (client(site, "0.0.0.0"), client(site, read_only=True)):
-        for path in ("/run/b/label", "/run/b/trash", "/trash/x/restore"):
+        for path in ("/run/b/label", "/run/b/tags/add", "/tags/add", "/trash/move", "/trash/empty", "/trash/x/restore"):
             assert viewer.post(path, data={"name": "x"}, headers={"origin": LOCAL}).status_code in (404, 405)
         assert viewer.get("/run/b/edit").status_code == 404
         assert "/edit" not in viewer.get("/run/b").text
@@ -193,7 +200,7 @@ def test_failed_move_leaves_the_run(site: Site, monkeypatch: pytest.MonkeyPatch)
 
     before = files(site.index.root)
     monkeypatch.setattr(Path, "rename", refuse)
-    response = post(site, f"/run/{slug(site, 'one/a')}/trash")
+    response = trash(site, "one/a")
     assert (response.status_code, "Permission denied" in response.text) == (400, True)
     monkeypatch.undo()
     assert files(site.index.root) == before

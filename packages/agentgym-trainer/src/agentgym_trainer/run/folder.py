@@ -75,8 +75,8 @@ class RunFolder:
         self._resumes = False
 
     @classmethod
-    def create(cls, path: Path, config: BaseConfig, recipe: str) -> RunFolder:
-        """Create the folder of a new run.
+    def create(cls, path: Path, config: BaseConfig, recipe: str, tags: Sequence[str] = ()) -> RunFolder:
+        """Create the folder of a new run, with tags for the viewer.
 
         Raises:
             UsageError: as `check`.
@@ -89,6 +89,7 @@ class RunFolder:
             "id": uuid4().hex,
             "kind": kind_of(config).name,
             "recipe": recipe,
+            **({"tags": list(tags)} if tags else {}),
             **provenance(),
             "config": to_json(config),
         }

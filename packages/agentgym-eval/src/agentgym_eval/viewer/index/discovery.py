@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym_eval.storage.store import STOPPED
-from agentgym_eval.viewer.index.display_names import read_display_name
+from agentgym_eval.viewer.index.run_notes import read_notes
 from agentgym_eval.viewer.index.runs import HUMAN, EpisodeFile, Kind, Part, Run, State, printable, slug_of
 
 ALIVE_S = 180.0
@@ -108,10 +108,7 @@ def _run(folder: Path, root: Path, record: Mapping[str, Any], paths: list[Path])
     times = [at for path in (*(folder / each for each in _WRITTEN), *paths) if (at := _mtime(path)) is not None]
     if not times:
         return None
-    named = read_display_name(folder)
     run = Run(
-        title=named.title,
-        note=named.note,
         slug=slug_of(name),
         name=printable(name),
         path=folder,
@@ -122,7 +119,7 @@ def _run(folder: Path, root: Path, record: Mapping[str, Any], paths: list[Path])
         state="done" if done else "stopped" if reason else _state(max(times)),
         reason=reason,
     )
-    return replace(run, files=tuple(_file(path, run) for path in paths))
+    return read_notes(folder).put_on(replace(run, files=tuple(_file(path, run) for path in paths)))
 
 
 def _with_command_states(runs: Iterable[Run]) -> Iterator[Run]:
@@ -179,9 +176,8 @@ def _single_file(path: Path, root: Path) -> Run | None:
         return None
     file = EpisodeFile(path, slug_of(path.stem), printable(path.stem), "data" if record else "played")
     kind: Kind = "collect" if record else "episodes"
-    named = read_display_name(path)
     run = Run(slug_of(name), printable(name), path, kind, record, (file,), written, written)
-    return replace(run, title=named.title, note=named.note)
+    return read_notes(path).put_on(run)
 
 
 def _mtime(path: Path) -> float | None:

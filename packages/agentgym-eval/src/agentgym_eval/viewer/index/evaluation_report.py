@@ -24,6 +24,8 @@ class ReportSummary:
     tasks: int
     metrics: Mapping[str, Interval]
     """By name, in display order: success, pass@k for each requested k, pass^k."""
+    tokens: float | None = None
+    """Mean completion tokens per episode; None if their number wasn't recorded."""
 
     @property
     def clusters(self) -> int | None:
@@ -40,7 +42,9 @@ def read_report(run: Run) -> ReportSummary | None:
         if record["schema"] != SCHEMA:
             return None
         overall = record["overall"]
-        return ReportSummary(int(overall["episodes"]), int(overall["tasks"]), dict(_metrics(overall)))
+        tokens = (overall.get("tokens") or {}).get("mean")
+        known = float(tokens) if _is_number(tokens) else None
+        return ReportSummary(int(overall["episodes"]), int(overall["tasks"]), dict(_metrics(overall)), known)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
 

@@ -119,6 +119,11 @@ class Index:
         return list(self._runs.values())
 
     @property
+    def tags(self) -> list[str]:
+        """The tags of all runs, in alphabetical order."""
+        return sorted({tag for run in self.runs for tag in run.tags})
+
+    @property
     def folder(self) -> str:
         """The display name of the folder: `root` as given, or its resolved name if that is `.` or `..`."""
         named = self.root if self.root.name not in ("", "..") else self.root.resolve()
@@ -224,6 +229,11 @@ class Index:
         """Return the metrics of the runs with episodes, by slug."""
         files = self.file_metrics()
         return self._cached("runs", lambda database: run_metrics(self.runs, files, envs_and_policies(database)))
+
+    def episodes_of(self, run: str) -> int:
+        """Return the number of a run's episodes, by its slug."""
+        metrics = self.run_metrics().get(run)
+        return metrics.episodes if metrics else 0
 
     def row(self, address: Address) -> Row:
         """Return the row of an episode. Raises `NotFound`."""

@@ -51,12 +51,29 @@ class Links:
         return self._page(f"run/{run}", query)
 
     def edit(self, run: str, action: str = "edit") -> str:
-        """Return the link to the form for a run's name, or where it is posted: `label`, `trash`; live site only."""
+        """Return the link to the form for a run's name and tags, or where its fields are posted: `label`, `tags/add`,
+        `tags/remove`; live site only.
+        """
         return self._page(f"run/{run}/{action}")
 
-    def trash(self, key: str = "") -> str:
-        """Return the link to the trash, or where a restored run is posted, by its key; live site only."""
-        return self._page(f"trash/{key}/restore" if key else "trash")
+    def tags(self, action: str, filters: Mapping[str, str | int] | None = None) -> str:
+        """Return the link to which selected runs and a tag to `add` or `remove` are posted; live site only.
+
+        Args:
+            action: `add` or `remove`.
+            filters: Filters of the list of runs that is shown afterwards.
+        """
+        return self._page(f"tags/{action}", filters)
+
+    def trash(self, action: str = "") -> str:
+        """Return the link to the trash, or to one of its questions, of which each is also where the answer is posted:
+        `move` selected runs there, `empty` it; live site only.
+        """
+        return self._page(f"trash/{action}" if action else "trash")
+
+    def restore(self, key: str) -> str:
+        """Return the link to which a run in the trash is posted that is to be restored, by its key; live site only."""
+        return self._page(f"trash/{key}/restore")
 
     def curves(self, runs: Iterable[str] = (), **query: str | int) -> str:
         """Return the link to the curves of runs, by their slugs; `curves.CurvesQuery` names the other values."""
@@ -103,6 +120,12 @@ class Links:
     def compare(self, a: str = "", b: str = "", **more: str) -> str:
         """Return the link to the comparison of two runs, by their slugs, on their common tasks."""
         return self._page("compare", {"a": a, "b": b, **more})
+
+    def compare_runs(self, runs: Iterable[str], baseline: str = "") -> str:
+        """Return the link to the table that compares any number of runs with one of them, by their slugs, by default
+        with the first; live site only.
+        """
+        return f"{self._page('compare')}?{urlencode([*(('run', run) for run in runs), ('baseline', baseline)])}"
 
     def raw(self, address: Address) -> str:
         """Return the link to an episode's line of JSON."""

@@ -52,11 +52,17 @@ def sort_key(value: Any) -> tuple[int, Any]:
 
 def column_choices(runs: Sequence[Run]) -> ColumnChoices:
     """Return the columns that the runs offer."""
-    settings = [flat_settings(run.settings) for run in runs]
-    names = dict.fromkeys(name for each in settings for name in each)
-    differing = [name for name in names if len({repr(each.get(name)) for each in settings}) > 1]
+    names = dict.fromkeys(name for run in runs for name in flat_settings(run.settings))
+    differing = differing_settings(runs)
     metrics = dict.fromkeys(name for run in runs for name in metric_columns(run.path).rows)
     return ColumnChoices(differing, [name for name in names if name not in differing], list(metrics))
+
+
+def differing_settings(runs: Iterable[Run]) -> list[str]:
+    """Return the names of the settings in which runs differ."""
+    settings = [flat_settings(run.settings) for run in runs]
+    names = dict.fromkeys(name for each in settings for name in each)
+    return [name for name in names if len({repr(each.get(name)) for each in settings}) > 1]
 
 
 def flat_settings(settings: Mapping[str, Any]) -> dict[str, Value]:

@@ -16,7 +16,7 @@ _SORTS = ("name", "kind", "env", "policy", "episodes", "success", "state", "bega
 ALIVE = "!stopped"
 """A filter value for runs in any state except stopped."""
 _CHOICES = {"kind": KINDS, "state": (*STATES, ALIVE)}
-FACETS = ("kind", "recipe", "env", "policy", "state")
+FACETS = ("tag", "kind", "recipe", "env", "policy", "state")
 """Filters with few enough values to offer as a choice."""
 
 
@@ -29,7 +29,11 @@ class RunFilters(FilterSet):
 
     sort: str = "-began"
     text: str = ""
-    """Substrings that must all occur in the name, note, recipe, or the names of environments, policies and models."""
+    """Substrings that must all occur in the name, note, tags, recipe, or the names of environments, policies and
+    models.
+    """
+    tag: str = ""
+    """One of the tags of a run."""
     kind: str = ""
     recipe: str = ""
     env: str = ""
@@ -102,8 +106,10 @@ def _row(run: Run, metrics: RunMetrics | None) -> RunRow:
     envs = envs or ((run.env,) if run.env else ())
     success = metrics.success if metrics else None
     policies = (run.policy,) if run.policy else episode_policies
+    texts = (run.title, run.note, *run.tags, run.name, run.recipe, *envs, *policies, *episode_policies)
     filter_values = {
         "name": run.label,
+        "tag": run.tags,
         "kind": run.kind,
         "recipe": run.recipe,
         "env": envs,
@@ -112,7 +118,7 @@ def _row(run: Run, metrics: RunMetrics | None) -> RunRow:
         "episodes": metrics.episodes if metrics else None,
         "success": None if success is None else round(100 * success, 1),
         "began": run.began,
-        "text": "\n".join((run.title, run.note, run.name, run.recipe, *envs, *policies, *episode_policies)).lower(),
+        "text": "\n".join(texts).lower(),
     }
     return RunRow(run, metrics, envs, policies, filter_values)
 

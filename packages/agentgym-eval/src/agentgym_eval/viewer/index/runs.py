@@ -79,6 +79,8 @@ class Run:
     """The name that a user gave it; empty if none."""
     note: str = ""
     """What a user noted about it."""
+    tags: tuple[str, ...] = ()
+    """Its tags, sorted: those that a user gave it, otherwise those of its command line."""
 
     @property
     def label(self) -> str:

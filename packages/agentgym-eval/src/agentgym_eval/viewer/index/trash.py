@@ -1,9 +1,10 @@
-"""Moving runs to a trash folder below the viewed one, and back. Nothing is deleted for good here."""
+"""Moving runs to a trash folder below the viewed one, and back. Only emptying the trash deletes them."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
@@ -16,12 +17,14 @@ from agentgym_eval.storage.lock import NAME as LOCK
 from agentgym_eval.storage.lock import FolderLock
 from agentgym_eval.util.errors import UsageError
 from agentgym_eval.viewer.index.discovery import ALIVE_S, read_json
-from agentgym_eval.viewer.index.display_names import display_name_file
+from agentgym_eval.viewer.index.run_notes import notes_file
 from agentgym_eval.viewer.index.runs import Run, path_key
 from agentgym_eval.viewer.index.tokens import tokens_file
 
 TRASH = ".trash"
 _ENTRY, _CONTENT = "entry.json", "run"
+_DELETED = "deleted-"
+"""The prefix of the folders of runs that are being deleted."""
 _SCHEMA = "agentgym.trash/1"
 _KEY = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9._-]+")
 
@@ -46,7 +49,19 @@ class TrashedRun:
 
 def run_size(run: Run) -> int:
     """Return the bytes of all files of a run."""
-    return sum(path.lstat().st_size for each in _paths(run) for path in (each, *each.rglob("*")) if path.is_file())
+    return _bytes(_paths(run))
+
+
+def why_each_is_kept(root: Path, selected: Iterable[Run], runs: Iterable[Run]) -> list[tuple[Run, str]]:
+    """Return for each selected run why it can't be moved to the trash with the others, as by `why_kept`. Runs come
+    before those whose folder contains them, the order in which they can be moved.
+    """
+    left, reasons = {run.slug: run for run in runs}, list[tuple[Run, str]]()
+    for run in sorted(selected, key=lambda run: -len(run.path.parts)):
+        reasons.append((run, why_kept(root, run, left.values())))
+        if not reasons[-1][1]:
+            left.pop(run.slug, None)
+    return reasons
 
 
 def why_kept(root: Path, run: Run, runs: Iterable[Run]) -> str:
@@ -138,6 +153,52 @@ def restore(root: Path, key: str) -> str:
     return found.name
 
 
+def trash_size(root: Path) -> int:
+    """Return the bytes of all files of the runs in the trash, and of those that could not be deleted completely."""
+    return _bytes([*(root / TRASH / each.key for each in _trashed(root)), *left_over(root)])
+
+
+def empty_trash(root: Path, until: float) -> int:
+    """Delete for good the runs that were in the trash at a time, and return their number.
+
+    Args:
+        root: The viewed folder.
+        until: The time in Unix seconds at which the user saw what is in the trash; runs that were moved there since
+            stay.
+
+    Raises:
+        UsageError: if something can't be deleted. No run is left that could be restored in part.
+    """
+    asked = [each for each in _trashed(root) if each.deleted <= until]
+    try:
+        doomed = [*left_over(root)]
+        for each in asked:
+            target = root / TRASH / f"{_DELETED}{each.key}"
+            doomed.append((root / TRASH / each.key).rename(target))
+        for path in doomed:
+            shutil.rmtree(path)
+    except OSError as error:
+        raise UsageError(
+            f"The trash can't be emptied completely ({error}). Make {error.filename} writable and try again, or delete "
+            f"{root / TRASH} by hand."
+        ) from error
+    if not any((root / TRASH).iterdir()):
+        (root / TRASH).rmdir()
+    return len(asked)
+
+
+def left_over(root: Path) -> list[Path]:
+    """Return the folders of runs of which an earlier emptying could delete only a part."""
+    folder = root / TRASH
+    if folder.is_symlink() or not folder.is_dir():
+        return []
+    return [path for path in folder.glob(f"{_DELETED}*") if path.is_dir() and not path.is_symlink()]
+
+
+def _bytes(paths: Iterable[Path]) -> int:
+    return sum(path.lstat().st_size for each in paths for path in (each, *each.rglob("*")) if path.is_file())
+
+
 def _trashed(root: Path) -> Iterator[TrashedRun]:
     folder = root / TRASH
     if root.is_file() or folder.is_symlink() or not folder.is_dir():
@@ -161,7 +222,7 @@ def _paths(run: Run) -> list[Path]:
     """Return the folder of a run, or a single file with all that belongs to it."""
     if run.path.is_dir():
         return [run.path]
-    named = (display_name_file, annotations_file, distances_file, tokens_file)
+    named = (notes_file, annotations_file, distances_file, tokens_file)
     beside = [run.path.with_suffix(".card.json"), *(file_of(run.path) for file_of in named)]
     return [run.path, *(path for path in beside if path.exists())]
 

@@ -44,16 +44,14 @@ class ComparisonQuery:
 
         Args:
             query: The query.
-            selected: Runs that were selected in the list of runs, at most two.
+            selected: Runs that were selected in the list of runs, of which the first two count.
         """
-        if len(selected) > 2:
-            raise UsageError(f"Two runs can be compared, not {len(selected)}: go back and select two.")
         names = {field.name for field in fields(cls)}
         values = {name: value for name, value in query.items() if value and name in names - {"page"}}
         page = query.get("page") or "1"
         if values.get("sort", "apart") not in SORTS or not page.isdecimal() or int(page) < 1:
             raise UsageError(f"sort must be one of {', '.join(SORTS)}, and page must be at least 1.")
-        return cls(**dict(zip("ab", selected, strict=False)) | values, page=int(page))
+        return cls(**dict(zip("ab", dict.fromkeys(selected), strict=False)) | values, page=int(page))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +106,7 @@ class CauseRow:
 
 def compare_page(site: Site, query: ComparisonQuery) -> str:
     """Render the comparison, or a form to choose two runs. Raises `NotFound`."""
-    a, b = _side(site, query.a, query.a_file), _side(site, query.b, query.b_file)
+    a, b = (open_side(site, *each) for each in ((query.a, query.a_file), (query.b, query.b_file)))
     pairs = [Pair(a.tasks[key], b.tasks[key]) for key in a.tasks.keys() & b.tasks.keys()] if a and b else []
     scored = [pair for pair in pairs if pair.a.success is not None and pair.b.success is not None]
     return site.render(
@@ -123,12 +121,18 @@ def compare_page(site: Site, query: ComparisonQuery) -> str:
         failed=len(pairs) - len(scored),
         verdict=_verdict(scored),
         causes=_causes(site, a, b, _sorted(scored, "task")) if a and b and scored else [],
-        measured=[_measured(side) for side in (a, b) if side],
+        measured=[measured_distances(side) for side in (a, b) if side],
         sorts=SORTS,
     )
 
 
-def _side(site: Site, slug: str, file: str) -> Side | None:
+def open_side(site: Site, slug: str, file: str = "") -> Side | None:
+    """Return a run with the results in a file, by default its last evaluation; None without a run.
+
+    Raises:
+        NotFound: if there is no such run or file.
+        UsageError: if the run has no episodes.
+    """
     if not slug:
         return None
     run = site.index.run(slug)
@@ -139,7 +143,7 @@ def _side(site: Site, slug: str, file: str) -> Side | None:
     return Side(run, chosen, site.index.tasks(slug, chosen.slug), read_usage(run))
 
 
-def _measured(side: Side) -> Literal["all", "some", "none"]:
+def measured_distances(side: Side) -> Literal["all", "some", "none"]:
     """Return of how many of a run's unsuccessful episodes the expert's distances are known."""
     failures = sum(round((task.attempts - task.failed) * (1 - (task.success or 0.0))) for task in side.tasks.values())
     known = len(read_distances(side.file.path))
@@ -157,15 +161,18 @@ def _sorted(pairs: Sequence[Pair], sort: str) -> list[Pair]:
 
 def _causes(site: Site, a: Side, b: Side, pairs: Sequence[Pair]) -> list[CauseRow]:
     """Compare the shares of attempts that failed for each cause, task by task."""
-
-    def shares(side: Side, tasks: Sequence[TaskMetrics]) -> dict[str, list[float]]:
-        counts = site.index.causes_by_task(side.run.slug, side.file.slug)
-        by_task = [(counts.get((task.env, task.task), {}), task.attempts - task.failed) for task in tasks]
-        return {kind: [found.get(kind, 0) / size for found, size in by_task] for kind in KINDS}
-
-    first, second = shares(a, [pair.a for pair in pairs]), shares(b, [pair.b for pair in pairs])
+    first, second = cause_shares(site, a, [pair.a for pair in pairs]), cause_shares(site, b, [pair.b for pair in pairs])
     found = compare_causes(first, second, [pair.a.cluster_key for pair in pairs])
     return [CauseRow(kind, difference) for kind, difference in found.items()]
+
+
+def cause_shares(site: Site, side: Side, tasks: Sequence[TaskMetrics]) -> dict[str, list[float]]:
+    """Return for each cause the share of attempts at each task that failed for it; of tasks with an attempt that did
+    not fail.
+    """
+    counts = site.index.causes_by_task(side.run.slug, side.file.slug)
+    by_task = [(counts.get((task.env, task.task), {}), task.attempts - task.failed) for task in tasks]
+    return {kind: [found.get(kind, 0) / size for found, size in by_task] for kind in KINDS}
 
 
 def _verdict(pairs: Sequence[Pair]) -> Verdict | None:

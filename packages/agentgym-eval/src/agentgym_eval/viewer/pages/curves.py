@@ -1,4 +1,4 @@
-"""The page with the curves of several training runs: success and every metric, by run or as means over seeds."""
+"""The page with the curves of several training runs: success and every metric, by run or as means of groups."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from agentgym_eval.util.errors import UsageError, did_you_mean, listed
 from agentgym_eval.viewer.index.filters import search_terms
 from agentgym_eval.viewer.index.metric_columns import metric_columns
 from agentgym_eval.viewer.index.metrics import FileMetrics
+from agentgym_eval.viewer.index.run_columns import differing_settings
 from agentgym_eval.viewer.index.runs import Run
 from agentgym_eval.viewer.pages.curve_chart import CurveChart, style_classes
 from agentgym_eval.viewer.pages.curve_lines import (
@@ -24,10 +25,14 @@ from agentgym_eval.viewer.pages.curve_lines import (
     run_line,
     thinned,
 )
-from agentgym_eval.viewer.pages.run_groups import RunGroup, seed_groups
+from agentgym_eval.viewer.pages.run_groups import RunGroup, seed_groups, tag_groups
 from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.pages.training_metrics import CHARTED
 
+GROUPS: Mapping[str, str] = {"settings": "settings (mean over seeds)", "tag": "tag", "none": "none"}
+"""What runs are grouped by, with the names of the choices."""
+_FORMER = "seeds"
+"""The name of `group` in bookmarks of earlier versions, where `each` was `none`."""
 BANDS: Mapping[Band, str] = {"t": "95% t-interval", "range": "smallest to largest", "none": "none"}
 _MOST_POINTS = 60_000
 """Points on a page; charts beyond are named, and shown when they are searched for."""
@@ -45,8 +50,8 @@ class CurvesQuery:
     run: tuple[str, ...] = ()
     """The runs, by slug."""
     x: Axis = "step"
-    seeds: str = "mean"
-    """`mean` of the runs that differ only in the seed, or `each` run."""
+    group: str = "settings"
+    """A key of `GROUPS`: what the runs have in common of which a line is the mean."""
     band: Band = "t"
     smooth: float = 0.0
     """The weight of the moving average, see `curve_lines.smooth`."""
@@ -60,10 +65,12 @@ class CurvesQuery:
         """Parse a URL query, in which `run` occurs once for each of `runs`. Raises `UsageError` for invalid values."""
         names = [field.name for field in fields(cls)]
         for name in query:
-            if name not in names:
+            if name not in (*names, _FORMER):
                 raise UsageError(f"There is no {name[:50]}; there are {listed(names)}.{did_you_mean(name, names)}")
-        choices = {"x": tuple(AXES), "seeds": ("mean", "each"), "band": get_args(Band), "log": ("1",)}
+        choices = {"x": tuple(AXES), "group": tuple(GROUPS), "band": get_args(Band), "log": ("1",)}
         values: dict[str, Any] = {name: value for name, value in query.items() if value and name != "run"}
+        if values.pop(_FORMER, "") == "each":
+            values.setdefault("group", "none")
         for name, allowed in choices.items():
             if values.get(name, allowed[0]) not in allowed:
                 raise UsageError(f"{name} must be one of {', '.join(allowed)}, not {values[name][:50]}.")
@@ -97,6 +104,11 @@ class Legend:
         """The classes of its colour and dashes."""
         return style_classes(self.style)
 
+    @property
+    def differing(self) -> list[str]:
+        """The settings in which its runs differ, except the seed."""
+        return [name for name in differing_settings(self.runs) if name != "seed"]
+
 
 @dataclass(frozen=True, slots=True)
 class Section:
@@ -115,7 +127,7 @@ def curves_page(site: Site, query: CurvesQuery) -> str:
     files = files_by_run(site.index.file_metrics())
     curves = {run.slug: run_curves(run, files.get(run.slug, [])) for run in chosen}
     drawn = [run for run in chosen if curves[run.slug].names()]
-    groups = seed_groups(drawn) if query.seeds == "mean" else [RunGroup(run.label, (run,)) for run in drawn]
+    groups = _groups(drawn, query.group)
     legend = [Legend(_name(group, drawn), style, group.runs) for style, group in enumerate(groups)]
     return site.render(
         "curves.html",
@@ -124,7 +136,9 @@ def curves_page(site: Site, query: CurvesQuery) -> str:
         sections=sections(legend, curves, query),
         axes=AXES,
         bands=BANDS,
-        choices=[run for run in site.index.runs if run.kind == "train"],
+        groupings=GROUPS,
+        choices=(choices := [run for run in site.index.runs if run.kind == "train"]),
+        tagged={tag: [run.slug for run in choices if tag in run.tags] for tag in site.index.tags},
         missing=[slug for slug in query.run if slug not in known],
         empty=[run for run in chosen if not curves[run.slug].names()],
         without_axis=[run for run in drawn if curves[run.slug].axis(query.x) is None],
@@ -132,13 +146,22 @@ def curves_page(site: Site, query: CurvesQuery) -> str:
     )
 
 
+def _groups(runs: Sequence[Run], by: str) -> list[RunGroup]:
+    if by == "settings":
+        return seed_groups(runs)
+    return tag_groups(runs) if by == "tag" else [RunGroup(run.label, (run,)) for run in runs]
+
+
 def _name(group: RunGroup, runs: Sequence[Run]) -> str:
-    """Return the name of a group in the legend: of a single run its label, with its path if another has the same."""
+    """Return the name of a group in the legend: of a single run its label, with its path if another has the same, and
+    after the tag if that is what groups runs.
+    """
     run, *more = group.runs
     if more:
         return group.name
     unique = sum(other.label == run.label for other in runs) == 1
-    return run.label if unique else run.full_label
+    label = run.label if unique else run.full_label
+    return label if group.name == run.label else f"{group.name}: {label}"
 
 
 def files_by_run(files: Iterable[FileMetrics]) -> dict[str, list[FileMetrics]]:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from agentgym_eval.util.errors import UsageError
 
 _MAX_BYTES = 200_000  # three times the longest reply that an environment accepts
-_MAX_FIELDS = 60
+_MAX_FIELDS = 1_100  # all runs of the longest page of the list, and some more
 
 
 async def read_form(request: Request) -> list[tuple[str, str]]:

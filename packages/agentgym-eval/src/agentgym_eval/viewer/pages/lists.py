@@ -73,7 +73,20 @@ def runs_csv(site: Site, filters: RunFilters) -> str:
 
     Text that a spreadsheet would take for a formula begins with an apostrophe.
     """
-    names = ["run", "display_name", "success", "split", "state", "kind", "recipe", "env", "policy", "episodes", "began"]
+    names = [
+        "run",
+        "display_name",
+        "tags",
+        "success",
+        "split",
+        "state",
+        "kind",
+        "recipe",
+        "env",
+        "policy",
+        "episodes",
+        "began",
+    ]
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow([*names, *filters.chosen])
@@ -81,7 +94,7 @@ def runs_csv(site: Site, filters: RunFilters) -> str:
         run, metrics = row.run, row.metrics
         began = datetime.fromtimestamp(run.began, UTC).isoformat(timespec="seconds")
         success, split = (metrics.success, metrics.split) if metrics else (None, "")
-        values = [run.name, run.title, success, split, run.state, run.kind, run.recipe]
+        values = [run.name, run.title, ", ".join(run.tags), success, split, run.state, run.kind, run.recipe]
         values += [" ".join(row.envs), " ".join(row.policies), metrics.episodes if metrics else None, began]
         writer.writerow(map(_plain, [*values, *column_values(run, filters.chosen).values()]))
     return text.getvalue().encode(errors="replace").decode()

@@ -1,10 +1,10 @@
-"""Groups of training runs that differ only in their seed, such as those of a sweep."""
+"""Groups of training runs: those that differ only in their seed, such as those of a sweep, or those with a tag."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from agentgym_eval.viewer.index.runs import Run
@@ -15,7 +15,7 @@ _NUMBER = re.compile(r"[_= -]*(?<![/\d])\d+$")
 
 @dataclass(frozen=True, slots=True)
 class RunGroup:
-    """Runs with the same settings and different seeds; or a single run."""
+    """Runs of which a chart shows the mean; or a single run."""
 
     name: str
     runs: tuple[Run, ...]
@@ -40,6 +40,18 @@ def seed_groups(runs: Iterable[Run]) -> list[RunGroup]:
         RunGroup(name if name and shared.count(name) == 1 else _first_name(group), tuple(group))
         for name, group in zip(shared, groups.values(), strict=True)
     ]
+
+
+def tag_groups(runs: Sequence[Run]) -> list[RunGroup]:
+    """Group runs by their tags, in alphabetical order: a run with several tags is in several groups. Tags of the same
+    runs are one group, and each run without tags stays alone.
+    """
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for tag in sorted({tag for run in runs for tag in run.tags}):
+        groups.setdefault(tuple(run.slug for run in runs if tag in run.tags), []).append(tag)
+    by_slug = {run.slug: run for run in runs}
+    tagged = [RunGroup(", ".join(tags), tuple(by_slug[slug] for slug in slugs)) for slugs, tags in groups.items()]
+    return [*tagged, *(RunGroup(run.label, (run,)) for run in runs if not run.tags)]
 
 
 def _shared_name(runs: list[Run]) -> str:

@@ -23,6 +23,7 @@ from agentgym_eval.viewer.index.index import Index, NotFound
 from agentgym_eval.viewer.index.queries import Filters
 from agentgym_eval.viewer.index.run_list import RunFilters
 from agentgym_eval.viewer.pages.comparison import ComparisonQuery, compare_page
+from agentgym_eval.viewer.pages.comparison_table import TableQuery, table_page
 from agentgym_eval.viewer.pages.curves import CurvesQuery, curves_page
 from agentgym_eval.viewer.pages.lists import episodes_page, runs_csv, runs_page
 from agentgym_eval.viewer.pages.run import run_page
@@ -33,6 +34,7 @@ from agentgym_eval.viewer.server.annotations import annotation_routes
 from agentgym_eval.viewer.server.edit_routes import edit_routes
 from agentgym_eval.viewer.server.guard import Guard, is_loopback
 from agentgym_eval.viewer.server.routes import episode_routes
+from agentgym_eval.viewer.server.trash_routes import trash_routes
 
 _REFRESH_INTERVAL_S = 1.0
 SEEN = "x-seen"
@@ -52,9 +54,10 @@ def make_app(
         read_only: Whether nothing below the folder may be changed. Other machines can never change anything.
     """
     site = replace(site, editable=is_loopback(host) and not read_only)
+    editing = [*edit_routes(site), *trash_routes(site)] if site.editable else []
     manager = SessionManager(site.index.root, environment) if site.editable else None
     return Starlette(
-        routes=[*_routes(site), *(edit_routes(site) if site.editable else []), *play_routes(site, manager, SEEN)],
+        routes=[*_routes(site), *editing, *play_routes(site, manager, SEEN)],
         middleware=[Middleware(Guard, host=host)],
         lifespan=lambda _: _lifespan(site, manager),
         exception_handlers={
@@ -78,7 +81,7 @@ def _routes(site: Site) -> list[BaseRoute]:
             "/run/{run}",
             _polled(site, lambda request: run_page(site, request.path_params["run"], _chart_query(request))),
         ),
-        Route("/compare", _polled(site, lambda request: compare_page(site, _comparison_query(request)))),
+        Route("/compare", _polled(site, lambda request: _comparison(site, request))),
         Route("/curves", _polled(site, lambda request: curves_page(site, _curves_query(request)))),
         *episode_routes(site),
         *annotation_routes(site),
@@ -92,8 +95,12 @@ def _run_filters(request: Request) -> RunFilters:
     return RunFilters.parse({**request.query_params, **({"columns": columns} if columns else {})})
 
 
-def _comparison_query(request: Request) -> ComparisonQuery:
-    return ComparisonQuery.parse(request.query_params, request.query_params.getlist("run"))
+def _comparison(site: Site, request: Request) -> str:
+    """Render the comparison of two runs task by task; with a baseline or more than two runs, the table of runs."""
+    query, runs = _selection(request)
+    if "baseline" in query or len(set(runs)) > len("ab"):
+        return table_page(site, TableQuery.parse(query, runs))
+    return compare_page(site, ComparisonQuery.parse(query, runs))
 
 
 def _chart_query(request: Request) -> CurvesQuery:
@@ -102,7 +109,15 @@ def _chart_query(request: Request) -> CurvesQuery:
 
 
 def _curves_query(request: Request) -> CurvesQuery:
-    return CurvesQuery.parse(request.query_params, request.query_params.getlist("run"))
+    return CurvesQuery.parse(*_selection(request))
+
+
+def _selection(request: Request) -> tuple[dict[str, str], list[str]]:
+    """Return the query and the selected runs. The form of the list of runs also has a field for a tag to add, which
+    browsers without JavaScript send along.
+    """
+    query = {name: value for name, value in request.query_params.items() if name != "tag"}
+    return query, request.query_params.getlist("run")
 
 
 def _polled(site: Site, page: Callable[[Request], str]) -> Callable[[Request], Response]:

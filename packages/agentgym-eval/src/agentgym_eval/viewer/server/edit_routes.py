@@ -1,7 +1,8 @@
-"""Routes that name runs, move them to the trash, and restore them: of this machine's viewer only."""
+"""Routes that name runs, and add and remove their tags: of this machine's viewer only."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from starlette.concurrency import run_in_threadpool
@@ -9,11 +10,16 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from agentgym_eval.viewer.index.display_names import DisplayName, write_display_name
+from agentgym_eval.storage.labels import checked_tags
+from agentgym_eval.util.errors import UsageError
+from agentgym_eval.viewer.index.run_list import RunFilters
+from agentgym_eval.viewer.index.run_notes import RunNotes, own_tags, read_notes, retag, write_notes
 from agentgym_eval.viewer.index.runs import Run
-from agentgym_eval.viewer.index.trash import move_to_trash, restore, run_size, trashed_runs, why_kept
+from agentgym_eval.viewer.index.trash import run_size, why_kept
 from agentgym_eval.viewer.pages.forms import read_form
 from agentgym_eval.viewer.pages.site import Site
+
+Handler = Callable[[Request], Awaitable[Response]]
 
 
 def edit_routes(site: Site) -> list[BaseRoute]:
@@ -25,44 +31,58 @@ def edit_routes(site: Site) -> list[BaseRoute]:
             "edit.html",
             run=run,
             size=run_size(run),
-            episodes=_episodes(site, run),
+            episodes=site.index.episodes_of(run.slug),
             kept=why_kept(site.index.root, run, site.index.runs),
         )
         return HTMLResponse(page)
 
     async def label(request: Request) -> Response:
         run, values = _run(site, request), dict(await read_form(request))
-        new = DisplayName(" ".join(values.get("name", "").split()), values.get("note", "").strip())
-        await run_in_threadpool(write_display_name, run.path, new)
-        site.index.put(replace(run, title=new.title, note=new.note))
+        named = RunNotes(" ".join(values.get("name", "").split()), values.get("note", "").strip())
+        tags = own_tags(run, checked_tags([values["tags"]])) if "tags" in values else read_notes(run.path).tags
+        notes = replace(named, tags=tags)
+        await run_in_threadpool(write_notes, run.path, notes)
+        site.index.put(notes.put_on(run))
         return RedirectResponse(site.links.run(run.slug), 303)
 
-    async def trash(request: Request) -> Response:
-        run = _run(site, request)
-        await run_in_threadpool(move_to_trash, site.index.root, run, site.index.runs, _episodes(site, run))
-        site.index.forget(run.slug)
-        return RedirectResponse(site.links.trash(), 303)
+    async def change(action: str, runs: list[Run], values: list[tuple[str, str]]) -> None:
+        tags = checked_tags(value for name, value in values if name == "tag")
+        if not tags:
+            raise UsageError(f"Type the tag to {action}.")
+        for run in await run_in_threadpool(retag, runs, **{action: tags}):
+            site.index.put(run)
 
-    def trashed(_: Request) -> Response:
-        return HTMLResponse(site.render("trash.html", runs=trashed_runs(site.index.root)))
+    def tags_of_run(action: str) -> Handler:
+        async def handle(request: Request) -> Response:
+            run = _run(site, request)
+            await change(action, [run], await read_form(request))
+            return RedirectResponse(site.links.run(run.slug), 303)
 
-    async def bring_back(request: Request) -> Response:
-        await run_in_threadpool(restore, site.index.root, request.path_params["key"])
-        return RedirectResponse(site.links.runs(), 303)
+        return handle
+
+    def tags_of_selected(action: str) -> Handler:
+        async def handle(request: Request) -> Response:
+            filters, values = RunFilters.parse(request.query_params), await read_form(request)
+            await change(action, selected_runs(site, values), values)
+            return RedirectResponse(site.links.runs(filters.query(page=filters.page)), 303)
+
+        return handle
 
     return [
         Route("/run/{run}/edit", form),
         Route("/run/{run}/label", label, methods=["POST"]),
-        Route("/run/{run}/trash", trash, methods=["POST"]),
-        Route("/trash", trashed),
-        Route("/trash/{key}/restore", bring_back, methods=["POST"]),
+        *(Route(f"/run/{{run}}/tags/{each}", tags_of_run(each), methods=["POST"]) for each in ("add", "remove")),
+        *(Route(f"/tags/{each}", tags_of_selected(each), methods=["POST"]) for each in ("add", "remove")),
     ]
+
+
+def selected_runs(site: Site, values: list[tuple[str, str]]) -> list[Run]:
+    """Return the runs in a form. Raises `NotFound` for unknown ones, and `UsageError` if there are none."""
+    runs = [site.index.run(value) for name, value in dict.fromkeys(values) if name == "run"]
+    if not runs:
+        raise UsageError("No run is selected: go back and check the boxes of some.")
+    return runs
 
 
 def _run(site: Site, request: Request) -> Run:
     return site.index.run(request.path_params["run"])
-
-
-def _episodes(site: Site, run: Run) -> int:
-    metrics = site.index.run_metrics().get(run.slug)
-    return metrics.episodes if metrics else 0

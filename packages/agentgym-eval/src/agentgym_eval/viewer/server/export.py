@@ -34,7 +34,7 @@ from agentgym_eval.viewer.pages.side_by_side import siblings_page
 from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.server.annotations import TYPES, annotations_content
 
-_LIVE_ONLY = ("htmx.min.js", "htmx.LICENSE.txt", "playing.js", "playing.css", "messages.js")
+_LIVE_ONLY = ("htmx.min.js", "htmx.LICENSE.txt", "playing.js", "playing.css", "messages.js", "selection.js")
 _BATCH = 1000  # rows per query
 
 
