@@ -81,6 +81,7 @@ def find_pages(page: Page, address: str, run: str, a: str, b: str) -> dict[str, 
     page.get_by_role("button", name="Curves", exact=True).click()
     found["curves"] = page.url
     found["compare"] = f"{address}compare?a={a}&b={b}"
+    found["several runs"] = f"{address}compare?run={a}&run={b}&run={run}&baseline={a}"
     found["side by side"] = follow(f"compare?a={a}&b={b}", "a[href^='/side-by-side']")
     found["episodes"] = f"{address}episodes?run={run}&decoding=greedy&sort=-step"
     page.goto(found["episodes"])

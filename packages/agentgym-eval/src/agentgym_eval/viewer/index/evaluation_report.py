@@ -43,7 +43,7 @@ def read_report(run: Run) -> ReportSummary | None:
             return None
         overall = record["overall"]
         tokens = (overall.get("tokens") or {}).get("mean")
-        known = float(tokens) if _is_number(tokens) else None
+        known = float(tokens) if isinstance(tokens, int | float) and _is_number(tokens) else None
         return ReportSummary(int(overall["episodes"]), int(overall["tasks"]), dict(_metrics(overall)), known)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None

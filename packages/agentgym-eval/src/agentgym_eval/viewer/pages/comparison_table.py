@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from statistics import fmean
 from typing import TypeVar
 
@@ -202,7 +203,14 @@ def _change(
     """Return the difference of a run to the baseline at common tasks, of which each has one value of both."""
     if side is baseline or len(common) < _FEWEST_TASKS:
         return None
-    return difference(theirs, ours, [side.tasks[key].cluster_key for key in common])
+    return _difference(tuple(theirs), tuple(ours), tuple(side.tasks[key].cluster_key for key in common))
+
+
+@lru_cache(maxsize=2048)  # the page is rendered again whenever any run in the folder goes on
+def _difference(
+    theirs: tuple[float, ...], ours: tuple[float, ...], clusters: tuple[tuple[str, str, str], ...]
+) -> Difference:
+    return difference(theirs, ours, clusters)
 
 
 def _adjusted(cells: Mapping[str, Mapping[Key, Cell]]) -> dict[str, dict[Key, Cell]]:
