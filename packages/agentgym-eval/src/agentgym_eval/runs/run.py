@@ -373,7 +373,7 @@ def _resolved(env: ReplyWrapper, tasks: Sequence[Task], agent: str) -> dict[str,
 
 
 def _identity(settings: PlaySettings, env: ReplyWrapper, tasks: list[Task], before: Sequence[int]) -> dict[str, Any]:
-    extra = {BEFORE: list(before)} if before else {}
+    extra: dict[str, Any] = {BEFORE: list(before)} if before else {}
     if settings.prompt:  # its name doesn't tell whether the file or function has changed
         extra["prompt_sha256"] = sha256(env.instructions.encode()).hexdigest()
     return {**settings.identity(), "env": world_id(settings.env), "tasks_sha256": digest(tasks), **extra}
