@@ -14,6 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from agentgym_envs.agents.names import FORMAT_NAMES
 from agentgym_envs.agents.names import GROUP as AGENTS
+from agentgym_envs.agents.prompts import GROUP as PROMPTS
 from agentgym_envs.agents.scaffold import SYNTAX
 from agentgym_envs.cli.completion import Completed, Flag, flags_of
 from agentgym_envs.core.registration import GROUP as ENVIRONMENTS
@@ -27,6 +28,8 @@ SECTION_OF = {
     "policy": "policies",
     "agent": "agents",
     "world.agent": "agents",
+    "prompt": "prompts",
+    "world.prompt": "prompts",
     "protocol": "protocols",
     "algorithm": "algorithms",
     "algorithm.advantages": "advantages",
@@ -60,6 +63,8 @@ def completed_commands(
             return (*(world.short_name for world in WORLDS), *_registered(ENVIRONMENTS))
         if section == "agents":  # describing them would import Gymnasium
             return (*FORMAT_NAMES, *_registered(AGENTS), *_typed(f"+{habit}" for habit in SYNTAX.values()))
+        if section == "prompts":  # these, too
+            return _registered(PROMPTS)
         return tuple(_typed(listed.name for listed in _call(listings[section].load()))) if section in listings else ()
 
     def with_names(flag: Flag, command: str) -> Flag:
