@@ -20,7 +20,8 @@ from agentgym_eval.cli.earlier_settings import defaults
 from agentgym_eval.cli.examples import COMMON, EXAMPLES, SYNONYMS
 from agentgym_eval.cli.main import collect, evaluate
 from agentgym_eval.cli.view import ViewSettings
-from agentgym_eval.runs.settings import CollectSettings, CompareSettings, EvaluateSettings
+from agentgym_eval.runs.comparison_settings import CompareSettings
+from agentgym_eval.runs.settings import CollectSettings, EvaluateSettings
 from counting_world import ENV
 
 

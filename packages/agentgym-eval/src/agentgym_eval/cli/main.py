@@ -15,14 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentgym_eval.cli.command import FAILED, USAGE, Session, print_stderr, run_command
+from agentgym_eval.runs.comparison_settings import CompareSettings
 from agentgym_eval.runs.protocols import find_protocol
-from agentgym_eval.runs.settings import (
-    ALL,
-    CollectSettings,
-    CompareSettings,
-    EvaluateSettings,
-    short_name,
-)
+from agentgym_eval.runs.settings import ALL, CollectSettings, EvaluateSettings, short_name
 
 if TYPE_CHECKING:
     from agentgym_eval.api.playing import Reporter
