@@ -100,9 +100,9 @@ def test_runs_with_a_tag_can_be_chosen(site: Site) -> None:
     assert chip and chip[1] == "/curves?run=run-0&amp;run=run-1&amp;run=run-2&amp;group=tag"
 
 
-def test_bookmarks_of_earlier_versions_still_work() -> None:
-    assert CurvesQuery.parse({"seeds": "each"}) == CurvesQuery(group="none")
-    assert CurvesQuery.parse({"seeds": "mean"}) == CurvesQuery()
+def test_unknown_names_in_the_address_are_refused() -> None:
+    with pytest.raises(UsageError, match="There is no seeds; there are"):
+        CurvesQuery.parse({"seeds": "each"})
 
 
 def test_search_finds_metrics_by_name_and_title(site: Site) -> None:

@@ -31,8 +31,6 @@ from agentgym_eval.viewer.pages.training_metrics import CHARTED
 
 GROUPS: Mapping[str, str] = {"settings": "settings (mean over seeds)", "tag": "tag", "none": "none"}
 """What runs are grouped by, with the names of the choices."""
-_FORMER = "seeds"
-"""The name of `group` in bookmarks of earlier versions, where `each` was `none`."""
 BANDS: Mapping[Band, str] = {"t": "95% t-interval", "range": "smallest to largest", "none": "none"}
 _MOST_POINTS = 60_000
 """Points on a page; charts beyond are named, and shown when they are searched for."""
@@ -65,12 +63,10 @@ class CurvesQuery:
         """Parse a URL query, in which `run` occurs once for each of `runs`. Raises `UsageError` for invalid values."""
         names = [field.name for field in fields(cls)]
         for name in query:
-            if name not in (*names, _FORMER):
+            if name not in names:
                 raise UsageError(f"There is no {name[:50]}; there are {listed(names)}.{did_you_mean(name, names)}")
         choices = {"x": tuple(AXES), "group": tuple(GROUPS), "band": get_args(Band), "log": ("1",)}
         values: dict[str, Any] = {name: value for name, value in query.items() if value and name != "run"}
-        if values.pop(_FORMER, "") == "each":
-            values.setdefault("group", "none")
         for name, allowed in choices.items():
             if values.get(name, allowed[0]) not in allowed:
                 raise UsageError(f"{name} must be one of {', '.join(allowed)}, not {values[name][:50]}.")
