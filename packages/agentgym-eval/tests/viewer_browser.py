@@ -35,6 +35,12 @@ class WatchedPage:
         self.page.on("dialog", lambda dialog: (self.messages.append(dialog.message), dialog.dismiss()))
 
 
+def width_of(page: Page) -> int:
+    """Measure the width of a document in CSS pixels, once its style sheets have loaded."""
+    page.wait_for_load_state("load")
+    return int(page.evaluate("document.documentElement.scrollWidth"))
+
+
 @contextmanager
 def serve_index(index: Index) -> Iterator[str]:
     """Run a viewer of the index and yield its address."""

@@ -17,7 +17,7 @@ from agentgym_eval.viewer.pages import scenes
 from agentgym_eval.viewer.server.export import export
 from counting_world import ENV
 from playwright.sync_api import Browser, Route, expect
-from viewer_browser import PHONE, WatchedPage, serve_index
+from viewer_browser import PHONE, WatchedPage, serve_index, width_of
 from viewer_runs import EVIL, episode, write_episodes, write_evaluation_run, write_training_run
 
 LONG = "unbreakable" * 30
@@ -83,7 +83,7 @@ def check_pages(watched: WatchedPage, base: str, paths: Sequence[str]) -> None:
     watched.page.set_viewport_size(PHONE)
     for path in paths:
         watched.page.goto(base + path)
-        assert watched.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], path
+        assert width_of(watched.page) <= PHONE["width"], path
     assert [url for url in watched.requests if not url.startswith(base)] == []
     assert watched.messages == []
 
@@ -182,7 +182,7 @@ def test_exported_lists_are_filtered_sorted_and_searched(watched: WatchedPage, e
     expect(page.locator("#where")).to_have_text("turn 0 of 3")
     page.keyboard.press("End")
     expect(page.locator("#turn-3")).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    assert width_of(page) <= PHONE["width"]
     assert [url for url in watched.requests if not url.startswith(exported.as_uri())] == []
     assert watched.messages == []
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from agentgym_eval.viewer.index.index import Index
 from playwright.sync_api import Browser, Page, expect
-from viewer_browser import PHONE, WatchedPage, serve_index
+from viewer_browser import PHONE, WatchedPage, serve_index, width_of
 from viewer_runs import EVIL, write_training_run
 
 pytestmark = pytest.mark.long
@@ -73,7 +73,7 @@ def test_new_steps_appear_without_reload_and_hidden_lines_stay_hidden(page: Page
 
 def test_page_fits_a_phone(page: Page) -> None:
     page.set_viewport_size(PHONE)
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    assert width_of(page) <= PHONE["width"]
 
 
 def test_small_charts_of_a_run_are_searched_and_smoothed_in_place(page: Page, index: Index) -> None:

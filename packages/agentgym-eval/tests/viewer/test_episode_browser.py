@@ -9,7 +9,7 @@ import pytest
 from agentgym_eval.viewer.index.index import Index
 from agentgym_eval.viewer.server.export import export
 from playwright.sync_api import Page, expect
-from viewer_browser import PHONE, WatchedPage, serve_index
+from viewer_browser import PHONE, WatchedPage, serve_index, width_of
 from viewer_runs import EVIL, episode, write_evaluation_run
 
 
@@ -39,7 +39,7 @@ def test_keys_go_through_a_filtered_list(watched: WatchedPage, index: Index) -> 
         for key, text in (("n", "2 of 3"), ("n", "3 of 3"), ("n", "3 of 3"), ("p", "2 of 3")):
             press(page, key)
             expect(place).to_contain_text(text)
-        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+        assert width_of(page) <= PHONE["width"]
         place.get_by_role("link", name="matching episodes").click()
         expect(page.locator(".status")).to_contain_text("3 episodes")
         expect(page.get_by_label("Success")).to_have_value("no")
@@ -74,9 +74,9 @@ def test_labels_and_a_note_are_given_by_keyboard(watched: WatchedPage, index: In
         page.get_by_role("button", name="Save").click()
         expect(page.locator("#annotation .label")).to_have_text(["loops"])
         expect(page.get_by_role("navigation", name="Episodes of the list")).to_contain_text("2 of 3")
-        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+        assert width_of(page) <= PHONE["width"]
         page.goto(f"{live}/episodes")
         page.get_by_label("Label").select_option("loops")
         expect(page.locator(".status")).to_contain_text("2 episodes")
-        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+        assert width_of(page) <= PHONE["width"]
     assert watched.messages == []

@@ -10,7 +10,7 @@ import pytest
 from agentgym_eval.viewer.index.index import Index
 from agentgym_eval.viewer.server.export import export
 from playwright.sync_api import Page, expect
-from viewer_browser import PHONE, WatchedPage, serve_index
+from viewer_browser import PHONE, WatchedPage, serve_index, width_of
 from viewer_runs import EVIL, episode, write_episodes, write_evaluation_run, write_training_run
 
 pytestmark = pytest.mark.long
@@ -48,7 +48,7 @@ def page(watched: WatchedPage, site: str) -> Iterator[Page]:
     page.set_viewport_size(PHONE)
     page.goto(f"{site}index.html" if site.startswith("file:") else site)
     yield page
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    assert width_of(page) <= PHONE["width"]
     assert [url for url in watched.requests if not url.startswith(site)] == []
     assert watched.messages == []
 

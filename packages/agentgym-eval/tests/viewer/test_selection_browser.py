@@ -9,7 +9,7 @@ import pytest
 from agentgym_eval.viewer.index.index import Index
 from agentgym_eval.viewer.index.trash import TRASH
 from playwright.sync_api import Browser, Page, expect
-from viewer_browser import PHONE, WatchedPage, serve_index
+from viewer_browser import PHONE, WatchedPage, serve_index, width_of
 from viewer_runs import episode, write_evaluation_run
 
 pytestmark = pytest.mark.long
@@ -41,7 +41,7 @@ def page(request: pytest.FixtureRequest, watched: WatchedPage, live: str) -> Ite
     page.set_viewport_size(PHONE)
     page.goto(live)
     yield page
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    assert width_of(page) <= PHONE["width"]
     assert watched.messages == []
 
 
