@@ -121,11 +121,12 @@ class Links:
         """Return the link to the comparison of two runs, by their slugs, on their common tasks."""
         return self._page("compare", {"a": a, "b": b, **more})
 
-    def compare_runs(self, runs: Iterable[str], baseline: str = "") -> str:
+    def compare_runs(self, runs: Iterable[str], baseline: str = "", **evaluation: str) -> str:
         """Return the link to the table that compares any number of runs with one of them, by their slugs, by default
-        with the first; live site only.
+        with the first; `evaluation` has the values of `evaluation_choice.EvaluationChoice`.
         """
-        return f"{self._page('compare')}?{urlencode([*(('run', run) for run in runs), ('baseline', baseline)])}"
+        pairs = [*(("run", run) for run in runs), ("baseline", baseline), *evaluation.items()]
+        return f"{self._page('compare')}?{urlencode(pairs)}"
 
     def raw(self, address: Address) -> str:
         """Return the link to an episode's line of JSON."""

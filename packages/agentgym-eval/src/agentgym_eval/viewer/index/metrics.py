@@ -199,8 +199,8 @@ def run_metrics(
     return {run.slug: _run(run, by_run[run.slug], names.get(run.slug, none)) for run in nonempty}
 
 
-def _finality(file: EpisodeFile) -> tuple[bool, int, bool]:
-    """A sort key of evaluations: test, which only the initial and the final model play, after other splits, then by
+def finality(file: EpisodeFile) -> tuple[bool, int, bool]:
+    """Return a sort key of evaluations: test, which only the initial and the final model play, after other splits, then by
     step, then sampled after greedy.
     """
     return file.split == "test", file.step or 0, file.decoding == "sampled"
@@ -209,7 +209,7 @@ def _finality(file: EpisodeFile) -> tuple[bool, int, bool]:
 def _run(run: Run, files: dict[str, FileMetrics], names: tuple[tuple[str, ...], tuple[str, ...]]) -> RunMetrics:
     played = {slug for slug, metrics in files.items() if metrics.episodes}
     evaluations = [file for file in run.files if file.part == "evaluation" and file.slug in played]
-    last = max(evaluations, key=_finality, default=None)
+    last = max(evaluations, key=finality, default=None)
     source = files[last.slug] if last else next(iter(files.values())) if len(files) == 1 else None
     tasks = sum(file.tasks for file in files.values() if file.success is not None)
     mean = sum((file.success or 0) * file.tasks for file in files.values()) / tasks if tasks else None

@@ -16,6 +16,7 @@ from agentgym_eval.viewer.index.evaluation_report import RunUsage, read_usage
 from agentgym_eval.viewer.index.links import Address
 from agentgym_eval.viewer.index.metrics import TaskMetrics
 from agentgym_eval.viewer.index.runs import EpisodeFile, Run
+from agentgym_eval.viewer.pages.evaluation_choice import EvaluationChoice
 from agentgym_eval.viewer.pages.site import Site
 
 _PAGE = 100
@@ -123,6 +124,7 @@ def compare_page(site: Site, query: ComparisonQuery) -> str:
         causes=_causes(site, a, b, _sorted(scored, "task")) if a and b and scored else [],
         measured=[measured_distances(side) for side in (a, b) if side],
         sorts=SORTS,
+        evaluation=_shared_evaluation(site, [side for side in (a, b) if side]),
     )
 
 
@@ -141,6 +143,14 @@ def open_side(site: Site, slug: str, file: str = "") -> Side | None:
         raise UsageError(f"{run.name} has no episodes to compare (yet).")
     chosen = site.index.file(Address(slug, file or metrics.source or run.files[0].slug, 0))
     return Side(run, chosen, site.index.tasks(slug, chosen.slug), read_usage(run))
+
+
+def _shared_evaluation(site: Site, sides: Sequence[Side]) -> dict[str, str]:
+    """Return the choice of evaluations that the two files have in common, unless both are the default."""
+    metrics = site.index.run_metrics()
+    if all(side.file.slug == metrics[side.run.slug].source for side in sides):
+        return {}
+    return EvaluationChoice.shared(side.file for side in sides).values()
 
 
 def measured_distances(side: Side) -> Literal["all", "some", "none"]:

@@ -1,9 +1,12 @@
-"""Comparison of any number of runs: their results side by side, and the paired differences to one of them."""
+"""Comparison of any number of runs: their results side by side, and the paired differences to one of them.
+
+Of a training run, that is one evaluation, which the page lets choose.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from statistics import fmean
 from typing import TypeVar
@@ -11,14 +14,25 @@ from typing import TypeVar
 from agentgym_eval.metrics.comparison import Difference, difference, holm
 from agentgym_eval.metrics.failure_causes import KINDS
 from agentgym_eval.metrics.intervals import Interval, share
-from agentgym_eval.util.errors import UsageError, did_you_mean
+from agentgym_eval.util.errors import UsageError, did_you_mean, listed
 from agentgym_eval.viewer.index.evaluation_report import read_report
 from agentgym_eval.viewer.index.metrics import TaskMetrics
 from agentgym_eval.viewer.index.run_columns import differing_settings
+from agentgym_eval.viewer.index.runs import Run
 from agentgym_eval.viewer.pages.comparison import Side, cause_shares, measured_distances, open_side
+from agentgym_eval.viewer.pages.evaluation_choice import (
+    EVALUATION_FIELDS,
+    STEPS,
+    EvaluationChoice,
+    Offer,
+    available,
+)
 from agentgym_eval.viewer.pages.site import Site
 
-_MOST_RUNS = 20
+MOST_RUNS = 20
+"""The most runs that the URL may name."""
+TABLE_FIELDS = ("run", "baseline", *EVALUATION_FIELDS)
+"""The names of the values in the URL."""
 _FEWEST_TASKS = 2
 """The fewest common tasks for a test."""
 _BY_DESIGN = {"policy", "model", "out", "seed", "tasks_sha256"}
@@ -38,18 +52,22 @@ class TableQuery:
     run: tuple[str, ...] = ()
     baseline: str = ""
     """The run with which each other one is compared; the first one if it is not among them."""
+    evaluation: EvaluationChoice = field(default_factory=EvaluationChoice)
+    """Which evaluation of training runs is compared."""
 
     @classmethod
     def parse(cls, query: Mapping[str, str], runs: Sequence[str]) -> TableQuery:
         """Parse a URL query, in which `run` occurs once for each of `runs`. Raises `UsageError` for invalid values."""
         for name in query:
-            if name not in ("run", "baseline"):
-                suggestion = did_you_mean(name, ["run", "baseline"])
-                raise UsageError(f"A comparison of several runs has no {name[:50]}, only run and baseline.{suggestion}")
+            if name not in TABLE_FIELDS:
+                suggestion = did_you_mean(name, TABLE_FIELDS)
+                raise UsageError(
+                    f"A comparison of several runs has no {name[:50]}, only {listed(TABLE_FIELDS)}.{suggestion}"
+                )
         distinct = tuple(dict.fromkeys(filter(None, runs)))
-        if len(distinct) > _MOST_RUNS:
-            raise UsageError(f"At most {_MOST_RUNS} runs can be compared at once, not {len(distinct)}; select fewer.")
-        return cls(distinct, query.get("baseline", ""))
+        if len(distinct) > MOST_RUNS:
+            raise UsageError(f"At most {MOST_RUNS} runs can be compared at once, not {len(distinct)}; select fewer.")
+        return cls(distinct, query.get("baseline", ""), EvaluationChoice.parse(query))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +108,9 @@ def table_page(site: Site, query: TableQuery) -> str:
     known = {run.slug: run for run in site.index.runs}
     chosen = [known[slug] for slug in query.run if slug in known]
     with_episodes = site.index.run_metrics()
-    sides = [side for run in chosen if run.slug in with_episodes and (side := open_side(site, run.slug))]
+    played = [run for run in chosen if run.slug in with_episodes]
+    found = {run.slug: _open_evaluation(site, run, query.evaluation) for run in played}
+    sides = [side for side in found.values() if side]
     baseline = next((side for side in sides if side.run.slug == query.baseline), sides[0] if sides else None)
     rows = result_rows(site, sides, baseline) if baseline and len(sides) > 1 else []
     groups = dict.fromkeys(name for row in rows for name in row.cells)
@@ -105,8 +125,22 @@ def table_page(site: Site, query: TableQuery) -> str:
         differing=[name for name in differing_settings(row.side.run for row in rows) if name not in _BY_DESIGN],
         missing=[slug for slug in query.run if slug not in known],
         empty=[run for run in chosen if run.slug not in with_episodes],
-        choices=[run for run in site.index.runs if run.slug in with_episodes],
+        unevaluated=[(run, available(run)) for run in played if not found[run.slug]],
+        choices=(choices := [run for run in site.index.runs if run.slug in with_episodes]),
+        offer=Offer.of(chosen or choices, query.evaluation),
+        steps=STEPS,
+        files={side.run.slug: side.file.slug for side in sides} if query.evaluation.values() else {},
     )
+
+
+def _open_evaluation(site: Site, run: Run, choice: EvaluationChoice) -> Side | None:
+    """Return a run with the results in the chosen evaluation, or in its only file if it is no training run; None if it
+    doesn't have the evaluation.
+    """
+    if run.kind != "train" or not choice.values():
+        return open_side(site, run.slug)
+    file = choice.find(site, run)
+    return open_side(site, run.slug, file.slug) if file else None
 
 
 def result_rows(site: Site, sides: Sequence[Side], baseline: Side) -> list[ResultRow]:

@@ -23,7 +23,7 @@ from agentgym_eval.viewer.index.index import Index, NotFound
 from agentgym_eval.viewer.index.queries import Filters
 from agentgym_eval.viewer.index.run_list import RunFilters
 from agentgym_eval.viewer.pages.comparison import ComparisonQuery, compare_page
-from agentgym_eval.viewer.pages.comparison_table import TableQuery, table_page
+from agentgym_eval.viewer.pages.comparison_table import TABLE_FIELDS, TableQuery, table_page
 from agentgym_eval.viewer.pages.curves import CurvesQuery, curves_page
 from agentgym_eval.viewer.pages.lists import episodes_page, runs_csv, runs_page
 from agentgym_eval.viewer.pages.run import run_page
@@ -96,9 +96,11 @@ def _run_filters(request: Request) -> RunFilters:
 
 
 def _comparison(site: Site, request: Request) -> str:
-    """Render the comparison of two runs task by task; with a baseline or more than two runs, the table of runs."""
+    """Render the comparison of two runs task by task; with a baseline, a choice of evaluations or more than two runs,
+    the table of runs.
+    """
     query, runs = _selection(request)
-    if "baseline" in query or len(set(runs)) > len("ab"):
+    if query.keys() & {*TABLE_FIELDS} - {"run"} or len(set(runs)) > len("ab"):
         return table_page(site, TableQuery.parse(query, runs))
     return compare_page(site, ComparisonQuery.parse(query, runs))
 
