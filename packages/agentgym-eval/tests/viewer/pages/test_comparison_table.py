@@ -16,7 +16,7 @@ from agentgym_eval.metrics.summary import SCHEMA
 from agentgym_eval.util.errors import UsageError
 from agentgym_eval.viewer.index.run_notes import RunNotes, write_notes
 from agentgym_eval.viewer.pages.comparison import open_side
-from agentgym_eval.viewer.pages.comparison_table import ResultRow, TableQuery, result_rows, table_page
+from agentgym_eval.viewer.pages.comparison_table import ResultRow, TableQuery, comparable_runs, result_rows, table_page
 from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.server.app import make_app
 from starlette.testclient import TestClient
@@ -179,3 +179,14 @@ def test_too_many_runs_are_refused() -> None:
     with pytest.raises(UsageError, match="At most 20 runs can be compared at once, not 21"):
         TableQuery.parse({}, list(map(str, range(21))))
     assert TableQuery.parse({"run": "a"}, ["a", "b", "a", ""]) == TableQuery(("a", "b"))
+
+
+def test_comparable_runs_share_tasks_directly_or_through_others(site: Site) -> None:
+    names = {"a": (0, 1), "b": (4, 5), "c": (1, 4), "d": (9,), "e": (9, 10), "f": (20,)}
+    for name, numbers in names.items():
+        write_evaluation_run(site.index.root / name, [episode(f"t/{n}") for n in numbers])
+    write_evaluation_run(site.index.root / "broken", [episode("t/1", 0, None)])
+    write_evaluation_run(site.index.root / "elsewhere", [episode("t/1", env="agentgym/Far-v0")])
+    write_evaluation_run(site.index.root / "empty", [], done=False)
+    site.index.refresh()
+    assert comparable_runs(site) == [("a", "b", "c"), ("d", "e")]

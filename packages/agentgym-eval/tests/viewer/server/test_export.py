@@ -59,8 +59,8 @@ def export_runs(runs: Path, out: Path, most: int = 1000) -> Path:
     return out
 
 
-def test_exported_links_resolve_and_nothing_is_inline(pages: Path) -> None:
-    assert len(list(pages.rglob("*.html"))) > 40
+def check_links(pages: Path) -> None:
+    """Check that all links lead to files and parts of pages that exist, and that nothing is inline."""
     for page in pages.rglob("*.html"):
         references = References(page)
         assert not references.inline, page
@@ -75,6 +75,56 @@ def test_exported_links_resolve_and_nothing_is_inline(pages: Path) -> None:
                 page,
                 link,
             )
+
+
+def test_exported_links_resolve_and_nothing_is_inline(pages: Path) -> None:
+    assert len(list(pages.rglob("*.html"))) > 40
+    check_links(pages)
+
+
+def table_of(page: Path) -> dict[str, str]:
+    """Return the rows of the first table of a page, without markup, by the first word."""
+    body = re.findall("<tbody>(.*?)</tbody>", page.read_text(encoding="utf-8"), re.DOTALL)[0]
+    texts = [" ".join(unescape(re.sub("<[^>]+>", " ", row)).split()) for row in body.split("<tr>")[1:]]
+    return {text.split()[0]: text for text in texts}
+
+
+def test_runs_with_common_tasks_are_compared_in_a_table_with_each_as_the_baseline(pages: Path) -> None:
+    assert sorted(page.stem for page in (pages / "compare-runs").iterdir()) == ["good", "poor", "rl"]
+    start = (pages / "compare.html").read_text(encoding="utf-8")
+    assert '<a href="compare-runs/good.html">3 runs in one table</a>' in start
+    rows = table_of(pages / "compare-runs" / "poor.html")
+    assert list(rows) == ["good", "poor", "rl"]
+    assert rows["poor"].startswith("poor baseline episodes 33.3%") and rows["good"].startswith("good episodes 100.0%")
+    assert "+66.7" in rows["good"] and "Make baseline" in rows["good"]
+    assert "evaluations/step-000002-sampled" in rows["rl"]
+    page = (pages / "compare-runs" / "poor.html").read_text(encoding="utf-8")
+    assert '<a href="rl.html">Make baseline</a>' in page and '<a href="../compare/poor--good.html">' in page
+    assert "<form" not in page
+    pair = (pages / "compare" / "good--poor.html").read_text(encoding="utf-8")
+    assert '<a href="../compare-runs/good.html">By category' in pair
+
+
+def test_larger_tables_have_only_the_first_run_as_the_baseline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for env, names in (("Near", "abc"), ("Far", "de")):
+        for level, name in enumerate(names):
+            episodes = [episode(f"t/{n}", 0, n < level, env=f"agentgym/{env}-v0") for n in range(4)]
+            write_evaluation_run(tmp_path / "runs" / name, episodes)
+    monkeypatch.setattr("agentgym_eval.viewer.server.export._MOST_BASELINES", 2)
+    out = export_runs(tmp_path / "runs", tmp_path / "out")
+    check_links(out)
+    assert sorted(page.stem for page in (out / "compare-runs").iterdir()) == ["a", "d", "e"]
+    assert list(table_of(out / "compare-runs" / "a.html")) == ["a", "b", "c"]
+    assert list(table_of(out / "compare-runs" / "e.html")) == ["d", "e"]
+    assert "Make baseline" not in (out / "compare-runs" / "a.html").read_text(encoding="utf-8")
+    assert "../compare-runs/a.html" in (out / "compare" / "b--c.html").read_text(encoding="utf-8")
+
+
+def test_export_of_one_run_has_no_table(runs: Path, tmp_path: Path) -> None:
+    out = export_runs(runs / "good", tmp_path / "out")
+    check_links(out)
+    assert not (out / "compare-runs").exists()
+    assert "No two runs have a task in common" in (out / "compare.html").read_text(encoding="utf-8")
 
 
 def test_exported_rows_contain_the_data_for_filters(pages: Path) -> None:

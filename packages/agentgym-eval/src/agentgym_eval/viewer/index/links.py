@@ -128,6 +128,10 @@ class Links:
         pairs = [*(("run", run) for run in runs), ("baseline", baseline), *evaluation.items()]
         return f"{self._page('compare')}?{urlencode(pairs)}"
 
+    def is_baseline(self, run: str) -> bool:
+        """Return whether `compare_runs` has a page with this run as the baseline."""
+        return True
+
     def raw(self, address: Address) -> str:
         """Return the link to an episode's line of JSON."""
         return self._file(_episode("raw", address) + ".json")
@@ -172,6 +176,8 @@ class FileLinks(Links):
     """The file that contains the links, relative to the export's folder."""
     groups: Mapping[Address, Address] = field(default_factory=dict[Address, Address])
     """Maps each attempt that has siblings to the one whose page shows them all."""
+    tables: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Maps each run that is in a table of runs to the baseline of the table to link to, by their slugs."""
     compared: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     """The comparisons linked so far, which the export must write: maps page names to queries."""
     live = False
@@ -216,6 +222,14 @@ class FileLinks(Links):
         name = "--".join(("compare/" + a, b, *filter(None, more.values())))
         self.compared[f"{name}.html"] = {"a": a, "b": b, **more}
         return self._page(name)
+
+    def compare_runs(self, runs: Iterable[str], baseline: str = "", **evaluation: str) -> str:
+        """Return the link to the table with a run as the baseline; an export has no other runs or evaluations in it."""
+        return self._page(f"compare-runs/{self.tables[baseline]}")
+
+    def is_baseline(self, run: str) -> bool:
+        """Return whether there is a table with this run as the baseline."""
+        return self.tables.get(run) == run
 
     def _page(self, name: str, query: Mapping[str, str | int] | None = None) -> str:
         return self._file(quote(f"{name or 'index'}.html")) + _query(query)

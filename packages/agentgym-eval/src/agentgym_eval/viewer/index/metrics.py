@@ -200,8 +200,8 @@ def run_metrics(
 
 
 def finality(file: EpisodeFile) -> tuple[bool, int, bool]:
-    """Return a sort key of evaluations: test, which only the initial and the final model play, after other splits, then by
-    step, then sampled after greedy.
+    """Return a sort key of evaluations: test, which only the initial and the final model play, after other splits, then
+    by step, then sampled after greedy.
     """
     return file.split == "test", file.step or 0, file.decoding == "sampled"
 

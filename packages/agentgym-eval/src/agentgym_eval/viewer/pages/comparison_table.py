@@ -143,6 +143,25 @@ def _open_evaluation(site: Site, run: Run, choice: EvaluationChoice) -> Side | N
     return open_side(site, run.slug, file.slug) if file else None
 
 
+def comparable_runs(site: Site) -> list[tuple[str, ...]]:
+    """Group the runs that share tasks, directly or through others, in the files that a table compares by default.
+
+    Returns:
+        The slugs of each group of at least two, in the order of the runs.
+    """
+    groups: list[tuple[set[str], set[TaskKey]]] = []
+    for run in site.index.run_metrics():
+        side = open_side(site, run)
+        tasks = {*_known(side.tasks)} if side else set[TaskKey]()
+        joined = [group for group in groups if not tasks.isdisjoint(group[1])]
+        groups = [group for group in groups if group not in joined]
+        groups.append(({run}.union(*(runs for runs, _ in joined)), tasks.union(*(known for _, known in joined))))
+    order = [run.slug for run in site.index.runs]
+    return sorted(
+        (tuple(sorted(runs, key=order.index)) for runs, _ in groups if len(runs) > 1), key=lambda g: order.index(g[0])
+    )
+
+
 def result_rows(site: Site, sides: Sequence[Side], baseline: Side) -> list[ResultRow]:
     """Compare runs with one of them. The p-values of each table, that of success, of groups of tasks and of causes, are
     adjusted for the number of its comparisons (Holm 1979).

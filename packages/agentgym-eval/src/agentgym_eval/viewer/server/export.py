@@ -25,6 +25,7 @@ from agentgym_eval.viewer.index.indexer import searchable_text
 from agentgym_eval.viewer.index.links import Address, FileLinks
 from agentgym_eval.viewer.index.queries import Filters, Row
 from agentgym_eval.viewer.pages.comparison import ComparisonQuery, compare_page
+from agentgym_eval.viewer.pages.comparison_table import TableQuery, comparable_runs, table_page
 from agentgym_eval.viewer.pages.curves import CurvesQuery, curves_page
 from agentgym_eval.viewer.pages.episode import episode_page, screenshots
 from agentgym_eval.viewer.pages.lists import episodes_page, runs_page
@@ -36,6 +37,8 @@ from agentgym_eval.viewer.server.annotations import TYPES, annotations_content
 
 _LIVE_ONLY = ("htmx.min.js", "htmx.LICENSE.txt", "playing.js", "playing.css", "messages.js", "selection.js")
 _BATCH = 1000  # rows per query
+_MOST_BASELINES = 20
+"""The most runs of a table that is written with each of them as the baseline; a larger one has only the first."""
 
 
 def export(index: Index, out: Path, most: int) -> int:
@@ -99,7 +102,11 @@ def _atomic_folder(out: Path) -> Generator[Path]:
 def _files(index: Index, rows: list[Row]) -> Iterator[tuple[str, str | bytes]]:
     """Yield the name and content of every exported file."""
     groups = _groups(rows)
-    names = FileLinks(groups=groups)  # relative to the first page, so they are also the file names in `out`
+    tables = comparable_runs(Site(index, FileLinks()))
+    baselines = {run: runs[0] if len(runs) > _MOST_BASELINES else run for runs in tables for run in runs}
+    names = FileLinks(
+        groups=groups, tables=baselines
+    )  # relative to the first page, so they are also the file names in `out`
     root_site = Site(index, names)
 
     def site(name: str) -> Site:
@@ -119,7 +126,10 @@ def _files(index: Index, rows: list[Row]) -> Iterator[tuple[str, str | bytes]]:
         yield (name := names.run(run.slug)), run_page(site(name), run.slug)
     training = tuple(run.slug for run in index.runs if run.kind == "train")
     yield (name := names.curves()), curves_page(site(name), CurvesQuery(training))
-    yield (name := names.compare()), site(name).render("pairs.html", pairs=_comparable(rows))
+    yield (name := names.compare()), site(name).render("pairs.html", pairs=_comparable(rows), tables=tables)
+    for runs in tables:
+        for baseline in filter(names.is_baseline, runs):
+            yield (name := names.compare_runs(runs, baseline)), table_page(site(name), TableQuery(runs, baseline))
     console = Console(stderr=True)
     for row in track(rows, "episodes", console=console, transient=True, disable=not console.is_terminal):
         address = row.address
