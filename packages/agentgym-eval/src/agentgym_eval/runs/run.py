@@ -25,7 +25,7 @@ from agentgym_eval.runs.extending import BEFORE, GROWING, counts_before, digest,
 from agentgym_eval.runs.protocols import find_protocol
 from agentgym_eval.runs.settings import PlaySettings
 from agentgym_eval.storage.attempts import repeated
-from agentgym_eval.storage.store import EPISODES, USAGE, Store, write_json
+from agentgym_eval.storage.store import EPISODES, PROMPT_DIGEST, USAGE, Store, write_json
 from agentgym_eval.util.errors import RunStopped, Unplayable, UsageError, WorldMissing
 
 _IN_A_ROW = 10
@@ -375,7 +375,7 @@ def _resolved(env: ReplyWrapper, tasks: Sequence[Task], agent: str) -> dict[str,
 def _identity(settings: PlaySettings, env: ReplyWrapper, tasks: list[Task], before: Sequence[int]) -> dict[str, Any]:
     extra: dict[str, Any] = {BEFORE: list(before)} if before else {}
     if settings.prompt:  # its name doesn't tell whether the file or function has changed
-        extra["prompt_sha256"] = sha256(env.instructions.encode()).hexdigest()
+        extra[PROMPT_DIGEST] = sha256(env.instructions.encode()).hexdigest()
     return {**settings.identity(), "env": world_id(settings.env), "tasks_sha256": digest(tasks), **extra}
 
 

@@ -35,7 +35,8 @@ USAGE = "usage.json"
 STOPPED = "stopped.json"
 """The reason why the last session stopped early; removed when the run is resumed."""
 RUN = "run.json"
-_PROMPT_DIGEST = "prompt_sha256"
+PROMPT_DIGEST = "prompt_sha256"
+"""The setting with the digest of the system message that the setting `prompt` gave."""
 _PLOTS = ("turns.png", "turns.svg", "k.png", "k.svg", "turns_k.png", "turns_k.svg")
 _BESIDE = tuple(beside(Path(EPISODES)).name for beside in (distances_file, annotations_file))
 _OUTCOMES = (REPLIES, USAGE, *_BESIDE, "report.json", "report.md", "report.html", *_PLOTS)
@@ -205,7 +206,7 @@ class Store:
         if not set(differing) <= self._may_differ:
             tasks_differ = not {"tasks", "task", "items"}.isdisjoint(differing)  # then the `tasks_*` differ as well
             named = [name for name in differing if not (tasks_differ and name.startswith("tasks_"))]
-            named = [name for name in named if name != _PROMPT_DIGEST or "prompt" not in named]
+            named = [name for name in named if name != PROMPT_DIGEST or "prompt" not in named]
             listing = "; ".join(map(partial(_difference, found, self._settings), named))
             raise UsageError(
                 f"The run in {self.folder} was played with {listing}: choose another --out, or start over with "
@@ -218,7 +219,7 @@ class Store:
 
 
 def _difference(found: Mapping[str, Any], asked: Mapping[str, Any], name: str) -> str:
-    if name == _PROMPT_DIGEST:
+    if name == PROMPT_DIGEST:
         return f"another text of the prompt {found['prompt']} (restore it)"
     return f"{name} {found.get(name)!r}, not {asked.get(name)!r}"
 

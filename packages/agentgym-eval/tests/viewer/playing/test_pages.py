@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import sys
 from collections.abc import Iterator
 from html import unescape
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 from agentgym_envs import WORLDS, read_episodes
+from agentgym_envs.agents import prompts
 from agentgym_eval.cli.view import view
 from agentgym_eval.viewer.index.index import Index
 from agentgym_eval.viewer.index.links import Links
 from agentgym_eval.viewer.index.queries import Filters
 from agentgym_eval.viewer.pages.site import Site
+from agentgym_eval.viewer.playing import pages
 from agentgym_eval.viewer.server import serve
 from agentgym_eval.viewer.server.app import make_app
 from counting_world import ENV
@@ -89,6 +94,8 @@ def test_up_to_date_page_gets_status_204(browser: TestClient) -> None:
         ({"split": "exam"}, "no split exam"),
         ({"seed": "-1"}, "Seed must be a whole number"),
         ({"options": "colour"}, "KEY=VALUE"),
+        ({"prompt": "missing.md"}, "no prompt file missing.md"),
+        ({"prompt": "nowhere:NAME"}, "can&#39;t be imported"),
         ({"options": "'"}, "can&#39;t be parsed"),
         ({"env": "", "other": "nowhere:World"}, "can&#39;t be imported"),
         ({"env": "", "other": "mcp:python server.py"}, "may be a command that it starts"),
@@ -150,6 +157,51 @@ def test_link_prefills_the_form(browser: TestClient) -> None:
     assert re.search(rf'value="{ENV}" checked', page)
     assert 'value="count/test/3"' in page
     assert "<option selected>train" in page
+
+
+def test_prompt_replaces_the_system_message_of_people_and_policies(
+    browser: TestClient, runs: Path, tmp_path: Path
+) -> None:
+    prompt, folders = tmp_path / "<mine>.md", set[Path]()
+    for text in ("First & foremost:\n{format_instructions}", "Second.", "Second."):
+        prompt.write_text(text)
+        game = begin(browser, prompt=f" {prompt} ", agent="bare")
+        page = unescape(browser.get(game).text)
+        assert f"<small>{prompt}</small></summary><pre>{text.partition('{')[0].rstrip()}" in page
+        assert "<mine>" not in browser.get(game).text
+        browser.post(f"{game}/go-on", data={"policy": "oracle"})
+        wait_for_policy(browser, game)
+        browser.post(f"{game}/save")
+        folders |= {*(runs / "played").iterdir()}
+    found = {folder: read_episodes(folder / "episodes.jsonl") for folder in folders}
+    assert sorted(len(list(episodes)) for episodes in found.values()) == [1, 2]
+    for folder in folders:
+        settings = json.loads((folder / "run.json").read_text())["settings"]
+        (text,) = {episode.instructions for episode in read_episodes(folder / "episodes.jsonl")}
+        assert settings["prompt"] == str(prompt)
+        assert settings["prompt_sha256"] == hashlib.sha256(text.encode()).hexdigest()
+        assert folder.name.startswith("count-bare-test-seed-0-prompt-mine-.md-")
+
+
+def test_prompt_of_the_working_directory_and_installed_ones_are_offered(
+    browser: TestClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "nearby_prompts.py").write_text(
+        "def short(instructions, format_instructions):\n    return 'Be short.'\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    installed = EntryPoint("brief", "nearby_prompts:short", prompts.GROUP)
+    for module in (pages, prompts):
+        monkeypatch.setattr(module, "entry_points", lambda group: [installed] if group == prompts.GROUP else [])
+    assert '<option value="brief">' in browser.get("/play").text
+    for name in ("brief", "nearby_prompts:short"):
+        assert "<pre>Be short.</pre>" in browser.get(begin(browser, prompt=name)).text
+
+
+def test_prompt_is_never_filled_in_by_a_link(browser: TestClient) -> None:
+    page = browser.get("/play", params={"env": ENV, "agent": "bare", "prompt": "subprocess:call"}).text
+    assert 'value="bare"' in page and "subprocess" not in page
+    assert 'name="prompt"' in page
 
 
 def test_form_describes_every_environment(browser: TestClient) -> None:

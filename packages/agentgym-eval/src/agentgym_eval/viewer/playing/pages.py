@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Awaitable, Callable
+from importlib.metadata import entry_points
 from typing import Any
 
 from agentgym_envs import WORLDS, EnvFault
 from agentgym_envs.agents.formats import REPLY_FORMATS
+from agentgym_envs.agents.prompts import GROUP as PROMPTS
 from agentgym_envs.core.registry import is_external
 from agentgym_envs.core.tasks import SPLITS
 from starlette.requests import Request
@@ -42,7 +44,9 @@ def play_routes(site: Site, manager: SessionManager | None, seen: str) -> list[B
     """
 
     async def start(request: Request) -> Response:
-        return _start_page(site, manager, dict(request.query_params))
+        # A prompt may name code or a file, so it is only what was typed: anybody may have made the link.
+        form = {name: value for name, value in request.query_params.items() if name != "prompt"}
+        return _start_page(site, manager, form)
 
     return [Route("/play", start), *(_game_routes(site, manager, seen) if manager else [])]
 
@@ -58,11 +62,18 @@ def _game_routes(site: Site, manager: SessionManager, seen: str) -> list[BaseRou
 
     async def show(request: Request) -> Response:
         key = request.path_params["key"]
-        state = _session(manager, key).state
+        session = _session(manager, key)
+        state = session.state
         if request.headers.get(seen) == str(state.version):
             return Response(status_code=204)
         page = site.render(
-            "game.html", key=key, manager=manager, state=state, policies=_POLICIES, split_reply=split_reply
+            "game.html",
+            key=key,
+            manager=manager,
+            state=state,
+            prompt=session.settings.prompt,
+            policies=_POLICIES,
+            split_reply=split_reply,
         )
         return HTMLResponse(page)
 
@@ -88,7 +99,7 @@ def _game_routes(site: Site, manager: SessionManager, seen: str) -> list[BaseRou
 _POLICIES = ("oracle", "random", "openai", "hf", "vllm", "scripted")
 
 
-_FIELDS = ("env", "split", "task", "seed", "agent", "horizon", "options", "other")
+_FIELDS = ("env", "split", "task", "seed", "agent", "prompt", "horizon", "options", "other")
 
 
 def _start_page(site: Site, manager: SessionManager | None, form: _Form, notice: str = "") -> Response:
@@ -100,6 +111,7 @@ def _start_page(site: Site, manager: SessionManager | None, form: _Form, notice:
         envs={short_name(world.id): world.about for world in WORLDS},
         splits=SPLITS,
         formats=list(REPLY_FORMATS),
+        prompts=sorted(entry.name for entry in entry_points(group=PROMPTS)),
     )
     return HTMLResponse(page, 400 if notice else 200)
 
@@ -158,6 +170,7 @@ def _settings(form: _Form) -> PlaySettings:
         "seed": _integer(form, "seed", 0, minimum=0),
         "horizon": _integer(form, "horizon", None, minimum=1),
         "agent": form.get("agent", "").strip() or None,
+        "prompt": form.get("prompt", "").strip() or None,
     }
     return PlaySettings(policy=HUMAN, options=options, **fields)
 
