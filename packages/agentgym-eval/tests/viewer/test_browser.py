@@ -34,6 +34,7 @@ PAGES = [
     LINKS.curves(["rl"]),
     LINKS.compare(),
     LINKS.compare("poor", "good"),
+    LINKS.compare_runs(["poor", "good", "rl"], "good", split="test", step="77"),
     LINKS.episode(Address("babyai", "episodes", 0)),
     LINKS.episode(Address("evil.jsonl", "evil", 0)),
     LINKS.messages(Address("babyai", "episodes", 0), 1),

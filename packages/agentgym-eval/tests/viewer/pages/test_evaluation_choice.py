@@ -148,8 +148,8 @@ def test_table_uses_the_chosen_evaluation_and_names_its_file(trained: Site, get_
 
 def test_runs_without_the_evaluation_are_named_with_those_they_have(trained: Site, get_page: GetPage) -> None:
     page = unescape(get_page("/compare?run=rl&run=other&run=plain&split=dev&decoding=greedy"))
-    assert rows(page) == ["rl", "plain"]
-    sentence = "has no last greedy evaluation on dev tasks; it has evaluations on dev tasks, sampled (steps 0, 2)."
+    assert rows(page) == ["rl", "plain"] and "Runs (3 of 3)" in page
+    sentence = "has no greedy evaluation on dev tasks; it has evaluations on dev tasks, sampled (steps 0, 2)."
     assert f'<a href="/run/other">other</a> {sentence}' in page
     page = get_page("/compare?run=rl&run=other&step=77")
     assert "Fewer than two of the chosen runs have results to compare" in page

@@ -22,7 +22,6 @@ from agentgym_eval.viewer.index.runs import Run
 from agentgym_eval.viewer.pages.comparison import Side, cause_shares, measured_distances, open_side
 from agentgym_eval.viewer.pages.evaluation_choice import (
     EVALUATION_FIELDS,
-    STEPS,
     EvaluationChoice,
     Offer,
     available,
@@ -117,6 +116,7 @@ def table_page(site: Site, query: TableQuery) -> str:
     return site.render(
         "comparison_table.html",
         query=query,
+        selected=len(played),
         rows=rows,
         baseline=baseline,
         groups=sorted(groups) if len(groups) > 1 else [],
@@ -128,7 +128,6 @@ def table_page(site: Site, query: TableQuery) -> str:
         unevaluated=[(run, available(run)) for run in played if not found[run.slug]],
         choices=(choices := [run for run in site.index.runs if run.slug in with_episodes]),
         offer=Offer.of(chosen or choices, query.evaluation),
-        steps=STEPS,
         files={side.run.slug: side.file.slug for side in sides} if query.evaluation.values() else {},
     )
 

@@ -13,8 +13,8 @@ from agentgym_eval.viewer.index.metrics import finality
 from agentgym_eval.viewer.index.runs import EpisodeFile, Run
 from agentgym_eval.viewer.pages.site import Site
 
-STEPS: Mapping[str, str] = {"last": "last", "first": "first", "best": "best (highest success)"}
-"""The steps that aren't numbers, with the names of the choices."""
+STEPS = ("last", "first", "best")
+"""The steps that aren't numbers."""
 DECODINGS = ("sampled", "greedy")
 _LISTED = 6
 """The most steps of a run that a sentence lists."""
@@ -29,7 +29,7 @@ class EvaluationChoice:
     decoding: str = ""
     """Empty prefers sampled replies."""
     step: str = "last"
-    """A key of `STEPS`, or a number of training steps."""
+    """One of `STEPS`, or a number of training steps."""
 
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> EvaluationChoice:
@@ -64,10 +64,13 @@ class EvaluationChoice:
     @property
     def description(self) -> str:
         """What is chosen, such as `first greedy evaluation on dev tasks`."""
-        named = self.step in STEPS
-        before, after = ([self.step], []) if named else ([], ["at step", self.step])
-        split = ["on", self.split, "tasks"] if self.split else []
-        return " ".join([*before, *([self.decoding] if self.decoding else []), "evaluation", *split, *after])
+        return f"{self.step} {self.kind}" if self.step in STEPS else self.kind
+
+    @property
+    def kind(self) -> str:
+        """The evaluations of which the last, first or best one is chosen; otherwise as `description`."""
+        parts = [self.decoding, "evaluation", self.split and f"on {self.split} tasks"]
+        return " ".join(filter(None, [*parts, "" if self.step in STEPS else f"at step {self.step}"]))
 
     def find(self, site: Site, run: Run) -> EpisodeFile | None:
         """Return the chosen evaluation of a training run; None if it doesn't have it (yet)."""
@@ -109,7 +112,7 @@ class Offer:
         return cls(
             [split for split in SPLITS if split in found_splits | {chosen.split}],
             [decoding for decoding in DECODINGS if decoding in found_decodings | {chosen.decoding}],
-            [str(step) for step in sorted(steps)],
+            [*STEPS, *map(str, sorted(steps))],
         )
 
 
