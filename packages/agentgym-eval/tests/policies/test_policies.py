@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -222,7 +223,7 @@ def test_policies_of_other_packages_are_found_by_entry_point(monkeypatch: pytest
     monkeypatch.setattr(
         policies, "entry_points", lambda group: [FakeEntryPoint("echo", lambda argument, **_: object())]
     )
-    with pytest.raises(UsageError, match="echo:x is no policy: its factory returned an object of type object"):
+    with pytest.raises(UsageError, match="echo:x is no policy: an object of type object is neither"):
         build("echo:x")
 
 
@@ -260,6 +261,16 @@ def looks_up(argument, **settings):
 class Nameless(Policy):
     async def reply(self, context):
         return Reply("stop")
+class Duck:
+    name = "duck"
+    def reply(self, context):
+        return "stop"
+    __call__ = reply
+duck = Duck()
+def says_stop(context):
+    return "stop"
+async def waits(context):
+    return Reply("stop")
 """
 
 
@@ -271,14 +282,19 @@ def test_policies_are_named_by_module(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (policy.argument, policy.settings) == ("a:b", SETTINGS)
     assert build("my_policies:Plain").name == "plain"
     assert build("my_policies:box.ready") is build("my_policies:box.ready")
+    others = ("my_policies:Duck", "my_policies:duck", "my_policies:says_stop", "my_policies:waits")
+    assert [build(spec).name for spec in others] == ["duck", "duck", "says_stop", "waits"]
+    context: Any = None
+    assert [asyncio.run(build(spec).reply(context)) for spec in others] == [Reply("stop")] * 4
     for spec, sentence in {
         "my_policies:Mien": "my_policies has no 'Mien'. Did you mean Mine?",
-        "my_policies:nothing:x": "my_policies:nothing:x is no policy: its factory returned an object of type str",
+        "my_policies:nothing:x": "my_policies:nothing:x is no policy: an object of type str is neither",
         "my_policies:box.redy": "my_policies has no 'box.redy'.",
         "my_policies:broken": "my_policies:broken can't be built: no such file",
         "my_policies:looks_up:x": "my_policies:looks_up:x can't be built: it raised KeyError('x').",
         "my_policies:Nameless": "my_policies:Nameless has no name for reports: give the class Nameless a `name`",
         "my_policies:Plain:x": "my_policies:Plain:x can't be built: Plain() takes no arguments",
+        "my_policies:says_stop:x": "my_policies:says_stop:x can't be built: says_stop() got an unexpected keyword",
         "my_broken:Mine": "ZeroDivisionError: division by zero (my_broken.py, line 1)",
         "my_polices:Mine": "There is no policy 'my_polices:Mine'.",
         "no.such.module:Mine": "and MODULE:NAME is one of your own",

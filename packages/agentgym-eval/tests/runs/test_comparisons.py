@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -87,7 +88,7 @@ def test_runs_of_one_policy_are_labeled_by_their_paths(
         (["{many}/count-oracle-test"], "A comparison needs at least two runs, but got "),
         (["{many}/count-oracle-test", "{many}/nothing"], "There is no run at"),
         (["{many}/count-oracle-test", "{many}/textcraft-oracle-test"], "no task in common"),
-        (["{many}/count-oracle-test", "{tmp_path}/train"], "Name one of its evaluations: "),
+        (["{many}/count-oracle-test", "{tmp_path}/train"], "nor evaluations of a training run. Name a folder"),
         (["{many}/count-oracle-test", "{tmp_path}/empty.jsonl"], "has no episodes"),
         (["{many}/count-oracle-test", "{many}/report.json"], "can't be read as episodes"),
     ],
@@ -97,9 +98,20 @@ def test_runs_that_cannot_be_compared_are_rejected(
 ) -> None:
     (tmp_path / "empty.jsonl").touch()
     (tmp_path / "train/evaluations").mkdir(parents=True)
-    (tmp_path / "train/evaluations/step-000004-greedy.jsonl").touch()
     assert compare([run.format(many=many, tmp_path=tmp_path) for run in runs]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_training_run_is_compared_by_its_last_evaluation(
+    many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluations = tmp_path / "train/evaluations"
+    evaluations.mkdir(parents=True)
+    for name in ("step-000004-sampled", "step-000010-greedy", "step-000010-sampled", "test-000000-sampled"):
+        shutil.copy(many / "count-random-test/episodes.jsonl", evaluations / f"{name}.jsonl")
+        oracle = str(many / "count-oracle-test")
+        assert compare([oracle, str(tmp_path / "train"), "--out", str(tmp_path / name)]) == 0
+        assert f"train/evaluations/{name}.jsonl" in (tmp_path / name / "report.json").read_text()
 
 
 def test_runs_given_by_path_are_grouped_by_policy(many: Path, capsys: pytest.CaptureFixture[str]) -> None:

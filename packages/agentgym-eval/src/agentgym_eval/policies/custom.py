@@ -11,6 +11,7 @@ from typing import Any
 from agentgym_envs import Policy
 from agentgym_envs.util.importing import import_named
 
+from agentgym_eval.policies.objects import as_policy
 from agentgym_eval.util.errors import UsageError, did_you_mean
 
 
@@ -40,8 +41,9 @@ def build_policy(found: Any, spec: str, argument: str, settings: dict[str, Any])
     """Return the policy that a loaded object stands for.
 
     Args:
-        found: A policy; a factory, called as `found(argument, temperature=..., seed=..., max_tokens=...)`; or a
-            subclass of `Policy` that takes no arguments.
+        found: A policy, an object with a `name` and a `reply`, a class of either that takes no arguments, a function
+            from the conversation to the reply, or a factory, called as
+            `found(argument, temperature=..., seed=..., max_tokens=...)`.
         spec: What the user named.
         argument: The argument of the name, or an empty string.
         settings: The other arguments of a factory; `pictures` is left out if it doesn't take it.
@@ -50,33 +52,37 @@ def build_policy(found: Any, spec: str, argument: str, settings: dict[str, Any])
         UsageError: if it can't be built, or isn't a policy.
     """
     try:
-        policy = found if isinstance(found, Policy) else _called(found, argument, settings)
+        made = found if isinstance(found, Policy) else _made(found, argument, settings)
     except UsageError:
         raise
     except (ImportError, OSError, TypeError, ValueError) as error:
         raise UsageError(f"The policy {spec} can't be built: {error}") from error
     except Exception as error:
         raise UsageError(f"The policy {spec} can't be built: it raised {error!r}.") from error
-    if not isinstance(policy, Policy):
+    if isinstance(made, Policy) and not getattr(made, "name", ""):
         raise UsageError(
-            f"{spec} is no policy: its factory returned an object of type {type(policy).__name__}, and not of a "
-            "subclass of agentgym_envs.Policy."
+            f"The policy {spec} has no name for reports: give the class {type(made).__name__} a `name`, a text."
         )
-    if not getattr(policy, "name", ""):
+    if (policy := as_policy(made)) is None:
         raise UsageError(
-            f"The policy {spec} has no name for reports: give the class {type(policy).__name__} a `name`, a text."
+            f"{spec} is no policy: an object of type {type(made).__name__} is neither an agentgym_envs.Policy, nor has "
+            "it a `name` and a method `reply`."
         )
     return policy
 
 
-def _called(found: Any, argument: str, settings: dict[str, Any]) -> Any:
-    if not callable(found):
+def _made(found: Any, argument: str, settings: dict[str, Any]) -> Any:
+    """Return the policy itself, or what it stands for: call a class or a factory, and leave other objects alone."""
+    if not callable(found) or (not inspect.isclass(found) and hasattr(found, "reply")):
         return found
     call: Callable[..., Any] = found
     if "pictures" in settings and not _takes(found, argument, **settings):
         settings = {name: value for name, value in settings.items() if name != "pictures"}
-    if inspect.isclass(found) and not argument and _takes(found) and not _takes(found, argument, **settings):
-        return call()
+    if not argument and not _takes(found, argument, **settings):
+        if inspect.isclass(found) and _takes(found):
+            return call()
+        if not inspect.isclass(found) and _takes(found, None):
+            return found  # a function from the conversation to the reply
     return call(argument, **settings)
 
 

@@ -18,12 +18,13 @@ from agentgym_eval.util.errors import UsageError
 class CompareSettings:
     """Compare runs on the tasks that they share, each with the first run, task by task.
 
-    A run is a folder written by `evaluate` (a folder of several runs stands for all of them), or a file of episodes,
-    such as an evaluation of a training run. Exit codes: 0 for success, 2 when the runs can't be compared.
+    A run is a folder written by `evaluate` (a folder of several runs stands for all of them), a training run, of which
+    the last evaluation counts (on test tasks if it has one), or a file of episodes, such as another evaluation of a
+    training run. Exit codes: 0 for success, 2 when the runs can't be compared.
     """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
-    """Two or more folders of `evaluate` or files of episodes. Each is compared with the first."""
+    """Two or more folders of `evaluate` or `train`, or files of episodes. Each is compared with the first."""
     against: tuple[Path, ...] = ()
     """Runs of a second training method, as many as there are of the first and in the same order of training seeds. Each
     is compared with the run of the same seed, and the two methods are compared over all seeds."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -138,7 +139,8 @@ def _distances_of(runs: Sequence[EvaluatedRun]) -> dict[EpisodeKey, Distances]:
 
 
 def read_runs(paths: Sequence[Path], ks: Sequence[int], seed: int, *, forensics: bool = False) -> list[EvaluatedRun]:
-    """Read the runs at `paths`: folders of `evaluate`, with one run or several, or files of episodes.
+    """Read the runs at `paths`: folders of `evaluate`, with one run or several, training runs, of which the last
+    evaluation counts, or files of episodes.
 
     If several runs of a policy share a task, the path is added to the policy's name, or the run's folder if the path
     contains several runs. The expert's distances are those that `evaluate --forensics` wrote, if all runs have them;
@@ -178,7 +180,7 @@ def _measured(episodes: Sequence[Episode], distances: Mapping[EpisodeKey, Distan
 
 
 def read_run(path: Path, ks: Sequence[int], seed: int) -> EvaluatedRun:
-    """Read one run: a folder of `evaluate` with one run, or a file of episodes.
+    """Read one run: a folder of `evaluate` with one run, a training run's last evaluation, or a file of episodes.
 
     Raises:
         UsageError: If it has no episodes or can't be read, or if a k exceeds the attempts.
@@ -244,6 +246,8 @@ def differing(played: Sequence[EvaluatedRun]) -> Iterator[str]:
 
 
 _EPISODES = "episodes.jsonl"
+_EVALUATION = re.compile(r"(step|test)-(\d+)-(sampled|greedy)\.jsonl$")
+"""Name of a training run's evaluation: on dev tasks (step) or test tasks, the training step, and the decoding."""
 
 
 def _files(path: Path) -> list[Path]:
@@ -252,12 +256,22 @@ def _files(path: Path) -> list[Path]:
             return [path]
         raise UsageError(f"There is no run at {path}; name a folder of `evaluate` or a file of episodes.")
     own = path / _EPISODES
-    found = [own] if own.exists() else _in_order(path)
+    found = [own] if own.exists() else _in_order(path) or _last_evaluation(path)
     if not found:
-        here = sorted(str(file) for file in path.glob("evaluations/*.jsonl"))
-        hint = f"Name one of its evaluations: {listed(here)}." if here else "Name a folder that `evaluate` wrote."
-        raise UsageError(f"Neither {path} nor a folder in it contains {_EPISODES}. {hint}")
+        raise UsageError(
+            f"{path} has no episodes to compare: neither {_EPISODES} in it or in a folder in it, nor evaluations of a "
+            "training run. Name a folder that `evaluate` or `train` wrote."
+        )
     return found
+
+
+def _last_evaluation(path: Path) -> list[Path]:
+    """Return the evaluation that a training run ended with, if any, as the viewer chooses it: of test tasks, which only
+    the initial and the final model play, before dev tasks, then by step, then sampled before greedy.
+    """
+    found = [(file, each) for file in path.glob("evaluations/*.jsonl") if (each := _EVALUATION.match(file.name))]
+    last = max(found, key=lambda pair: (pair[1][1] == "test", int(pair[1][2]), pair[1][3] == "sampled"), default=None)
+    return [last[0]] if last else []
 
 
 def _in_order(path: Path) -> list[Path]:
