@@ -17,14 +17,14 @@ SOURCE = "packages/agentgym-envs/src/agentgym_envs"
     ("installation", "view", "wandb", "lucene", "mcp"),
     [
         (
-            Installation(checkout=True, by_uv=True),
+            Installation(checkout=ROOT, by_uv=True),
             "uv run view",
             "uv run wandb",
             "uv sync --inexact --package agentgym-envs --extra pyserini",
             "uv pip install 'mcp>=2'",
         ),
         (
-            Installation(checkout=False, by_uv=True),
+            Installation(checkout=None, by_uv=True),
             "agentgym view",
             "wandb",
             "uv pip install 'agentgym-envs[pyserini]'",
@@ -38,7 +38,7 @@ SOURCE = "packages/agentgym-envs/src/agentgym_envs"
                 "pip install 'agentgym-envs[pyserini]'",
                 "pip install 'mcp>=2'",
             )
-            for checkout in (False, True)
+            for checkout in (None, ROOT)
         ),
     ],
     ids=["uv's workspace", "uv pip", "pip", "pip in a checkout"],
@@ -52,25 +52,31 @@ def test_commands_match_the_installation(
 
 
 def test_sync_removes_other_extras_only_if_exact() -> None:
-    checkout = Installation(checkout=True, by_uv=True)
+    checkout = Installation(ROOT, by_uv=True)
     assert checkout.install("agentgym-trainer[vllm]", exact=True) == "uv sync --extra vllm"
     assert checkout.install("agentgym-trainer") == "uv sync --inexact --package agentgym-trainer"
-    assert Installation(False, by_uv=True).install("agentgym-trainer[vllm]", exact=True).startswith("uv pip install")
+    assert Installation(None, by_uv=True).install("agentgym-trainer[vllm]", exact=True).startswith("uv pip install")
 
 
 def test_checkout_is_detected_by_its_lock_file(tmp_path: Path) -> None:
     source = tmp_path / SOURCE
-    assert found(source, "uv\n") == Installation(checkout=False, by_uv=True)
+    assert found(source, "uv\n") == Installation(None, by_uv=True)
     (tmp_path / "uv.lock").touch()
-    assert found(source, "uv\n") == Installation(checkout=True, by_uv=True)
-    assert found(source, "pip") == found(source, None) == Installation(checkout=True, by_uv=False)
+    assert found(source, "uv\n") == Installation(tmp_path, by_uv=True)
+    assert found(source, "pip") == found(source, None) == Installation(tmp_path, by_uv=False)
     # A user's project has a lock file too, but this package is among its installed ones.
     assert not found(Path("/deps/agentgym_envs"), "pip").checkout  # pip install --target
     assert not found(tmp_path / ".venv/lib/python3.13/site-packages/agentgym_envs", "uv").checkout
 
 
 def test_tests_run_in_a_checkout() -> None:
-    assert here().checkout
+    assert here().checkout == ROOT
+
+
+def test_commands_in_another_project_name_the_checkout(tmp_path: Path) -> None:
+    checkout = Installation(tmp_path / "agentgym", by_uv=True)
+    assert checkout.command("pytest", folder=tmp_path / "work/lamps") == "uv run --project ../../agentgym pytest"
+    assert checkout.command("pytest", folder=tmp_path / "agentgym/lamps") == "uv run --project .. pytest"
 
 
 @pytest.mark.parametrize("package", ["envs", "eval", "trainer"])

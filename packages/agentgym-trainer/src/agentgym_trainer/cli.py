@@ -134,6 +134,8 @@ def _train(arguments: Sequence[str], locks: ExitStack, early: Termination) -> in
     tags = checked_tags(parsed.tags)
     if parsed.sweep or parsed.seeds:
         return _sweep(recipe, parsed, arguments, early)
+    if parsed.resume:
+        _check_resume(parsed.resume, arguments)
     for sentence in _dropped_options(_base(arguments)[1], parsed.config, arguments):
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
     console.print("Loading torch and transformers …", highlight=False)
@@ -322,6 +324,13 @@ def _dropped_options(recipe: BaseConfig, parsed: BaseConfig, flags: Sequence[str
             )
 
 
+def _check_resume(run: Path, arguments: Sequence[str]) -> None:
+    """Refuse other arguments, and what isn't a training run, before torch is loaded."""
+    if not arguments[0].startswith("--resume") or len(arguments) != (1 if "=" in arguments[0] else 2):
+        raise UsageError("--resume uses the settings of the resumed run, and takes no recipe or other flags.")
+    read_run(run)
+
+
 def _open(
     recipe: str, parsed: Command[Any], tags: Sequence[str], arguments: Sequence[str], locks: ExitStack
 ) -> tuple[RunFolder, BaseConfig, str]:
@@ -331,8 +340,6 @@ def _open(
     from agentgym_trainer.api import open_existing, open_new
 
     if parsed.resume:
-        if not arguments[0].startswith("--resume") or len(arguments) != (1 if "=" in arguments[0] else 2):
-            raise UsageError("--resume uses the settings of the resumed run, and takes no recipe or other flags.")
         return open_existing(parsed.resume, locks)
     config = tiny(parsed.config) if parsed.tiny else parsed.config
     path = parsed.out or Path("runs", f"{recipe.replace(':', '-')}-{datetime.now():%Y%m%d-%H%M%S}")

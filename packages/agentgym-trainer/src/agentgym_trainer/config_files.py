@@ -15,7 +15,8 @@ from agentgym_trainer.config import BaseConfig
 from agentgym_trainer.config.serialization import from_json, to_json
 from agentgym_trainer.kinds import KINDS
 
-SCHEMA = "agentgym.train/4"
+_TRAINING = "agentgym.train/"
+SCHEMA = f"{_TRAINING}4"
 SETTINGS = "run.json"
 """Name of the file with the settings in a run folder."""
 
@@ -31,13 +32,15 @@ def read_run(path: Path) -> tuple[BaseConfig, str]:
         raise UsageError(f"{path} holds no training run ({SETTINGS} is missing).")
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
+        if not record["schema"].startswith(_TRAINING):
+            raise UsageError(f"{path} holds no training run: {SETTINGS} is of the schema {record['schema']}.")
         if record["schema"] != SCHEMA:
             raise UsageError(
                 f"The run in {path} was started by another version of this package, with other settings and files "
                 f"({record['schema']}; this version has {SCHEMA}). Resume it with that version, or start a new run."
             )
         return from_json(_config_type(record["kind"]), record["config"]), record["recipe"]
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UsageError(f"{file} can't be used: {error}") from error
 
 

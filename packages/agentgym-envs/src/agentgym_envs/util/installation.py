@@ -6,6 +6,7 @@ programs are on PATH, and the installer that was used, pip or uv, installs missi
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from dataclasses import dataclass
@@ -20,19 +21,21 @@ _OURS = re.compile(r"(agentgym-[a-z]+)(?:\[([a-z0-9-]+)\])?")
 class Installation:
     """The way in which these packages were installed."""
 
-    checkout: bool
-    """Whether from a checkout of the repository, which is a uv workspace."""
+    checkout: Path | None
+    """The checkout of the repository, which is a uv workspace; None if it was installed from wheels."""
     by_uv: bool
     """Whether by uv; otherwise by pip or a compatible installer."""
 
-    def command(self, name: str, *, ours: bool = True, checkout: str = "") -> str:
+    def command(self, name: str, *, ours: bool = True, folder: Path | None = None) -> str:
         """Return the command line for one of our commands, or with `ours=False` for a program such as `wandb`.
 
         Without `uv run`, our commands get the prefix `agentgym`, since a bare `view` is vim on many machines.
-        `checkout` is the path of the checkout, for commands that are run in the folder of another project.
+        `folder` is where the command will be run, if that is another project, in which uv has to be told where the
+        checkout is.
         """
         if self.checkout and self.by_uv:
-            return f"uv run --project {shlex.quote(checkout)} {name}" if checkout else f"uv run {name}"
+            project = f"--project {shlex.quote(os.path.relpath(self.checkout, folder))} " if folder else ""
+            return f"uv run {project}{name}"
         return f"agentgym {name}" if ours else name
 
     def install(self, requirement: str, *, exact: bool = False) -> str:
@@ -53,8 +56,8 @@ class Installation:
 def found(source: Path, installer: str | None) -> Installation:
     """Return the installation whose package is in the folder `source`, made by `installer` (pip, uv)."""
     root = next(iter(source.parents[3:]), source)
-    checkout = (root / "uv.lock").is_file() and source == root / "packages/agentgym-envs/src/agentgym_envs"
-    return Installation(checkout, by_uv=(installer or "").strip() == "uv")
+    from_checkout = (root / "uv.lock").is_file() and source == root / "packages/agentgym-envs/src/agentgym_envs"
+    return Installation(root if from_checkout else None, by_uv=(installer or "").strip() == "uv")
 
 
 @cache
@@ -67,9 +70,9 @@ def here() -> Installation:
     return found(Path(__file__).resolve().parents[1], installer)
 
 
-def command(name: str, *, ours: bool = True, checkout: str = "") -> str:
+def command(name: str, *, ours: bool = True, folder: Path | None = None) -> str:
     """Return the command line for a command such as `view`; see `Installation.command`."""
-    return here().command(name, ours=ours, checkout=checkout)
+    return here().command(name, ours=ours, folder=folder)
 
 
 def package_version(package: str) -> str:
