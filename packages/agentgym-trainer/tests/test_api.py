@@ -135,9 +135,15 @@ def test_rejected_runs_leave_no_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
     with pytest.raises(UsageError, match=r"There is no recipe 'quickstrat'\. Did you mean 'quickstart'"):
         train("quickstrat", out=tmp_path / "run")
+    nothing: Any = None
+    with pytest.raises(TypeError, match="train takes a configuration such as RLConfig"):
+        train(nothing, out=tmp_path / "run")
     for read in (load_run, resume):
         with pytest.raises(UsageError, match="holds no training run"):
             read(tmp_path)
+    (tmp_path / "run.json").write_text('{"schema": "agentgym.run/6"}')
+    with pytest.raises(UsageError, match=r"holds no training run: run\.json is of the schema agentgym\.run/6"):
+        load_run(tmp_path)
 
 
 def test_importing_the_package_loads_no_torch() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import agentgym_eval
 import gymnasium
+import numpy as np
 import pytest
 from agentgym_envs import Policy, Reply, TurnContext, make
 from agentgym_eval import collect, evaluate
@@ -203,6 +204,31 @@ def test_wrong_arguments_raise_errors_that_help(arguments: Any, sentence: str, t
         evaluate(*arguments, out=tmp_path / "run")
     assert sentence in str(error.value)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "error", "sentence"),
+    [
+        ({"taks": 2}, TypeError, "There is no option 'taks'. Did you mean tasks?"),
+        ({"tasks": "2"}, TypeError, "The option tasks must be of type int, not str: '2'."),
+        ({"slots": True}, TypeError, "The option slots must be of type int, not bool: True."),
+        ({"temperature": None}, TypeError, "The option temperature must be of type float, not NoneType: None."),
+        ({"split": "tset"}, UsageError, "split must be train, dev or test, not 'tset'."),
+    ],
+)
+def test_options_of_other_names_or_types_are_refused(
+    option: Any, error: type[Exception], sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error) as raised:
+        evaluate("oracle", ENV, out=tmp_path / "run", **option)
+    assert sentence in str(raised.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_numbers_of_numpy_count_as_numbers(tmp_path: Path) -> None:
+    options: Any = {"tasks": np.int64(2), "temperature": np.float32(0.5), "max_failed": 1}
+    evaluate("oracle", ENV, out=tmp_path, **options)
+    assert json.loads((tmp_path / "run.json").read_text())["settings"]["tasks"] == 2
 
 
 def test_options_that_a_run_folder_cannot_record_are_refused(tmp_path: Path) -> None:

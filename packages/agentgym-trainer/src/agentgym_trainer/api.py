@@ -81,6 +81,7 @@ def train(
             gets what the command would print.
 
     Raises:
+        TypeError: if `config` is neither a configuration nor a name.
         UsageError: if the recipe, model, environment or one of its options doesn't exist, a setting is wrong, or the
             folder isn't empty.
         RunStopped: if the engine, the environments or the numbers failed. The progress is saved; see `resume`.
@@ -88,6 +89,9 @@ def train(
     """
     recipe = config if isinstance(config, str) else _CUSTOM
     given = find_recipe(config).config if isinstance(config, str) else config
+    # Callers without a type checker may pass anything.
+    if not isinstance(given, BaseConfig):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"train takes a configuration such as RLConfig(), or the name of a recipe, not {given!r}.")
     with _accelerate_state(), ExitStack() as locks:
         folder = open_new(Path(out), given, recipe, locks, checked_tags(tags))
         try:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from numbers import Integral, Real
 from os import PathLike, fspath
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, Literal, TypedDict, Unpack
+from types import NoneType
+from typing import Any, Literal, TypedDict, Unpack, get_args, get_origin, get_type_hints
 
 import gymnasium
 from agentgym_envs import Policy
@@ -18,12 +20,14 @@ from agentgym_eval.policies.endpoint.settings import EndpointSettings
 from agentgym_eval.policies.harness import HarnessSettings
 from agentgym_eval.policies.objects import Replies, ReplyFunction, as_policy
 from agentgym_eval.policies.policies import PolicyFactory, find_policy
-from agentgym_eval.util.errors import UsageError
+from agentgym_eval.util.errors import UsageError, did_you_mean
 
 AnyPolicy = str | Policy | Replies | ReplyFunction
 """A name that `--policy` takes, a policy, an object that replies, or a function that does."""
 EnvFactory = Callable[..., gymnasium.Env[str, str]]
 """Makes an environment: a `TextEnv` class, or a function. It gets the options as keyword arguments."""
+
+_PLAIN: Mapping[type, type] = {int: Integral, float: Real, str: str, bool: bool, NoneType: NoneType}
 
 
 class PlayOptions(TypedDict, total=False):
@@ -73,14 +77,37 @@ def settings_of(**options: Unpack[PlayOptions]) -> dict[str, Any]:
     """Return the fields of `EvaluateSettings` or `CollectSettings` that the options stand for.
 
     Raises:
-        UsageError: if an environment's option, or a prompt, can't be written to a run folder.
+        TypeError: if there is no such option, or its value is of another type.
+        UsageError: if there is no such split, or an environment's option or a prompt can't be written to a run folder.
     """
-    settings: dict[str, Any] = dict(options)
+    settings: dict[str, Any] = {name: _checked(name, value) for name, value in options.items()}
     settings["task"] = tuple(options.get("task", ()))
     if (prompt := options.get("prompt")) is not None:
         settings["prompt"] = _prompt_name(prompt)
     settings["options"] = tuple(_written(name, value) for name, value in options.get("options", {}).items())
     return settings
+
+
+def _checked(name: str, value: Any) -> Any:
+    """Return an option's value, with numbers of NumPy as Python's. Callers may not have a type checker."""
+    hints = get_type_hints(PlayOptions)
+    if name not in hints:
+        raise TypeError(f"There is no option {name!r}.{did_you_mean(name, [*hints])}")
+    kinds = get_args(hints[name]) or (hints[name],)
+    if get_origin(hints[name]) is Literal:
+        if value not in kinds:
+            raise UsageError(f"{name} must be {', '.join(kinds[:-1])} or {kinds[-1]}, not {value!r}.")
+    elif set(kinds) <= _PLAIN.keys():
+        fitting = [kind for kind in kinds if _is_a(value, kind)]
+        if not fitting:
+            wanted = " or ".join(kind.__name__ for kind in kinds if kind is not NoneType)
+            raise TypeError(f"The option {name} must be of type {wanted}, not {type(value).__name__}: {value!r}.")
+        return value if value is None else fitting[0](value)
+    return value
+
+
+def _is_a(value: Any, kind: type) -> bool:
+    return isinstance(value, _PLAIN[kind]) and (kind is bool or not isinstance(value, bool))
 
 
 def _prompt_name(prompt: str | PathLike[str] | PromptFunction) -> str:
