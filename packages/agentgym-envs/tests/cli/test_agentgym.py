@@ -71,6 +71,11 @@ def test_help_lists_installed_commands(argv: list[str], capsys: pytest.CaptureFi
     assert "Not installed" not in out
 
 
+def test_a_kind_of_recipe_is_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sft"]) == 2
+    assert "There is no command 'sft', but there are recipes: uv run agentgym train sft-" in capsys.readouterr().err
+
+
 def without_the_trainer(package: str) -> object:
     if package == "agentgym-trainer":
         raise PackageNotFoundError(package)

@@ -66,6 +66,8 @@ def test_unknown_names_get_a_suggestion(capsys: pytest.CaptureFixture[str]) -> N
     assert error == (
         "agentgym list: There is nothing called 'ovn'. Did you mean oven? Sections: environments, agents.\n"
     )
+    assert main(["list", "worlds"]) == 2
+    assert "Did you mean environments?" in capsys.readouterr().err
     assert main(["list", "recipes"]) == 2
     assert "recipes are part of agentgym-trainer, which isn't installed. Install it: uv " in capsys.readouterr().err
     assert main(["list", "nowhere:mine/World-v0"]) == 2

@@ -107,7 +107,8 @@ def _found(name: str | None) -> dict[str, list[Listed]]:
     if matching := {section: listed for section, listed in matching.items() if listed}:
         return matching
     names = [*chosen, *(_bare(one.name) for listed in entries.values() for one in listed)]
-    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+    world = name.lower() in ("world", "worlds")
+    near = ["environments"] if world else difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]}?" if near else ""
     raise ValueError(f"There is nothing called {name!r}.{hint} Sections: {', '.join(chosen)}.")
 

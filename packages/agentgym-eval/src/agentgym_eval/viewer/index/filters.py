@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from agentgym_eval.util.errors import UsageError, did_you_mean, listed
@@ -68,6 +68,14 @@ class FilterSet:
         defaults = {field.name: field.default for field in fields(self)}
         return {name: value for name, value in values.items() if value not in (None, "") and value != defaults[name]}
 
+    def pages(self, total: int) -> int:
+        """Return the number of pages of `total` rows, at least 1."""
+        return max(1, -(-total // self.size))
+
+    def within(self, total: int) -> Self:
+        """Return the filters with the last page of `total` rows in place of a later one."""
+        return replace(self, page=min(self.page, self.pages(total)))
+
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[_Row]):
@@ -80,7 +88,7 @@ class Listing(Generic[_Row]):
     @property
     def pages(self) -> int:
         """The number of pages, at least 1."""
-        return max(1, -(-self.total // self.filters.size))
+        return self.filters.pages(self.total)
 
 
 def search_terms(text: str) -> list[str]:

@@ -133,6 +133,7 @@ def curves_page(site: Site, query: CurvesQuery) -> str:
         axes=AXES,
         bands=BANDS,
         groupings=GROUPS,
+        selected=len([run for run in chosen if run.kind == "train"]),
         choices=(choices := [run for run in site.index.runs if run.kind == "train"]),
         tagged={tag: [run.slug for run in choices if tag in run.tags] for tag in site.index.tags},
         missing=[slug for slug in query.run if slug not in known],

@@ -51,6 +51,7 @@ def runs_page(site: Site, filters: RunFilters = _ALL) -> str:
     """Render the list of runs; an export has all of them on one page."""
     rows = run_rows(site.index.runs, site.index.run_metrics())
     matching = filter_rows(rows, filters)
+    filters = filters.within(len(matching))
     begin = (filters.page - 1) * filters.size
     shown = matching[begin : begin + filters.size] if site.links.live else matching
     chosen = [(name, column_label(name)) for name in filters.chosen]
@@ -109,7 +110,7 @@ def episodes_page(site: Site, filters: Filters, listing: Listing[Row] | None = N
     listing = listing or site.index.list(filters)
     return site.render(
         "episodes.html",
-        filters=filters,
+        filters=listing.filters,
         listing=listing,
         snippets=snippets(site.index, (row.address for row in listing.rows), filters.text),
         facets=site.index.facets(filters.run),
