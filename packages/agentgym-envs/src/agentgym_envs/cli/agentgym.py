@@ -131,7 +131,9 @@ def _unknown(name: str, found: dict[str, EntryPoint]) -> str:
         return f"{name} is a recipe, which {command('agentgym', ours=False)} train {name} runs."
     if kinds := [recipe for recipe in _recipes() if recipe.startswith(f"{name}-")]:
         train = command("agentgym", ours=False)
-        return f"There is no command {name!r}, but there are recipes: {train} train {kinds[0]}. All: {train} list recipes."
+        return (
+            f"There is no command {name!r}, but there are recipes: {train} train {kinds[0]}. All: {train} list recipes."
+        )
     near = difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]}?" if near else ""
     return f"There is no command {name!r}.{hint} There are: {', '.join(found)}."

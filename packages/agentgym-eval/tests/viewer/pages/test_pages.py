@@ -85,6 +85,15 @@ def test_every_link_resolves(site: Site) -> None:
             assert client.get(link).status_code == 200, link
 
 
+def test_a_page_after_the_last_one_is_the_last(site: Site) -> None:
+    write_runs(site)
+    client = browser(site)
+    for path in ("/?size=1", "/episodes?size=1"):
+        pages = re.findall(r"<span>Page 1 of (\d+)</span>", client.get(path).text)
+        assert len(pages) == 1 and int(pages[0]) > 1
+        assert client.get(f"{path}&page=999").text == client.get(f"{path}&page={pages[0]}").text
+
+
 def test_pages_need_only_the_viewers_own_files(site: Site) -> None:
     write_runs(site)
     client = browser(site)

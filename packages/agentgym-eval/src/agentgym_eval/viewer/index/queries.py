@@ -148,11 +148,10 @@ _ROWS = (
 
 
 def listing(database: sqlite3.Connection, filters: Filters) -> Listing[Row]:
-    """Return the page of episodes that `filters` selects; of a page after the last one, the last."""
+    """Return the page of episodes that `filters` selects."""
     where, values = _where(filters)
     _find_hits(database, filters)
     (total,) = database.execute(f"SELECT count(*) {_FROM} {where}", values).fetchone()
-    filters = filters.within(total)
     page = database.execute(
         f"SELECT e.id {_FROM} {where} {_order(filters)} LIMIT ? OFFSET ?",
         (*values, filters.size, (filters.page - 1) * filters.size),

@@ -106,8 +106,12 @@ def _plain(value: Value) -> Value:
 
 
 def episodes_page(site: Site, filters: Filters, listing: Listing[Row] | None = None) -> str:
-    """Render the list of episodes: `listing` if given, otherwise the page that the filters select."""
+    """Render the list of episodes: `listing` if given, otherwise the page that the filters select, or
+    the last one if they have fewer.
+    """
     listing = listing or site.index.list(filters)
+    if filters.page > listing.pages:
+        listing = site.index.list(filters.within(listing.total))
     return site.render(
         "episodes.html",
         filters=listing.filters,
