@@ -58,8 +58,6 @@ def read_flags(
         SystemExit: With 0 after showing the help, with 2 after reporting wrong flags.
         UsageError: As `from_files`.
     """
-    import tyro
-
     shown = "\n".join(f"  {command(example)}" for example in examples)
     description = f"{inspect.getdoc(settings_type)}\n\nExamples:\n{shown}"
     known = [*flag_names(settings_type), *(_FILE_FLAGS if from_files else ())]
@@ -68,6 +66,8 @@ def read_flags(
             if common and _HELP & {*arguments} and _HELP_ALL not in arguments:
                 sys.stdout.write(_short_help(name, operands, description, common, len(known)))
                 sys.exit(0)
+            import tyro
+
             args = ["--help" if argument == _HELP_ALL else argument for argument in arguments]
             parse = partial(tyro.cli, prog=command(name), args=args, description=description, config=config)
             if from_files is None:
@@ -101,7 +101,7 @@ def flag_names(settings: Any, within: str = "") -> Iterator[str]:
     """Yield the names, without dashes, of all flags of a settings dataclass or of an instance of one."""
     for field in fields(settings):
         name = field.name.replace("_", "-")
-        if "Positional" in str(field.type):
+        if "positional()" in str(field.type):
             continue
         value = getattr(settings, field.name, None)
         if value is None and field.default_factory is not MISSING:
