@@ -95,7 +95,7 @@ def _found(name: str | None) -> dict[str, list[Listed]]:
     if name in SECTIONS and name not in providers:
         package = SECTIONS[name][0]
         raise ValueError(f"{name} are part of {package}, which isn't installed. Install it: {install(package)}")
-    if name is not None and re.fullmatch(r"[^/]+:.*/.*", full_id(name)):
+    if name is not None and name not in SECTIONS and re.fullmatch(r"[^/]+:.*/.*", full_id(name)):
         from agentgym_envs.cli.listings import environment
 
         return {"environments": [environment(full_id(name), name)]}
