@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Optional
 
 from agentgym_envs.cli.flags import read_flags
 from agentgym_envs.util.flag_markers import arg, positional
@@ -37,7 +37,7 @@ class ViewSettings:
     """Port to listen on; 0 picks a free one."""
     read_only: bool = False
     """Change nothing in DIR: runs can't be named or moved to the trash, and nothing is played by hand."""
-    export: Annotated[Path | None, arg(metavar="PATH")] = None
+    export: Annotated[Optional[Path], arg(metavar="PATH")] = None  # noqa: UP045  # tyro checks `|` with typeguard
     """Write the pages as static files into this folder and exit. They open from disk without a server."""
     most: int = 2000
     """Maximum number of episodes to export; each becomes a page."""
