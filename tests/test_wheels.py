@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from configparser import ConfigParser
 from email import message_from_string
 from pathlib import Path
@@ -30,10 +31,10 @@ VERSIONS = ("3.11", "3.12", "3.13")
 every_python = pytest.mark.parametrize("python", VERSIONS)
 
 
-def run(*command: object, cwd: Path, errors: int = subprocess.PIPE) -> str:
-    """Run a command without environment variables of this repository, and return its output."""
+def run(*command: object, cwd: Path, errors: int = subprocess.PIPE, variables: Mapping[str, str] | None = None) -> str:
+    """Run a command without environment variables of this repository and with others, and return its output."""
     ours = ("PYTHONPATH", "VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT")
-    env = {name: value for name, value in os.environ.items() if name not in ours}
+    env = {name: value for name, value in os.environ.items() if name not in ours} | dict(variables or {})
     call, out = list(map(str, command)), subprocess.PIPE
     result = subprocess.run(call, cwd=cwd, env=env, stdout=out, stderr=errors, text=True, check=False)
     assert result.returncode == 0, f"{result.stdout}{result.stderr or ''}"
@@ -208,7 +209,12 @@ SESSION = ROOT / "docs/ten-commands.md"
 def shown_outputs() -> list[tuple[str, str]]:
     """Return the commands of the recorded session with what they printed."""
     (block,) = (block for block in blocks(SESSION) if block.language == "console")
-    parts = re.split(r"^\$ (.*)\n", block.body, flags=re.MULTILINE)[1:]
+    return outputs(block.body)
+
+
+def outputs(session: str) -> list[tuple[str, str]]:
+    """Return the commands of a session, which follow `$`, with what they printed."""
+    parts = re.split(r"^\$ (.*)\n", session, flags=re.MULTILINE)[1:]
     return list(zip(parts[::2], parts[1::2], strict=True))
 
 
@@ -216,16 +222,24 @@ def words(output: str) -> Counter[str]:
     """Return the words of an output, whose lines are as wide as the terminal, without what differs between machines."""
     output = re.sub(r"\bin [\d.]+ s\b", "in N s", output)
     output = re.sub(r"[\d.]+ on \w+ \w+", "PYTHON on MACHINE", output)
-    return Counter(output.replace("uv pip install", "pip install").replace("─", "").split())
+    return Counter(output.replace("─", "").split())
 
 
 def test_the_recorded_session_is_repeated(wheels: Path, tmp_path: Path) -> None:
-    install, play = shown_outputs()[:3], shown_outputs()[3:]
-    assert install == [("python3 -m venv env", ""), (". env/bin/activate", ""), ("pip install agentgym-eval", "")]
-    assert len(play) == 7
-    bin_ = installed("agentgym-eval", wheels, tmp_path, OWN)
-    for command, shown in play:
-        name, *arguments = command.split()
-        printed = run(bin_ / name, *arguments, cwd=tmp_path, errors=subprocess.STDOUT)
-        assert words(printed) == words(shown), command
+    """All commands in one shell, with this version of Python, and with versions of the dependencies that are tested."""
+    session = shown_outputs()
+    commands = [command for command, _ in session]
+    assert commands[:3] == ["python3 -m venv env", ". env/bin/activate", "pip install agentgym-eval"]
+    assert len(commands) == 10
+    links = f"{wheels} {os.environ.get('PIP_FIND_LINKS', '')}"
+    settings = {"FIND_LINKS": links, "CONSTRAINT": wheels / "versions.txt", "QUIET": 2, "DISABLE_PIP_VERSION_CHECK": 1}
+    pip = {f"PIP_{name}": str(value) for name, value in settings.items()}
+    path = os.pathsep.join([str(Path(sys.base_prefix, "bin")), os.environ["PATH"]])
+    script = "\n".join(f"echo '$ {command}'\n{command}" for command in commands)
+    shell = ("bash", "-e", "-o", "pipefail", "-c", script)
+    printed = run(*shell, cwd=tmp_path, errors=subprocess.STDOUT, variables=pip | {"PATH": path})
+    repeated = outputs(printed)
+    assert [command for command, _ in repeated] == commands
+    for (command, shown), (_, again) in zip(session, repeated, strict=True):
+        assert words(again) == words(shown), command
     assert (tmp_path / "pages/index.html").is_file()

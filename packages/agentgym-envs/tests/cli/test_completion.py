@@ -7,10 +7,10 @@ import pty
 import re
 import select
 import shlex
-import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint
 from itertools import count
 from pathlib import Path
@@ -20,6 +20,7 @@ import pytest
 from agentgym_envs.cli import agentgym, completion_cache
 from agentgym_envs.cli.completion import Completed, Flag, flags_of, script
 from agentgym_envs.cli.completion_cache import cached_script
+from programs import require_program
 
 COMMANDS = {
     "train": Completed(
@@ -42,6 +43,44 @@ COMMANDS = {
     ),
     "view": Completed("view the user's runs", [Flag("--port")]),
 }
+LINES = {
+    "agentgym tr": "train",
+    "agentgym --ver": "--version",
+    "agentgym train q": "quickstart",
+    "agentgym train quickstart --o": "--optimizer.lr --out",
+    "agentgym view --": "--port",
+    "agentgym view r": "",
+    "agentgym train ": "quickstart textcraft-grpo",
+    "agentgym train quickstart --algorithm ": "grpo reinforce++ reinforce++-baseline",
+    "agentgym train quickstart --algorithm reinforce++-": "reinforce++-baseline",
+    "agentgym train --algorithm=g": "grpo",
+    "agentgym train --algorithm=": "grpo reinforce++ reinforce++-baseline",
+    "agentgym train --algorithm grpo ": "",
+    "agentgym train --out ": "",
+    "agentgym evaluate --env tex": "textcraft",
+    "agentgym evaluate --env textcraft b": "babyai",
+    "agentgym evaluate --env textcraft --policy o": "oracle oracle: openai:",
+    "agentgym evaluate --policy random h": "hf:",
+    "agentgym evaluate --policy hf:": "",
+    "agentgym evaluate --policy hf:r": "",
+    "agentgym evaluate --policy hf:runs --split ": "train test",
+    "agentgym evaluate --split test t": "",
+    "agentgym evaluate --split train --": "--env --policy --split",
+    "agentgym evaluate --env textcraft --": "--env --policy --split",
+    "agentgym train --world.agent ": "react tags",
+    "agentgym train --world.agent react+": "react+plan react+window:",
+    "agentgym train --world.agent react+plan+w": "react+plan+window:",
+}
+"""Lines whose last word is unfinished, with the words that complete it; files complete it where there are none."""
+TYPED = {
+    "agentgym train quick": "agentgym train quickstart ",
+    "agentgym evaluate --env=ba": "agentgym evaluate --env=babyai ",
+    "agentgym evaluate --policy hf": "agentgym evaluate --policy hf:",
+    "agentgym evaluate --policy hf:ru": "agentgym evaluate --policy hf:runs/",
+    "agentgym train --world.agent react+w": "agentgym train --world.agent react+window:",
+    "agentgym view ru": "agentgym view runs/",
+}
+"""Lines before and after the tab key, in a folder with the folder `runs`."""
 HELP = """usage: shown [-h] [OPTIONS]
 --elsewhere is a flag of another command.
 
@@ -79,36 +118,7 @@ def test_flags_are_those_that_the_help_explains(
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize(
-    ("line", "completed"),
-    [
-        ("agentgym tr", "train"),
-        ("agentgym --ver", "--version"),
-        ("agentgym train q", "quickstart"),
-        ("agentgym train quickstart --o", "--optimizer.lr --out"),
-        ("agentgym view --", "--port"),
-        ("agentgym view r", ""),
-        ("agentgym train ", "quickstart textcraft-grpo"),
-        ("agentgym train quickstart --algorithm ", "grpo reinforce++ reinforce++-baseline"),
-        ("agentgym train quickstart --algorithm reinforce++-", "reinforce++-baseline"),
-        ("agentgym train --algorithm=g", "grpo"),
-        ("agentgym train --algorithm=", "grpo reinforce++ reinforce++-baseline"),
-        ("agentgym train --algorithm grpo ", ""),
-        ("agentgym train --out ", ""),
-        ("agentgym evaluate --env tex", "textcraft"),
-        ("agentgym evaluate --env textcraft b", "babyai"),
-        ("agentgym evaluate --env textcraft --policy o", "oracle oracle: openai:"),
-        ("agentgym evaluate --policy random h", "hf:"),
-        ("agentgym evaluate --policy hf:", ""),
-        ("agentgym evaluate --policy hf:r", ""),
-        ("agentgym evaluate --policy hf:runs --split ", "train test"),
-        ("agentgym evaluate --split test t", ""),
-        ("agentgym evaluate --env textcraft --", "--env --policy --split"),
-        ("agentgym train --world.agent ", "react tags"),
-        ("agentgym train --world.agent react+", "react+plan react+window:"),
-        ("agentgym train --world.agent react+plan+w", "react+plan+window:"),
-    ],
-)
+@pytest.mark.parametrize(("line", "completed"), LINES.items())
 def test_bash_completes_commands_flags_and_values(line: str, completed: str) -> None:
     assert bash_completes(script("bash", COMMANDS), line) == completed
 
@@ -124,33 +134,30 @@ def bash_completes(source: str, line: str) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("typed", "line"),
-    [
-        ("agentgym train quick", "agentgym train quickstart "),
-        ("agentgym evaluate --env=ba", "agentgym evaluate --env=babyai "),
-        ("agentgym evaluate --policy hf", "agentgym evaluate --policy hf:"),
-        ("agentgym evaluate --policy hf:ru", "agentgym evaluate --policy hf:runs/"),
-        ("agentgym train --world.agent react+w", "agentgym train --world.agent react+window:"),
-        ("agentgym view ru", "agentgym view runs/"),
-    ],
-)
+@pytest.mark.parametrize(("typed", "line"), TYPED.items())
 def test_the_tab_key_completes_in_a_terminal(typed: str, line: str, tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "agentgym.bash").write_text(script("bash", COMMANDS))
-    ours, terminal = pty.openpty()
     environment = {"PATH": os.environ["PATH"], "TERM": "dumb", "PS1": "> ", "HISTFILE": ""}
+    with in_terminal(["bash", "--norc", "--noprofile", "-i"], tmp_path, environment) as terminal:
+        read_until(terminal, "> ")
+        os.write(terminal, b"source ./agentgym.bash; echo rea''dy\n")
+        read_until(terminal, "ready\r\n> ")
+        os.write(terminal, f"{typed}\t|".encode())
+        assert read_until(terminal, "|").endswith(f"{line}|")
+
+
+@contextmanager
+def in_terminal(command: Sequence[str], folder: Path, environment: dict[str, str]) -> Iterator[int]:
+    """Run a shell in a terminal, and yield the descriptor to write keys to and to read from."""
+    ours, terminal = pty.openpty()
     arguments: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), terminal)
-    arguments |= {"cwd": tmp_path, "env": environment, "start_new_session": True}
-    with subprocess.Popen(["bash", "--norc", "--noprofile", "-i"], **arguments) as bash:
+    arguments |= {"cwd": folder, "env": environment, "start_new_session": True}
+    with subprocess.Popen(command, **arguments) as shell:
         try:
-            read_until(ours, "> ")
-            os.write(ours, b"source ./agentgym.bash; echo rea''dy\n")
-            read_until(ours, "ready\r\n> ")
-            os.write(ours, f"{typed}\t|".encode())
-            assert read_until(ours, "|").endswith(f"{line}|")
+            yield ours
         finally:
-            bash.kill()
+            shell.kill()
             os.close(terminal)
             os.close(ours)
 
@@ -163,23 +170,111 @@ def read_until(terminal: int, end: str) -> str:
     return text
 
 
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_scripts_of_other_shells_are_valid(shell: str, tmp_path: Path) -> None:
-    written = script(shell, COMMANDS)
-    assert all(word in written for word in ("train", "optimizer.lr", "textcraft-grpo", "port"))
-    if shell == "fish":
-        assert """-d 'view the user'"'"'s runs'""" in written
-        lines = written.splitlines()
-        assert "complete -c agentgym -n '__fish_seen_subcommand_from view' -l port" in lines
-        after = "complete -c agentgym -n '__fish_seen_subcommand_from train'"
-        assert f"{after} -l algorithm -r -a 'grpo reinforce++ reinforce++-baseline'" in lines
-        assert f"{after} -l world.agent -r -a 'react tags'" in lines
-    else:
-        assert "evaluate:*:--env) values=(textcraft babyai);;" in written
-        assert "train:3:) values=(quickstart textcraft-grpo);;" in written
-    if program := shutil.which(shell):
-        (tmp_path / "script").write_text(written)
-        subprocess.run([program, "-n", "script"], cwd=tmp_path, check=True)
+@pytest.mark.long
+@pytest.mark.parametrize("sourced", [True, False])
+def test_zsh_completes_like_bash(sourced: bool, tmp_path: Path) -> None:
+    found = zsh_completes(tmp_path, script("zsh", COMMANDS), LINES, sourced=sourced)
+    assert {line: words for line, (_, words) in found.items()} == {line: in_order(LINES[line]) for line in LINES}
+    (tmp_path / "here/runs").mkdir()
+    typed = zsh_completes(tmp_path, script("zsh", COMMANDS), TYPED, sourced=sourced)
+    assert {line: completed for line, (completed, _) in typed.items()} == TYPED
+
+
+@pytest.mark.long
+def test_fish_completes_like_bash(tmp_path: Path) -> None:
+    source = script("fish", COMMANDS)
+    assert fish_completes(tmp_path, source, LINES) == {line: in_order(LINES[line]) for line in LINES}
+    (tmp_path / "runs").mkdir()
+    assert fish_completes(tmp_path, source, ["agentgym view ru", "agentgym evaluate --policy hf:ru"]) == {
+        "agentgym view ru": "runs/",
+        "agentgym evaluate --policy hf:ru": "hf:runs/",
+    }
+    assert complete_in_fish(tmp_path, source, "agentgym vi") == "view\tview the user's runs"
+
+
+@pytest.mark.long
+def test_scripts_of_the_installed_commands_complete_in_zsh_and_fish(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    lines = {
+        "agentgym train --algorithm dr": "dr-grpo",
+        "agentgym train --engine.kind v": "vllm vllm-server",
+        "agentgym collect --agent react+re": "react+reflect: react+retry",
+        "agentgym compare --ag": "--against",
+        "agentgym serve --po": "--port",
+        "agentgym list textcraft-g": "textcraft-grpo",
+        "agentgym new ": "world",
+    }
+    assert agentgym.main(["--completion", "fish"]) == 0
+    assert fish_completes(tmp_path, capsys.readouterr().out, lines) == lines
+    assert agentgym.main(["--completion", "zsh"]) == 0
+    found = zsh_completes(tmp_path, capsys.readouterr().out, lines)
+    assert {line: words for line, (_, words) in found.items()} == lines
+
+
+def in_order(words: str) -> str:
+    return " ".join(sorted({*words.split()}))
+
+
+def zsh_completes(
+    folder: Path, source: str, lines: Iterable[str], *, sourced: bool = True
+) -> dict[str, tuple[str, str]]:
+    """Return each line after the tab key in zsh, in an empty folder `here`, and the words that zsh offered. The script
+    is sourced, or found by zsh in a folder of `fpath`.
+    """
+    zsh = require_program("zsh")
+    (folder / "here").mkdir(exist_ok=True)
+    (folder / "_agentgym").write_text(source)
+    (folder / "set_up").write_text(f"""
+        fpath=({"" if sourced else ".."} $fpath)
+        autoload -U compinit
+        compinit -u -D
+        {". ../_agentgym" if sourced else ""}
+        compadd() {{
+            local -a each
+            builtin compadd -O each "$@"
+            offered+=("${{IPREFIX#--*=}}"${{^each}})
+            builtin compadd "$@"
+        }}
+        press_tab() {{
+            offered=()
+            zle expand-or-complete
+            print -r -- "<$BUFFER|$offered>"
+            BUFFER=""
+        }}
+        zle -N press_tab
+        bindkey '^I' press_tab
+        print rea''dy""")
+    environment = {"PATH": os.environ["PATH"], "TERM": "dumb", "HOME": str(folder)}
+    found = dict[str, tuple[str, str]]()
+    with in_terminal([zsh, "-f", "-i"], folder / "here", environment) as terminal:
+        os.write(terminal, b". ../set_up\n")
+        read_until(terminal, "ready\r\n")
+        for line in lines:
+            os.write(terminal, f"{line}\t".encode())
+            completed, _, words = read_until(terminal, ">\r\n").rpartition("<")[2].removesuffix(">\r\n").partition("|")
+            found[line] = completed, in_order(words)
+    return found
+
+
+def fish_completes(folder: Path, source: str, lines: Iterable[str]) -> dict[str, str]:
+    """Return the words that fish offers for each line."""
+    found = dict[str, str]()
+    for line in lines:
+        words = [each.partition("\t")[0] for each in complete_in_fish(folder, source, line).splitlines()]
+        found[line] = in_order(" ".join(re.sub(r"^--.*=", "", word) for word in words))
+    return found
+
+
+def complete_in_fish(folder: Path, source: str, line: str) -> str:
+    fish = require_program("fish")
+    code = f"{source}\ncomplete -C {shlex.quote(line)}"
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder.parent)}
+    arguments: dict[str, Any] = {"cwd": folder, "env": environment, "capture_output": True, "text": True}
+    done = subprocess.run([fish, "--no-config", "-c", code], check=True, **arguments)
+    assert done.stderr == ""
+    return done.stdout.rstrip("\n")
 
 
 def test_the_script_has_the_installed_commands(

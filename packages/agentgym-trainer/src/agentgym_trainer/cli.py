@@ -14,15 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NoReturn, TypeVar
 
-import tyro
 from agentgym_envs.cli.flags import given
+from agentgym_envs.util.flag_markers import arg
 from agentgym_envs.util.installation import command, package_version
-from agentgym_eval.runs.settings import short_name
 from agentgym_eval.storage.labels import checked_tags
 from agentgym_eval.util.errors import RunStopped, UsageError
 from agentgym_eval.util.stopping import Termination
-from rich.console import Console
-from rich.markup import escape
 
 from agentgym_trainer.algorithms import ADVANTAGES, PRESETS
 from agentgym_trainer.cli_choices import choices, chosen, registry
@@ -49,30 +46,30 @@ _CHOOSING = "Flags of {} (for the flags of another algorithm, horizon, sampler o
 
 
 def _one_of(names: Iterable[str], about: str) -> Any:
-    return tyro.conf.arg(metavar="NAME", help=f"{about}: {', '.join(names)}, or MODULE:NAME.")
+    return arg(metavar="NAME", help=f"{about}: {', '.join(names)}, or MODULE:NAME.")
 
 
 @dataclass(frozen=True)
 class Command(Generic[_S]):
     """The command line of `train`."""
 
-    config: Annotated[_S, tyro.conf.arg(name="")]
-    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
+    config: Annotated[_S, arg(name="")]
+    out: Annotated[Path | None, arg(metavar="PATH")] = None
     """Run folder; default: runs/RECIPE-DATE-TIME."""
-    resume: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
+    resume: Annotated[Path | None, arg(metavar="PATH")] = None
     """Resume the run in this folder; takes no other flags."""
-    config_file: Annotated[Path | None, tyro.conf.arg(name="config", metavar="FILE")] = None
+    config_file: Annotated[Path | None, arg(name="config", metavar="FILE")] = None
     """JSON or TOML file with settings in the form of `config` in run.json. They replace those of the recipe, and flags
     replace them."""
-    like: Annotated[Path | None, tyro.conf.arg(metavar="RUN")] = None
+    like: Annotated[Path | None, arg(metavar="RUN")] = None
     """Start a new run with the recipe and the settings of the run in this folder, which flags replace."""
     list: bool = False
     """List the recipes and exit."""
-    plan: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="[HARDWARE]")] = None
+    plan: Annotated[tuple[str, ...] | None, arg(metavar="[HARDWARE]")] = None
     """Print the memory that every phase needs and exit, without loading anything: with 0 if the run fits, else with 1
     and settings with which it would fit. HARDWARE is such as H100, 8xH100, 4x80GB or 8xH100:ddp (several GPUs: FSDP2);
     default: this machine."""
-    sweep: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FLAG=VALUE,... [...]")] = ()
+    sweep: Annotated[tuple[str, ...], arg(metavar="FLAG=VALUE,... [...]")] = ()
     """Train one run for each value of a setting, such as optimizer.lr=1e-5,2e-5, and for each combination of several
     settings, in folders of --out (default: runs/RECIPE-sweep). The same command continues a sweep."""
     seeds: tuple[int, ...] = ()
@@ -93,7 +90,7 @@ class Choosing(Command[RLConfig]):
     algorithm: Annotated[str | None, _one_of(PRESETS, "Algorithm, instead of the recipe's")] = None
     algorithm_advantages: Annotated[
         str | None,
-        tyro.conf.arg(name="algorithm.advantages"),
+        arg(name="algorithm.advantages"),
         _one_of(ADVANTAGES, "Advantage estimator, instead of the algorithm's"),
     ] = None
     horizon: Annotated[str | None, _one_of(KINDS, "Horizon schedule, with the recipe's stages")] = None
@@ -115,6 +112,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         sys.exit(_INTERRUPTED)
     except (UsageError, RunStopped, OSError) as error:  # OSError if the disk is full, for example
         from agentgym_envs.util.redaction import redacted
+        from rich.console import Console
+        from rich.markup import escape
 
         Console(stderr=True).print(f"[red]error:[/] {escape(redacted(str(error)))}", highlight=False, soft_wrap=True)
         sys.exit(2 if isinstance(error, UsageError) else 1)
@@ -128,7 +127,6 @@ def _run(arguments: Sequence[str]) -> int:
 
 def _train(arguments: Sequence[str], locks: ExitStack, early: Termination) -> int:
     recipe, parsed = _parse(arguments)
-    console = Console(stderr=True)
     if parsed.plan is not None:
         return _plan(parsed, parsed.plan)
     tags = checked_tags(parsed.tags)
@@ -136,6 +134,9 @@ def _train(arguments: Sequence[str], locks: ExitStack, early: Termination) -> in
         return _sweep(recipe, parsed, arguments, early)
     if parsed.resume:
         _check_resume(parsed.resume, arguments)
+    from rich.console import Console
+
+    console = Console(stderr=True)
     for sentence in _dropped_options(_base(arguments)[1], parsed.config, arguments):
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
     console.print("Loading torch and transformers …", highlight=False)
@@ -217,6 +218,8 @@ def _parse(arguments: Sequence[str]) -> tuple[str, Command[Any]]:
         if not _HELP.isdisjoint(flags):
             sys.stdout.write(short_help(recipe, default, listing))
             sys.exit(0)
+        import tyro
+
         flags = ["--help" if flag == _HELP_ALL else flag for flag in flags]
         try:
             parsed = tyro.cli(
@@ -230,6 +233,8 @@ def _parse(arguments: Sequence[str]) -> tuple[str, Command[Any]]:
             )
         except SystemExit as end:
             if end.code == 2:
+                from rich.console import Console
+
                 known = {flag: choice.known for flag, choice in choices(default.config).items()}
                 for sentence in meant(flags, default, known):
                     Console(stderr=True).print(f"train: {sentence}", highlight=False, soft_wrap=True, markup=False)
@@ -265,6 +270,8 @@ def _plan(parsed: Command[Any], hardware: Sequence[str]) -> int:
     """Print the memory that the run needs; returns the exit code."""
     if parsed.resume:
         raise UsageError("--plan plans new runs: give it the recipe and the flags of the run, without --resume.")
+    from rich.console import Console
+
     from agentgym_trainer.planning.report import print_plan
 
     config = tiny(parsed.config) if parsed.tiny else parsed.config
@@ -306,8 +313,11 @@ def _without_foreign_options(config: _S, flags: Sequence[str]) -> _S:
 
     def without(world: WorldConfig, path: str) -> WorldConfig:
         name = given(flags, f"--{path}.env")
-        same = name in (None, world.env) or str(name).lower() == short_name(world.env)
-        return world if same else replace(world, options=())
+        if name is None:
+            return world
+        from agentgym_eval.runs.settings import short_name
+
+        return world if name == world.env or name.lower() == short_name(world.env) else replace(world, options=())
 
     extra = tuple(without(world, f"extra_worlds.{i}") for i, world in enumerate(config.extra_worlds))
     return replace(config, world=without(config.world, "world"), extra_worlds=extra)

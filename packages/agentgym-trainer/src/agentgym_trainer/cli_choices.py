@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, is_dataclass
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from agentgym_envs.cli.flags import given
-from tyro.conf import arg
-from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
+from agentgym_envs.util.flag_markers import arg
 
 from agentgym_trainer.algorithms import ADVANTAGES, PRESETS, AdvantageEstimator, Algorithm
 from agentgym_trainer.config import BaseConfig, RLConfig
@@ -20,6 +19,9 @@ from agentgym_trainer.curriculum.horizon import Horizon, by_kind
 from agentgym_trainer.curriculum.task_sampler import SAMPLERS, TaskSampler
 from agentgym_trainer.plugins import POINTS, PluginPoint
 from agentgym_trainer.reward_shaping import REWARDS, RewardShaping
+
+if TYPE_CHECKING:
+    from tyro.constructors import ConstructorRegistry, StructTypeInfo
 
 _S = TypeVar("_S", bound=BaseConfig)
 
@@ -75,6 +77,8 @@ def registry() -> ConstructorRegistry:
     """Return the rules by which tyro makes flags of plugins: from the fields of the object's class instead of the
     protocol's; functions have no flags.
     """
+    from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec
+
     rules = ConstructorRegistry()
 
     def identity(value: Any) -> Any:

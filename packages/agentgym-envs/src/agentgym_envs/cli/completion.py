@@ -169,17 +169,22 @@ _agentgym() {
     elif [[ "$PREFIX" == *:* ]]; then
         compset -P '*:'
         _files
-    elif [[ "$PREFIX" == *+* ]]; then
-        compset -P '*+'
-        values=(${(M)values:#+*})
-        compadd -S '' -- ${values#+}
     else
         plain=(${values:#+*})
         compadd -- ${plain:#*:}
         compadd -S '' -- ${(M)plain:#*:}
+        if [[ "$PREFIX" == *+* ]]; then
+            compset -P '*+'
+            values=(${(M)values:#+*})
+            compadd -S '' -- ${values#+}
+        fi
     fi
 }
-compdef _agentgym agentgym
+if [[ "${funcstack[1]}" == _agentgym ]]; then  # as a file _agentgym in a folder of $fpath
+    _agentgym "$@"
+else
+    compdef _agentgym agentgym
+fi
 """
 
 
@@ -201,17 +206,56 @@ def _zsh(commands: Mapping[str, Completed]) -> str:
     return _ZSH % {"flags": "\n".join(flags), "values": "\n".join(values), "commands": " ".join(commands)}
 
 
+_FISH = """function __agentgym_first
+    test (count (commandline -opc)) -eq 1
+end
+function __agentgym_command
+    set -l words (commandline -opc)
+    test "$words[2]" = "$argv[1]"
+end
+function __agentgym_second
+    __agentgym_command $argv[1]; and test (count (commandline -opc)) -eq 2
+end
+function __agentgym_more
+    set -l words (commandline -opc)
+    set -l flags (string match -- '--*' $words)
+    __agentgym_command $argv[1]; and test "$flags[-1]" = $argv[2] -a "$words[-1]" != $argv[2]
+end
+function __agentgym_values
+    set -l word (commandline -ct | string replace -r -- '^--[^=]*=' '')
+    if string match -q -- '*:*' $word
+        set -l before (string replace -r -- '[^:]*$' '' $word)
+        for path in (__fish_complete_path (string replace -r -- '^.*:' '' $word))
+            echo $before$path
+        end
+        return
+    end
+    string match -v -- '+*' $argv
+    if string match -q -- '*+*' $word
+        for added in (string match -- '+*' $argv)
+            echo (string replace -r -- '[+][^+]*$' '' $word)$added
+        end
+    end
+end
+complete -c agentgym -n __agentgym_first -l help
+complete -c agentgym -n __agentgym_first -l version
+complete -c agentgym -n __agentgym_first -l completion -x -a 'bash zsh fish'
+"""
+
+
 def _fish(commands: Mapping[str, Completed]) -> str:
     lines = list[str]()
     for name, found in commands.items():
-        about, after = shlex.quote(found.about), f"-n '__fish_seen_subcommand_from {name}'"
-        lines.append(f"complete -c agentgym -f -n __fish_use_subcommand -a {name} -d {about}")
+        lines.append(f"complete -c agentgym -n __agentgym_first -f -a {name} -d {shlex.quote(found.about)}")
+        if found.names:
+            lines.append(f"complete -c agentgym -n '__agentgym_second {name}' -f -a {_listed(found.names)}")
         for flag in found.flags:
-            values = [value for value in flag.values if not value.startswith("+")]
-            after_it = f" -r -a {_listed(values)}" if values else ""
-            lines.append(f"complete -c agentgym {after} -l {flag.name.removeprefix('--')}{after_it}")
-        lines += [f"complete -c agentgym {after} -a {shlex.quote(value)}" for value in found.names]
-    return "\n".join([*lines, ""])
+            values = f"'(__agentgym_values {' '.join(flag.values)})'"
+            after = f"complete -c agentgym -n '__agentgym_command {name}' -l {flag.name.removeprefix('--')}"
+            lines.append(f"{after} -x -a {values}" if flag.values else after)
+            if flag.values and flag.many:
+                lines.append(f"complete -c agentgym -n '__agentgym_more {name} {flag.name}' -f -a {values}")
+    return _FISH + "\n".join([*lines, ""])
 
 
 def _listed(words: Iterable[str]) -> str:

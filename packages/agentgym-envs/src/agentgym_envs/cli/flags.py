@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import MISSING, fields, is_dataclass
 from functools import partial
 from itertools import pairwise
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _Settings = TypeVar("_Settings")
 _HELP, _HELP_ALL = {"--help", "-h"}, "--help-all"
+_NO_PLUGINS = "TYPEGUARD_DISABLE_PLUGIN_AUTOLOAD"
 _BUILT_IN = {"help", "help-all", "version", "tyro-print-completion", "tyro-write-completion"}
 _FILE_FLAGS = ("config", "like")
 _FLAT = ("config", "endpoint", "harness")
@@ -58,8 +60,6 @@ def read_flags(
         SystemExit: With 0 after showing the help, with 2 after reporting wrong flags.
         UsageError: As `from_files`.
     """
-    import tyro
-
     shown = "\n".join(f"  {command(example)}" for example in examples)
     description = f"{inspect.getdoc(settings_type)}\n\nExamples:\n{shown}"
     known = [*flag_names(settings_type), *(_FILE_FLAGS if from_files else ())]
@@ -68,14 +68,17 @@ def read_flags(
             if common and _HELP & {*arguments} and _HELP_ALL not in arguments:
                 sys.stdout.write(_short_help(name, operands, description, common, len(known)))
                 sys.exit(0)
+            import tyro
+
             args = ["--help" if argument == _HELP_ALL else argument for argument in arguments]
             parse = partial(tyro.cli, prog=command(name), args=args, description=description, config=config)
-            if from_files is None:
-                return parse(settings_type)
-            from agentgym_envs.cli.from_files import FromFiles
+            with _typeguard_without_plugins() if _HELP & {*args} else nullcontext():
+                if from_files is None:
+                    return parse(settings_type)
+                from agentgym_envs.cli.from_files import FromFiles
 
-            wrapped: Any = FromFiles[settings_type]
-            return parse(wrapped, default=from_files()).settings
+                wrapped: Any = FromFiles[settings_type]
+                return parse(wrapped, default=from_files()).settings
         except SystemExit as end:
             if end.code == 2:
                 for sentence in unknown_flags(arguments, known, synonyms):
@@ -86,6 +89,19 @@ def read_flags(
     except BrokenPipeError:  # the reader of the help closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+
+
+@contextmanager
+def _typeguard_without_plugins() -> Iterator[None]:
+    """Import typeguard, with which tyro checks defaults, without searching all installed packages for its plugins."""
+    before = os.environ.get(_NO_PLUGINS)
+    os.environ[_NO_PLUGINS] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(_NO_PLUGINS)
+        if before is not None:
+            os.environ[_NO_PLUGINS] = before
 
 
 def _short_help(name: str, operands: str, description: str, common: Mapping[str, str], count: int) -> str:
@@ -101,7 +117,7 @@ def flag_names(settings: Any, within: str = "") -> Iterator[str]:
     """Yield the names, without dashes, of all flags of a settings dataclass or of an instance of one."""
     for field in fields(settings):
         name = field.name.replace("_", "-")
-        if "Positional" in str(field.type):
+        if "positional()" in str(field.type):
             continue
         value = getattr(settings, field.name, None)
         if value is None and field.default_factory is not MISSING:

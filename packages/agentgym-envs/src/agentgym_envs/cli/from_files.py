@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Generic, TypeVar
 
-import tyro
+from agentgym_envs.util.flag_markers import arg
 
 _Settings = TypeVar("_Settings")
 
@@ -15,9 +15,9 @@ _Settings = TypeVar("_Settings")
 class FromFiles(Generic[_Settings]):
     """The command line of a command whose settings can come from a file or an earlier run."""
 
-    settings: Annotated[_Settings, tyro.conf.arg(name="")]
-    config: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    settings: Annotated[_Settings, arg(name="")]
+    config: Annotated[Path | None, arg(metavar="FILE")] = None
     """JSON or TOML file with settings by the names of flags, with _ for -, such as max_tokens = 200, or a run.json.
     They replace those of --like, and flags replace them."""
-    like: Annotated[Path | None, tyro.conf.arg(metavar="RUN")] = None
+    like: Annotated[Path | None, arg(metavar="RUN")] = None
     """Take the settings of the run in this folder of evaluate, or of this output of collect, which flags replace."""

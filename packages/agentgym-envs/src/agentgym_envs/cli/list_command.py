@@ -22,7 +22,6 @@ from agentgym_envs.cli.output import write_lines
 from agentgym_envs.core.registration import full_id, look_here
 from agentgym_envs.util.installation import command, install
 from agentgym_envs.util.listing import Listed, Setting
-from agentgym_envs.util.redaction import redacted
 
 GROUP = "agentgym.listings"
 _USAGE = 2
@@ -53,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         found = _found(asked.name)
     except _errors() as error:
+        from agentgym_envs.util.redaction import redacted
+
         sys.stderr.write(redacted(f"agentgym list: {error}\n"))
         return _USAGE
     if asked.json:
@@ -95,7 +96,7 @@ def _found(name: str | None) -> dict[str, list[Listed]]:
     if name in SECTIONS and name not in providers:
         package = SECTIONS[name][0]
         raise ValueError(f"{name} are part of {package}, which isn't installed. Install it: {install(package)}")
-    if name is not None and re.fullmatch(r"[^/]+:.*/.*", full_id(name)):
+    if name is not None and name not in SECTIONS and re.fullmatch(r"[^/]+:.*/.*", full_id(name)):
         from agentgym_envs.cli.listings import environment
 
         return {"environments": [environment(full_id(name), name)]}

@@ -10,11 +10,10 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Optional, TypeVar
 
 from agentgym_envs.server.settings import ServeSettings
 from agentgym_envs.util.installation import package_version
-from agentgym_envs.util.redaction import redact_logs, redacted
 
 if TYPE_CHECKING:
     from agentgym_envs.retrieval.questions import Question
@@ -37,7 +36,7 @@ class IndexSettings:
     """The number of indexing threads in Lucene."""
     overwrite: bool = False
     """Replace OUT if it is an index or empty."""
-    questions: Path | None = None
+    questions: Optional[Path] = None  # noqa: UP045  # tyro checks `|` with typeguard, whose import is slow
     """Questions (FlashRAG, SQuAD, HotpotQA, or BEIR's queries.jsonl with its qrels) on which to report recall@1,
     recall@3 and recall@10 of the new index."""
 
@@ -78,9 +77,12 @@ def _command(
     if "--version" in arguments:
         sys.stdout.write(f"{package_version('agentgym-envs')}\n")
         return 0
-    redact_logs()
     try:
-        return run(_parse(name, settings_type, arguments))
+        settings = _parse(name, settings_type, arguments)
+        from agentgym_envs.util.redaction import redact_logs
+
+        redact_logs()
+        return run(settings)
     except (ValueError, FileExistsError) as error:
         return _print_error(f"{name}: {error}", _USAGE)
     except KeyboardInterrupt:
@@ -120,6 +122,8 @@ def _parse(name: str, settings_type: type[_Settings], arguments: list[str]) -> _
 
 
 def _print_error(message: str, code: int) -> int:
+    from agentgym_envs.util.redaction import redacted
+
     sys.stderr.write(redacted(message) + "\n")
     return code
 

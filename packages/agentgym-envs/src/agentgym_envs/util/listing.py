@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import textwrap
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
@@ -69,15 +70,23 @@ def argument_docs(documented: Any) -> dict[str, str]:
 
 def attribute_docs(documented: ModuleType | type[Any]) -> dict[str, str]:
     """Return the docstrings of a module's constants or of a class's fields: the texts that follow their assignments."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(documented))).body
+    module = sys.modules[documented.__module__] if isinstance(documented, type) else documented
+    body = _statements(inspect.getsource(module))
     if isinstance(documented, type):
-        body = next(each.body for each in body if isinstance(each, ast.ClassDef))
+        body = next(
+            each.body for each in body if isinstance(each, ast.ClassDef) and each.name == documented.__qualname__
+        )
     found = dict[str, str]()
     for assigned, text in pairwise(body):
         target = assigned.targets[0] if isinstance(assigned, ast.Assign) else getattr(assigned, "target", None)
         if isinstance(target, ast.Name) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
             found[target.id] = inspect.cleandoc(str(text.value.value))
     return found
+
+
+@cache
+def _statements(source: str) -> list[ast.stmt]:
+    return ast.parse(source).body
 
 
 def settings_of(value: Any) -> tuple[Setting, ...]:

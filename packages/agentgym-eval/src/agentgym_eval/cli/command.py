@@ -10,18 +10,18 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from agentgym_envs.cli.flags import read_flags
 
-from agentgym_eval.cli.earlier_settings import defaults
 from agentgym_eval.cli.examples import COMMON, EXAMPLES, SYNONYMS
 from agentgym_eval.util.errors import BudgetSpent, RunStopped, UsageError
 from agentgym_eval.util.stopping import Interruption
 
 if TYPE_CHECKING:
+    from agentgym_envs.cli.from_files import FromFiles
+
     from agentgym_eval.runs.run import Run
 
 FAILED, USAGE, SPENT = 1, 2, 3
@@ -61,6 +61,12 @@ def run_command(
 
         sys.stdout.write(f"{package_version('agentgym-eval')}\n")
         return 0
+
+    def from_earlier() -> FromFiles[_Settings] | None:
+        from agentgym_eval.cli.earlier_settings import defaults
+
+        return defaults(settings_type, arguments)
+
     try:
         settings = read_flags(
             name,
@@ -69,7 +75,7 @@ def run_command(
             examples=EXAMPLES[name],
             synonyms=SYNONYMS[name],
             common=COMMON.get(name),
-            from_files=partial(defaults, settings_type, arguments) if from_files else None,
+            from_files=from_earlier if from_files else None,
         )
     except UsageError as error:  # raised by nested settings; tyro doesn't catch it
         print_stderr(f"{name}: {error}")

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import tyro
 from agentgym_envs.cli.flags import read_flags
+from agentgym_envs.util.flag_markers import arg, positional, switch
 
 from agentgym_eval.cli.examples import COMMON, EXAMPLES, SYNONYMS
 from agentgym_eval.data.pairing import Pairing
@@ -35,19 +35,19 @@ class ConvertSettings:
     completions, preference pairs and Alpaca, as JSON lines, a JSON array, or a folder of such files.
     """
 
-    inputs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(name="in", metavar="IN [IN ...]")]
+    inputs: Annotated[tuple[Path, ...], positional(), arg(name="in", metavar="IN [IN ...]")]
     """Files and folders to read."""
     to: Literal["episodes", "trl", "agentgym", "items", "pairs"]
     """Output format: episodes of this package, TRL's conversations, AgentGym's conversations, AgentGym's item ids of
     the tasks, or TRL's preference pairs, which pair up episodes of the same task by their scores."""
     out: Path
     """Output file."""
-    score: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
+    score: Annotated[float | None, arg(metavar="FLOAT")] = None
     """Score of conversations whose file has none, from 0 to 1."""
-    skip: tyro.conf.FlagCreatePairsOff[bool] = False
+    skip: Annotated[bool, switch()] = False
     """Leave out, and count, records of tasks that exist only in AgentGym or only in this package. Such records are an
     error otherwise."""
-    keep: tyro.conf.FlagCreatePairsOff[bool] = False
+    keep: Annotated[bool, switch()] = False
     """Keep AgentGym's conversations of tasks that this package doesn't have, without an environment. Such conversations
     are an error otherwise."""
     label: str = ""

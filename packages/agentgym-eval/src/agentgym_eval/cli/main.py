@@ -1,6 +1,6 @@
 """The commands `evaluate`, `collect` and `compare`.
 
-Heavy modules are imported after the flags are parsed, so that `--help` is fast.
+Modules are imported where they are needed, heavy ones after the flags are parsed, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -15,9 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentgym_eval.cli.command import FAILED, USAGE, Session, print_stderr, run_command
-from agentgym_eval.runs.comparison_settings import CompareSettings
-from agentgym_eval.runs.protocols import find_protocol
-from agentgym_eval.runs.settings import ALL, CollectSettings, EvaluateSettings, short_name
 
 if TYPE_CHECKING:
     from agentgym_eval.api.playing import Reporter
@@ -25,23 +22,31 @@ if TYPE_CHECKING:
     from agentgym_eval.metrics.seeds import AcrossSeeds
     from agentgym_eval.policies.endpoint.settings import EndpointSettings
     from agentgym_eval.policies.policies import PolicyFactory
+    from agentgym_eval.runs.comparison_settings import CompareSettings
     from agentgym_eval.runs.comparisons import EvaluatedRun
+    from agentgym_eval.runs.settings import CollectSettings, EvaluateSettings
 
 _FILE_WIDTH = 180  # files and pipes have no width; the widest table fits into this one
 
 
 def evaluate(argv: Sequence[str] | None = None) -> int:
     """Run the command `evaluate`, see `EvaluateSettings`. Returns the exit code."""
+    from agentgym_eval.runs.settings import EvaluateSettings
+
     return run_command("evaluate", EvaluateSettings, _evaluate, argv, from_files=True)
 
 
 def collect(argv: Sequence[str] | None = None) -> int:
     """Run the command `collect`, see `CollectSettings`. Returns the exit code."""
+    from agentgym_eval.runs.settings import CollectSettings
+
     return run_command("collect", CollectSettings, _collect, argv, from_files=True)
 
 
 def compare(argv: Sequence[str] | None = None) -> int:
     """Run the command `compare`, see `CompareSettings`. Returns the exit code."""
+    from agentgym_eval.runs.comparison_settings import CompareSettings
+
     return run_command("compare", CompareSettings, _compare, argv)
 
 
@@ -139,9 +144,12 @@ def _worlds(named: Sequence[str], protocol: str | None = None) -> tuple[str, ...
     """Return the named environments, with `all` replaced by the installed ones, of a protocol if one is given; print
     which ones are missing and why.
     """
+    from agentgym_eval.runs.environments import installed_worlds
+    from agentgym_eval.runs.protocols import find_protocol
+    from agentgym_eval.runs.settings import ALL, short_name
+
     if ALL not in named:
         return tuple(named)
-    from agentgym_eval.runs.environments import installed_worlds
 
     installed, missing = installed_worlds()
     wanted = find_protocol(protocol).envs if protocol else {*installed, *missing}

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Optional
 
-import tyro
 from agentgym_envs.cli.flags import read_flags
+from agentgym_envs.util.flag_markers import arg, positional
 
 from agentgym_eval.cli.examples import EXAMPLES, SYNONYMS
 from agentgym_eval.util.errors import UsageError
@@ -29,7 +29,7 @@ class ViewSettings:
     you played, annotating episodes, naming runs, and moving them to DIR/.trash.
     """
 
-    directory: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(name="dir", metavar="DIR")]
+    directory: Annotated[Path, positional(), arg(name="dir", metavar="DIR")]
     """Folder that contains runs of train, evaluate or collect at any depth, or one file of episodes."""
     host: str = "127.0.0.1"
     """Address to listen on. Any address other than this machine's own lets others read everything below DIR."""
@@ -37,7 +37,7 @@ class ViewSettings:
     """Port to listen on; 0 picks a free one."""
     read_only: bool = False
     """Change nothing in DIR: runs can't be named or moved to the trash, and nothing is played by hand."""
-    export: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
+    export: Annotated[Optional[Path], arg(metavar="PATH")] = None  # noqa: UP045  # tyro checks `|` with typeguard
     """Write the pages as static files into this folder and exit. They open from disk without a server."""
     most: int = 2000
     """Maximum number of episodes to export; each becomes a page."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
+from agentgym_envs.util.flag_markers import arg, positional, switch
 
 from agentgym_eval.util.errors import UsageError
 
@@ -23,7 +23,7 @@ class CompareSettings:
     training run. Exit codes: 0 for success, 2 when the runs can't be compared.
     """
 
-    runs: tyro.conf.Positional[tuple[Path, ...]]
+    runs: Annotated[tuple[Path, ...], positional()]
     """Two or more folders of `evaluate` or `train`, or files of episodes. Each is compared with the first."""
     against: tuple[Path, ...] = ()
     """Runs of a second training method, as many as there are of the first and in the same order of training seeds. Each
@@ -32,9 +32,9 @@ class CompareSettings:
     """Values of k for which to report pass@k and pass^k. Default: the powers of two up to the attempts per task."""
     seed: int = 0
     """Random seed of the confidence intervals and paired tests."""
-    forensics: tyro.conf.FlagCreatePairsOff[bool] = False
+    forensics: Annotated[bool, switch()] = False
     """Measure the expert's distances in unsuccessful episodes, as evaluate does, where they aren't known yet."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
+    out: Annotated[Path | None, arg(metavar="PATH")] = None
     """Folder for the comparison as HTML, Markdown and plots. Without it, only the table is printed."""
 
     def __post_init__(self) -> None:

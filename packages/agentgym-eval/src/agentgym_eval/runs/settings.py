@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import tyro
+from agentgym_envs.util.flag_markers import arg, switch
 
 from agentgym_eval.policies.endpoint.settings import EndpointSettings
 from agentgym_eval.policies.harness import HarnessSettings
@@ -60,47 +60,47 @@ class _Policies:
 class _Play:
     split: Literal["train", "dev", "test"] = "test"
     """Split to take the tasks from."""
-    tasks: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
+    tasks: Annotated[int | None, arg(metavar="INT")] = None
     """Number of tasks, spread evenly over the split's categories and difficulties. Default: all tasks."""
     task: tuple[str, ...] = ()
     """Ids of the tasks to play, from any split, instead of --split and --tasks."""
     items: tuple[Path, ...] = ()
     """Item-id files of AgentGym whose tasks to play: [{"item_id": "babyai_123"}]."""
-    skip: tyro.conf.FlagCreatePairsOff[bool] = False
+    skip: Annotated[bool, switch()] = False
     """Leave out items that don't correspond to a task of this package, instead of stopping with an error."""
     samples: int = 1
     """Number of attempts at each task."""
-    agent: Annotated[str | None, tyro.conf.arg(metavar="FORM[+HABIT]")] = None
+    agent: Annotated[str | None, arg(metavar="FORM[+HABIT]")] = None
     """Agent: reply format (react, bare, tags, function-call, code-act, or MODULE:CLASS for your own), optionally with
     habits, as in react+plan+window:6. Default: the environment's own agent."""
-    pictures: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
+    pictures: Annotated[int | None, arg(metavar="INT")] = None
     """Number of screenshots in the context of a model that sees: each of the newest observations comes with its own. It
     is the habit pictures of --agent, for environments with screenshots, and turns on their option screenshot."""
-    prompt: Annotated[str | None, tyro.conf.arg(metavar="FILE|MODULE:NAME")] = None
+    prompt: Annotated[str | None, arg(metavar="FILE|MODULE:NAME")] = None
     """System message instead of the environment's instructions and the reply format's: a text file with {instructions}
     and {format_instructions} in their places, a function MODULE:NAME, or an installed prompt's name."""
     instructions: bool = True
     """Whether to show the environment's instructions to the policy. Turn it off for a model that was trained without
     them."""
-    horizon: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
+    horizon: Annotated[int | None, arg(metavar="INT")] = None
     """Maximum number of actions per episode (per trial for agents that retry), instead of the environment's limit."""
     seed: int = 0
     """Random seed of the environment, the policy and the confidence intervals."""
     temperature: float = 1.0
     """Sampling temperature of language models."""
-    max_tokens: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
+    max_tokens: Annotated[int | None, arg(metavar="INT")] = None
     """Maximum number of tokens per reply of language models. Default: 512."""
     slots: int = 16
     """Number of environments that run in parallel. Results don't depend on it."""
     options: tuple[str, ...] = ()
     """Options of the environment, as KEY=VALUE with Python literals: depth=(2,3). With several environments,
     ENV:KEY=VALUE sets an option of one of them."""
-    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
+    overwrite: Annotated[bool, switch()] = False
     """Discard an existing run in --out and start over."""
     max_failed: float = 0.05
     """Share of a run's episodes that may fail (because the environment broke, not because the policy did badly) before
     the command exits with code 1."""
-    endpoint: Annotated[EndpointSettings, tyro.conf.arg(name="")] = field(default_factory=EndpointSettings)
+    endpoint: Annotated[EndpointSettings, arg(name="")] = field(default_factory=EndpointSettings)
     """Endpoint of --policy openai:MODEL."""
 
     def __post_init__(self) -> None:
@@ -124,13 +124,13 @@ class _Play:
 
 @dataclass(frozen=True, kw_only=True)
 class _InHarness:
-    harness: Annotated[HarnessSettings, tyro.conf.arg(name="")] = field(default_factory=HarnessSettings)
+    harness: Annotated[HarnessSettings, arg(name="")] = field(default_factory=HarnessSettings)
     """Agent of another program that plays with the policy's model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _ByProtocol:
-    protocol: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    protocol: Annotated[str | None, arg(metavar="NAME")] = None
     """Evaluation settings of a paper, by name: agentgym-rl. They determine --split, --tasks, --samples, --horizon,
     --temperature and --max-tokens in each environment; other values of these flags are refused."""
 
@@ -207,14 +207,14 @@ class EvaluateSettings(_Tagged, _ByProtocol, _InHarness, _Play, _Policies, _Worl
 
     k: tuple[int, ...] = ()
     """Values of k for which to report pass@k and pass^k. Default: the powers of two from 1 up to --samples."""
-    detect: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
+    detect: Annotated[float | None, arg(metavar="FLOAT")] = None
     """Don't run any episodes; print how many tasks and samples are needed to detect this difference in success between
     two policies: 0.05 is five points. Takes the results of an earlier run in --out into account."""
-    forensics: tyro.conf.FlagCreatePairsOff[bool] = False
+    forensics: Annotated[bool, switch()] = False
     """Also measure the expert's distance to the goal at each turn of unsuccessful episodes, by replaying them: it tells
     over-interaction and moving away from the goal from a budget that was too small. Only in environments whose expert
     decides from the current state."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
+    out: Annotated[Path | None, arg(metavar="PATH")] = None
     """Folder of the run; with several runs, the folder of their folders ENV-POLICY-SPLIT. Default: a folder in
     runs/evaluate."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
@@ -311,9 +310,8 @@ class BaseConfig:
     """Project name in the trackers."""
 
     def __post_init__(self) -> None:
-        for name, value in _numbers(self):
-            if math.isnan(value):
-                raise ValueError(f"{name} must be a number, not nan.")
+        if (name := _where_nan(self)) is not None:
+            raise ValueError(f"{name} must be a number, not nan.")
         if self.seed < 0:
             raise ValueError(f"seed must be at least 0, not {self.seed}.")
         if not 0 <= self.max_failed <= 1:
@@ -339,13 +337,17 @@ def at_least_one(config: Any, *names: str) -> None:
             raise ValueError(f"{name} must be at least 1, not {getattr(config, name)}.")
 
 
-def _numbers(config: Any, where: str = "") -> Iterator[tuple[str, float]]:
-    """Yield all floats of a configuration with their names."""
+def _where_nan(config: Any) -> str | None:
+    """Return the name of the first float of a configuration that is nan; None if there is none."""
     if isinstance(config, float):
-        yield where, config
-    elif isinstance(config, tuple):
-        for i, value in enumerate(config):
-            yield from _numbers(value, f"{where}.{i}")
+        return "" if math.isnan(config) else None
+    if isinstance(config, tuple):
+        parts = enumerate(config)
     elif is_dataclass(config):
-        for f in fields(config):
-            yield from _numbers(getattr(config, f.name), f"{where}.{f.name}".removeprefix("."))
+        parts = ((f.name, getattr(config, f.name)) for f in fields(config))
+    else:
+        return None
+    for name, part in parts:
+        if (within := _where_nan(part)) is not None:
+            return f"{name}.{within}".removesuffix(".")
+    return None

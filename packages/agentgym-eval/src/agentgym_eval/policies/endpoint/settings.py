@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import tyro
+from agentgym_envs.util.flag_markers import arg
 
 from agentgym_eval.policies.budget import Budget
 from agentgym_eval.util.errors import UsageError
@@ -29,14 +29,14 @@ _RESERVED = (
 class EndpointSettings:
     """An OpenAI-compatible endpoint, for --policy openai:MODEL. The environment variable OPENAI_API_KEY has its key."""
 
-    base_url: Annotated[str | None, tyro.conf.arg(metavar="URL")] = None
+    base_url: Annotated[str | None, arg(metavar="URL")] = None
     """Address, such as http://127.0.0.1:8000/v1; by default OPENAI_BASE_URL or OpenAI's address."""
     body: tuple[str, ...] = ()
     """Additional fields of each request, as KEY=VALUE with JSON values: reasoning_effort=low top_p=0.9."""
     native_tools: bool = True
     """Whether to send functions as tools of the endpoint. If off, the messages describe them, for endpoints without
     tools."""
-    rate: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
+    rate: Annotated[float | None, arg(metavar="FLOAT")] = None
     """Maximum number of requests per minute. Up to --slots requests are sent concurrently."""
     price: tuple[float, ...] = ()
     """Prices per million prompt tokens, per million completion tokens and, if it differs, per million cached prompt
