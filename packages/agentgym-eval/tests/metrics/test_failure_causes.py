@@ -314,6 +314,4 @@ def test_every_unsuccessful_episode_has_one_cause_and_no_other_has_any(
     else:
         assert cause == plain
     assert without_oracle(cause.kind, stop) == plain.kind
-    assert (stop == "terminated" and bool(turns)) == (
-        cause.kind in ("gave_up", "wrong_answer", "wrong_final_action")
-    )
+    assert (stop == "terminated" and bool(turns)) == (cause.kind in ("gave_up", "wrong_answer", "wrong_final_action"))

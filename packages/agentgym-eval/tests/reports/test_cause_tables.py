@@ -47,7 +47,11 @@ AWAY = {("w", "t/3", 0): (2, 1, 1, 1, 1, 1)}
 
 def test_shares_of_success_and_causes_add_up_to_one() -> None:
     found = report(PLAYED)
-    assert {kind: by.episodes for kind, by in found.causes.items()} == {"wrong_final_action": 1, "loop": 2, "turn_budget": 2}
+    assert {kind: by.episodes for kind, by in found.causes.items()} == {
+        "wrong_final_action": 1,
+        "loop": 2,
+        "turn_budget": 2,
+    }
     assert list(found.causes) == ["wrong_final_action", "loop", "turn_budget"]
     total = found.overall.success.mean + sum(by.share.mean for by in found.causes.values())
     assert total == pytest.approx(1)

@@ -174,9 +174,8 @@ def test_comparisons_have_causes_of_the_oracle_only_if_all_runs_were_measured(si
         several = table_page(site, TableQuery(("a", "b", "c"), "a"))
         sides = [side for name in ("a", "b", "c") if (side := open_side(site, name))]
         for row in result_rows(site, sides, sides[0]):
-            assert {kind: (cell.episodes, cell.value.mean) for kind, cell in row.causes.items()} == {
-                kind: (8, 8 / 9) for kind in expected
-            }
+            shares = {kind: (cell.episodes, cell.value.mean) for kind, cell in row.causes.items()}
+            assert shares == dict.fromkeys(expected, (8, 8 / 9))
             assert all(cell.change is None or cell.change.p == 1 for cell in row.causes.values())
         for text, note in ((two, "known for all of A's failures and none of B's"), (several, "not known for all")):
             table = text.partition("<h2>Why episodes failed</h2>")[2].partition("</section>")[0]

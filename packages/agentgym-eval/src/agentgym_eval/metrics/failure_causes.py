@@ -122,9 +122,9 @@ def failure_cause(
 
     The first of these that applies is the cause:
 
-    1. `gave_up`, `wrong_answer`, `wrong_final_action`: the environment ended the episode (stop reason `terminated`). The
-       cause is the action that did it: one that says that there is no answer, one that answers in words, as in
-       `<answer>…</answer>`, `stop [...]` or `\\boxed{...}`, or any other.
+    1. `gave_up`, `wrong_answer`, `wrong_final_action`: the environment ended the episode (stop reason `terminated`).
+       The cause is the action that did it: one that says that there is no answer, one that answers in words, as in
+       `<answer>…</answer>` or `stop [...]`, or any other.
     2. `format`, `invalid_actions`, `loop` (procedural failures): the last `stall` turns or more, or at least the share
        `wasted` of all turns, made no progress. A turn makes none if its reply has no action (`format`), if the
        environment rejected the action (`invalid_actions`), or if the same action was taken in the same state before,

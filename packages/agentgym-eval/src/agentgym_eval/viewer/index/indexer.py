@@ -23,7 +23,7 @@ from agentgym_eval.viewer.index.runs import EpisodeFile, path_key
 from agentgym_eval.viewer.index.tokens import kept_episodes, tokens_file
 
 VERSION = 16
-"""Version of the tables, of the validation of lines and of the failure causes: an index of another version is never opened."""
+"""Version of the tables, of the validation of lines and of failure causes: one of another version is never opened."""
 SCHEMA = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = OFF;
