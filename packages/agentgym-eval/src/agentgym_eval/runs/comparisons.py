@@ -172,7 +172,7 @@ def read_runs(paths: Sequence[Path], ks: Sequence[int], seed: int, *, forensics:
 
 def _distances(
     file: Path, episodes: Sequence[Episode], *, measured: bool
-) -> tuple[Mapping[EpisodeKey, Distances], str]:
+) -> tuple[dict[EpisodeKey, Distances], str]:
     """Return the expert's distances of a file, and what to say of them: nothing unless they are to be measured."""
     if not measured:
         return read_distances(file), ""
