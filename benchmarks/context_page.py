@@ -180,7 +180,7 @@ def _row(played: Played, measured: Measured) -> dict[str, str]:
 
 
 def _cause_row(played: Played) -> dict[str, str]:
-    kinds = ("wrong_answer", "loop", "invalid_actions", "format", "token_budget", "turn_budget")
+    kinds = ("wrong_final_action", "loop", "invalid_actions", "format", "token_budget", "turn_budget")
     causes = played.causes
     return {"arm": played.arm.name, **{LABELS[kind]: f"{causes.get(kind, 0.0):.0%}" for kind in kinds}}
 

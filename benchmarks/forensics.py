@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from agentgym_envs import read_episodes
 from agentgym_eval.metrics.comparison import Difference, compare, difference
-from agentgym_eval.metrics.failure_causes import KINDS, LABELS, Distances, EpisodeKey, episode_key
+from agentgym_eval.metrics.failure_causes import KINDS, LABELS, Distances, EpisodeKey, FailureCriteria, episode_key
 from agentgym_eval.metrics.intervals import bootstrap
 from agentgym_eval.metrics.summary import by_task, cluster_of, report
 from agentgym_eval.runs.oracle_distances import DistanceMeter, can_measure, run_settings
@@ -74,6 +74,7 @@ def record_of(before: Path, after: Path) -> dict[str, Any]:
         "unmeasured": [sum(not played.measured for played in side) for side in sides],
         "success": compared.to_dict()["success"],
         "causes": {kind: at.to_dict() for kind, at in compared.causes.items()},
+        "away": FailureCriteria().away,
         "metrics": {name: _compared(*sides, metric, bounded=name in BOUNDED) for name, metric in METRICS.items()},
         "within": [
             {str(n): found.by_turns[n].to_dict() for n in _WITHIN if n <= max(found.by_turns)} for found in reports
@@ -142,16 +143,20 @@ run would end.
 {causes}
 
 - In the quickstart, where the imitating model reaches the goal in half of its episodes, RL removes most of moving away,
-  running out of turns and over-interaction. Of the 19 failures that are left, 8 are invalid actions.
+  running out of turns and over-interaction. Of the 19 failures that are left, 8 are invalid actions. Its two rows with
+  a former definition were computed when an episode had moved away if the expert needed at least one action more at the
+  end than at the best moment. By the present definition some of these are turn budgets, and the sum of both is the
+  same. Its episodes are not committed, so these shares can't be computed again; the other studies had no such episodes,
+  or were computed again.
 - In the first run in TextCraft the failures are procedural: nearly all unsuccessful episodes end in commands that the
   environment rejects, before and after RL. RL makes such episodes rarer, and no other cause takes their place.
 - In the run with DAgger, RL also removes 20 points of these, but 28 points of other failures take their place: the
   model uses up its turns with commands that are accepted and don't help, or passes by a goal that is in reach.
 - SmolLM2 in BabyAI has invalid actions as the cause in 16 of 27 unsuccessful episodes after imitation and in none of 16
-  after RL. No change of another cause is detected in these 50 tasks; the intervals are up to 46 points wide.
-- In MiniWoB++ most failures are wrong answers: 26 of 29 after imitation and 18 of 21 after RL. Here this means that the
-  last action ended the task on the page with less than the full reward, such as a click on another link or submitting
-  the wrong checkboxes. Neither their change nor that of another cause is detected.
+  after RL. No change of another cause is detected in these 50 tasks; the intervals are up to 41 points wide.
+- In MiniWoB++ most failures are wrong final actions: 26 of 29 after imitation and 18 of 21 after RL. The last action
+  ended the task on the page with less than the full reward, such as a click on another link or submitting the wrong
+  checkboxes. Neither their change nor that of another cause is detected.
 - No episode of these runs gave up.
 
 Why TextCraft rejected the commands of unsuccessful episodes, as shares of them:
@@ -221,12 +226,12 @@ Success within a number of turns:
 ## Limits
 
 These are five runs of small models in three environments, with one seed each. SmolLM2's episodes in BabyAI and
-MiniWoB++ are few, 50 and 96 before and after RL, so only large changes are detected there. Wrong answers occur in
-MiniWoB++ only, on pages that end with an action; tasks that ask for an answer in words, where agents may give up, are
-missing. In MiniWoB++ no failure ended at a budget, so the missing distances change no cause. Thresholds are the
-defaults of `FailureCriteria`. An episode with invalid actions and over-interaction counts as the former; *left one
-action before the goal* counts over-interaction whatever the cause is. The expert's distance in BabyAI depends on what
-has been seen, so it can grow when the agent learns of an obstacle.
+MiniWoB++ are few, 50 and 96 before and after RL, so only large changes are detected there. Wrong final actions occur in
+MiniWoB++ only, on pages that end with an action; tasks that ask for an answer in words, where agents may answer wrongly
+or give up, are missing. In MiniWoB++ no failure ended at a budget, so the missing distances change no cause. Thresholds
+are the defaults of `FailureCriteria`. An episode with invalid actions and over-interaction counts as the former; *left
+one action before the goal* counts over-interaction whatever the cause is. The expert's distance in BabyAI depends on
+what has been seen, so it can grow when the agent learns of an obstacle.
 """
 
 
@@ -235,7 +240,7 @@ def cause_rows(records: dict[str, Any]) -> list[dict[str, str]]:
     return [
         {
             "study": study,
-            "cause": LABELS[kind],
+            "cause": LABELS[kind] + _FORMER * (kind in ("moved_away", "turn_budget") and _is_former(record)),
             "after imitation": f"{record['causes'][kind]['first']:.1%}",
             "after RL": f"{record['causes'][kind]['second']:.1%}",
             "difference": _points(record["causes"][kind]),
@@ -244,6 +249,14 @@ def cause_rows(records: dict[str, Any]) -> list[dict[str, str]]:
         for kind in KINDS
         if kind in record["causes"]
     ]
+
+
+_FORMER = " (former definition)"
+
+
+def _is_former(record: dict[str, Any]) -> bool:
+    """Return whether a study's episodes were last read when moving away was defined otherwise, and had such ones."""
+    return "away" not in record and "moved_away" in record["causes"]
 
 
 def metric_rows(record: dict[str, Any]) -> list[dict[str, str]]:

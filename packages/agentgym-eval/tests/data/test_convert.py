@@ -15,6 +15,7 @@ from agentgym_eval.data import formats
 from agentgym_eval.data.formats import read_data, records
 from agentgym_eval.metrics.failure_causes import episode_key
 from agentgym_eval.storage.annotations import Annotation, add_annotation
+from agentgym_eval.storage.distances import write_distances
 from agentgym_eval.util.errors import UsageError
 from conversions import TEXT, convert_records, play_episode, write_and_read, write_records
 from hypothesis import given, settings
@@ -153,6 +154,7 @@ def test_files_and_folders_of_all_formats_are_read_in_order(tmp_path: Path) -> N
     first, second = play_episode("react", 1), play_episode("react", 2)
     (tmp_path / "count").mkdir()
     write_records(tmp_path / "count/train.jsonl", records([first], "episodes"), "episodes")
+    write_distances(tmp_path / "count/train.jsonl", {(first.env, first.task_id, 0): (1, 2)})
     write_records(tmp_path / "trl.jsonl", records([second], "trl"))
     assert list(read_data([tmp_path])) == [first, second]
     (tmp_path / "run").mkdir()

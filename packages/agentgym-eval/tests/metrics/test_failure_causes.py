@@ -15,8 +15,11 @@ from agentgym_eval.metrics.failure_causes import (
     Distances,
     FailureCause,
     FailureCriteria,
+    Kind,
+    all_measured,
     failure_cause,
     failure_causes,
+    without_oracle,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,8 +89,14 @@ def test_every_kind_has_a_label_and_oracle_kinds_are_kinds() -> None:
         ("<answer>The Unknown Soldier</answer>", "wrong_answer"),
         ("<answer>None of the above was king</answer>", "wrong_answer"),
         ("stop [12]", "wrong_answer"),
-        ("stop []", "wrong_answer"),  # says that the task is done
-        ("focus on tree", "wrong_answer"),
+        ("I add them up.\n<answer>12</answer>", "wrong_answer"),
+        ("send_msg_to_user('It is open until 5 pm.')", "wrong_answer"),
+        ("So it is \\boxed{12}.", "wrong_answer"),
+        ("stop []", "wrong_final_action"),  # says that the task is done
+        ("focus on tree", "wrong_final_action"),
+        ("click('12')", "wrong_final_action"),
+        ("pick up", "wrong_final_action"),
+        ("submit", "wrong_final_action"),
     ],
 )
 def test_who_ends_the_episode_gave_up_or_was_wrong(action: str, kind: str) -> None:
@@ -203,11 +212,47 @@ def test_a_goal_that_came_near_in_the_last_turn_was_not_left() -> None:
 
 def test_ending_further_away_than_the_best_moment_is_moving_away() -> None:
     found = of(["new"] * 4)
-    assert cause_at(found, [4, 3, 3, 4, 4]) == ("moved_away", 2)
-    assert cause_at(found, [4, 3, 5, 4, 3]) == ("turn_budget", 3)
-    assert cause_at(found, [4, 3, 3, 3, None]) == ("moved_away", 3)
-    assert cause_at(found, [4, 3, 3, 4, 4], away=2) == ("turn_budget", 3)
+    assert cause_at(found, [4, 3, 4, 4, 4]) == ("moved_away", 1)
+    assert cause_at(found, [4, 3, 5, 4, 3]) == ("turn_budget", 3)  # as near again at the end
     assert cause_at(found, [None] * 5) == ("turn_budget", 3)
+
+
+def test_moving_away_takes_turns_enough_for_the_goal() -> None:
+    found = of(["new"] * 6)
+    assert cause_at(found, [6, 5, 4, 5, 5, 5, 5]) == ("moved_away", 2)  # four turns left
+    assert cause_at(found, [7, 6, 5, 6, 7, 8, 9]) == ("turn_budget", 5)  # four turns left, and five needed
+    assert cause_at(found, [6, 5, 4, 4, 5, 5, 5]) == ("turn_budget", 5)  # the last moment counts
+
+
+def test_moving_away_takes_several_turns_or_loses_the_goal() -> None:
+    found = of(["new"] * 5)
+    assert cause_at(found, [4, 3, 2, 3, 3, 3]) == ("moved_away", 2)
+    assert cause_at(found, [5, 4, 3, 2, 3, 4]) == ("turn_budget", 4)
+    assert cause_at(found, [5, 4, 3, 2, 3, 4], away=2) == ("moved_away", 3)
+    assert cause_at(found, [4, 3, 2, 3, 3, 3], away=4) == ("turn_budget", 4)
+    assert cause_at(found, [5, 4, 3, 2, 3, None]) == ("moved_away", 3)
+    assert cause_at(found, [5, 4, 3, 2, 1, None]) == ("moved_away", 4)
+    assert cause_at(found, [5, 4, 3, 3, 3, None]) == ("turn_budget", 4)  # one turn left, and three needed
+
+
+def test_a_turn_at_the_end_of_a_long_way_is_no_moving_away() -> None:
+    far = [*range(31, 14, -1), 14, 15, 15, 15]  # as on the way to a goal 14 actions away, with three turns left
+    assert cause_at(of(["new"] * 20), far) == ("turn_budget", 19)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("stop", "budget"), [("length", "token_budget"), ("truncated", "turn_budget")])
+def test_without_distances_causes_that_need_them_are_budgets(kind: Kind, stop: str, budget: str) -> None:
+    assert without_oracle(kind, stop) == (budget if kind in ORACLE_KINDS else kind)
+
+
+def test_runs_are_measured_if_all_their_failures_are_and_some_could_be_replayed() -> None:
+    first, second = ("w", "t/1", 0), ("w", "t/1", 1)
+    known = {first: (2, 1), second: ()}
+    assert all_measured([([first, second], known), ([], {})])
+    assert not all_measured([([first, second], known), ([first], {})])
+    assert not all_measured([([first, second], {first: (2, 1)})])
+    assert not all_measured([([second], known)])
 
 
 def test_distances_of_a_replay_that_deviated_are_not_used() -> None:
@@ -268,4 +313,5 @@ def test_every_unsuccessful_episode_has_one_cause_and_no_other_has_any(
         assert plain.kind in ("turn_budget", "token_budget")
     else:
         assert cause == plain
-    assert (stop == "terminated" and bool(turns)) == (cause.kind in ("gave_up", "wrong_answer"))
+    assert without_oracle(cause.kind, stop) == plain.kind
+    assert (stop == "terminated" and bool(turns)) == (cause.kind in ("gave_up", "wrong_answer", "wrong_final_action"))

@@ -47,8 +47,12 @@ AWAY = {("w", "t/3", 0): (2, 1, 1, 1, 1, 1)}
 
 def test_shares_of_success_and_causes_add_up_to_one() -> None:
     found = report(PLAYED)
-    assert {kind: by.episodes for kind, by in found.causes.items()} == {"wrong_answer": 1, "loop": 2, "turn_budget": 2}
-    assert list(found.causes) == ["wrong_answer", "loop", "turn_budget"]
+    assert {kind: by.episodes for kind, by in found.causes.items()} == {
+        "wrong_final_action": 1,
+        "loop": 2,
+        "turn_budget": 2,
+    }
+    assert list(found.causes) == ["wrong_final_action", "loop", "turn_budget"]
     total = found.overall.success.mean + sum(by.share.mean for by in found.causes.values())
     assert total == pytest.approx(1)
     assert found.causes["loop"].share == share([0.0, 1.0, 0.0])
@@ -58,7 +62,7 @@ def test_shares_of_success_and_causes_add_up_to_one() -> None:
 def test_distances_split_up_the_budgets() -> None:
     plain, measured = report(PLAYED), report(PLAYED, distances=AWAY)
     assert {kind: by.episodes for kind, by in measured.causes.items()} == {
-        "wrong_answer": 1, "loop": 2, "over_interaction": 1, "turn_budget": 1,
+        "wrong_final_action": 1, "loop": 2, "over_interaction": 1, "turn_budget": 1,
     }  # fmt: skip
     assert measured.causes["loop"] == plain.causes["loop"]
 
@@ -94,7 +98,7 @@ def test_the_terminal_shows_the_causes() -> None:
 
 def test_causes_are_compared_task_by_task() -> None:
     found = compare(PLAYED, BETTER).causes
-    assert list(found) == ["wrong_answer", "loop", "turn_budget"]
+    assert list(found) == ["wrong_final_action", "loop", "turn_budget"]
     assert (found["loop"].first, found["loop"].second) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
     assert found["turn_budget"].difference.mean == pytest.approx(-1 / 3)  # not the tasks that one of them played
     assert all(at.p_adjusted >= at.p for at in found.values())
@@ -107,7 +111,7 @@ def test_runs_stand_side_by_side_and_are_compared() -> None:
     comparison = compare(PLAYED, BETTER, names=("a", "b"))
     tables = {table.title: table for table in summary(runs, [comparison])}
     side_by_side = tables["Why episodes failed"]
-    assert side_by_side.columns == ("run", "wrong answer", "loop", "turn budget")
+    assert side_by_side.columns == ("run", "wrong final action", "loop", "turn budget")
     assert [[cell.text for cell in row] for row in side_by_side.rows] == [
         ["a", "16.7%", "33.3%", "33.3%"],
         ["b", "0", "25.0%", "25.0%"],

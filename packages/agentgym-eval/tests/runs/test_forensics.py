@@ -9,6 +9,7 @@ import pytest
 from agentgym_eval.cli.main import compare, evaluate
 from agentgym_eval.runs.comparisons import read_runs
 from agentgym_eval.storage.distances import read_distances
+from agentgym_eval.util.errors import UsageError
 from counting_world import ENV, Count
 
 
@@ -34,11 +35,61 @@ def test_forensics_measures_the_distances_of_a_run(tmp_path: Path, capsys: pytes
     assert compare([*runs, "--out", str(tmp_path / "compared")]) == 0
     found = json.loads((tmp_path / "compared" / "report.json").read_text())
     assert [list(run["causes"]) for run in found["runs"]] == [["turn_budget"]] * 2  # only one of them was measured
-    assert compare([*runs, "--forensics", "--out", str(tmp_path / "compared")]) == 0
-    found = json.loads((tmp_path / "compared" / "report.json").read_text())
-    assert found["runs"][0]["causes"] == found["runs"][1]["causes"]
-    assert "over_interaction" in found["comparisons"][0]["causes"]
-    assert not (tmp_path / "plain" / "episodes.distances.jsonl").exists()  # comparing writes nothing into runs
+    assert not (tmp_path / "plain" / "episodes.distances.jsonl").exists()
+    for flags in (["--forensics"], []):  # which the second finds
+        assert compare([*runs, *flags, "--out", str(tmp_path / "compared")]) == 0
+        found = json.loads((tmp_path / "compared" / "report.json").read_text())
+        assert found["runs"][0]["causes"] == found["runs"][1]["causes"]
+        assert "over_interaction" in found["comparisons"][0]["causes"]
+    plain, measured = (read_distances(tmp_path / name / "episodes.jsonl") for name in ("plain", "measured"))
+    assert plain == measured
+
+
+def test_evaluations_of_a_training_run_keep_their_distances(tmp_path: Path) -> None:
+    (actions := tmp_path / "actions.txt").write_text("add\n")
+    command = ["--env", ENV, "--policy", f"scripted:{actions}", "--tasks", "4", "--horizon", "4"]
+    assert evaluate([*command, "--out", str(tmp_path / "played")]) == 0
+    (folder := tmp_path / "trained" / "evaluations").mkdir(parents=True)
+    config = {"seed": 0, "world": {"env": ENV, "options": []}}
+    (folder.parent / "run.json").write_text(json.dumps({"schema": "agentgym.train/2", "config": config}))
+    files = [folder / f"test-00000{step}-sampled.jsonl" for step in (0, 4)]
+    for file in files:
+        file.write_text((tmp_path / "played" / "episodes.jsonl").read_text())
+    played = read_runs(files, (), 0, forensics=True)
+    assert [list(run.notes) for run in played] == [[], []]
+    assert all("over_interaction" in run.evaluated.report.causes for run in played)
+    assert all(len(read_distances(file)) == 4 for file in files)
+    assert [run.distances for run in read_runs(files, (), 0)] == [run.distances for run in played]
+    with pytest.raises(UsageError) as error:
+        read_runs([folder.parent, files[0]], (), 0)
+    assert ".distances." not in str(error.value) and files[1].name in str(error.value)
+
+
+def test_compare_says_that_distances_cannot_be_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (actions := tmp_path / "actions.txt").write_text("add\n")
+    command = ["--env", ENV, "--policy", f"scripted:{actions}", "--tasks", "4", "--horizon", "4"]
+    runs = [tmp_path / name for name in ("blocked", "measured")]
+    for run in runs:
+        assert evaluate([*command, "--out", str(run)]) == 0
+    (runs[0] / "episodes.distances.jsonl").mkdir()  # where no file can be written
+    capsys.readouterr()
+    assert compare([*map(str, runs), "--forensics"]) == 0
+    shown = capsys.readouterr()
+    assert f"could not be saved in {runs[0] / 'episodes.distances.jsonl'}" in shown.err
+    assert "over-interaction" in shown.out
+    assert len(read_distances(runs[1] / "episodes.jsonl")) == 4
+
+
+def test_episodes_with_the_same_task_and_sample_are_not_measured(tmp_path: Path) -> None:
+    (actions := tmp_path / "actions.txt").write_text("add\n")
+    command = ["--env", ENV, "--policy", f"scripted:{actions}", "--tasks", "4", "--horizon", "4"]
+    assert evaluate([*command, "--out", str(tmp_path / "run")]) == 0
+    text = (tmp_path / "run" / "episodes.jsonl").read_text()
+    (merged := tmp_path / "merged.jsonl").write_text(text + text.replace("scripted:", "other:"))
+    played = read_runs([tmp_path / "run", merged], (), 0, forensics=True)
+    assert [run.distances for run in played] == [{}, {}]
+    assert not merged.with_suffix(".distances.jsonl").exists()
+    assert "can't be measured for all episodes of" in played[1].notes[0]
 
 
 def test_causes_are_compared_without_distances_if_some_failures_have_none(tmp_path: Path) -> None:
@@ -78,13 +129,17 @@ def test_causes_are_compared_without_distances_if_a_run_cannot_be_replayed(
     played = read_runs(runs, (), 0, forensics=True)
     assert [run.distances for run in played] == [{}, {}]
     assert [list(run.evaluated.report.causes) for run in played] == [["turn_budget"]] * 2
+    assert [len(run.notes) for run in played] == [0, 1]
+    assert str(file) in played[1].notes[0]
+    assert not file.with_suffix(".distances.jsonl").exists()
 
 
-def test_forensics_says_where_distances_cannot_be_measured(
+def test_forensics_refuses_to_play_where_distances_cannot_be_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Count, "oracle_replans", False)
-    command = ["--env", ENV, "--policy", "random", "--tasks", "2", "--horizon", "2", "--forensics"]
-    assert evaluate([*command, "--out", str(tmp_path / "run")]) == 0
-    assert f"{ENV} has no expert that decides from the current state" in capsys.readouterr().err
-    assert not (tmp_path / "run" / "episodes.distances.jsonl").exists()
+    command = ["--env", ENV, "--policy", "random", "--tasks", "2", "--horizon", "2", "--out", str(tmp_path / "run")]
+    assert evaluate([*command, "--forensics"]) == 2
+    assert f"an expert that decides from the current state, which {ENV} does not have" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    assert evaluate(command) == 0

@@ -12,10 +12,12 @@ import pytest
 from agentgym_envs import Episode, Reply, Turn
 from agentgym_eval.metrics.comparison import compare
 from agentgym_eval.metrics.failure_causes import episode_key
+from agentgym_eval.runs.comparisons import against_first, read_runs
 from agentgym_eval.storage.distances import write_distances
 from agentgym_eval.viewer.index.links import Address
 from agentgym_eval.viewer.index.queries import Filters
-from agentgym_eval.viewer.pages.comparison import ComparisonQuery, compare_page
+from agentgym_eval.viewer.pages.comparison import ComparisonQuery, compare_page, open_side
+from agentgym_eval.viewer.pages.comparison_table import TableQuery, result_rows, table_page
 from agentgym_eval.viewer.pages.episode import episode_page
 from agentgym_eval.viewer.pages.lists import episodes_page
 from agentgym_eval.viewer.pages.run import run_page
@@ -84,6 +86,11 @@ def test_page_of_an_episode_links_to_the_turn_that_decided(site: Site) -> None:
     assert "No progress in the last 4 turns" in text
     turns = text.split('<article class="turn')[1:]
     assert ["decided: loop" in turn for turn in turns] == [False, True, False, False, False, False]
+    timeline = text.partition('<svg class="timeline"')[2].partition("</svg>")[0].split("<a ")[1:]
+    assert ['class="decision"' in mark for mark in timeline] == [False, True, False, False, False, False]
+    assert ", decided: loop</title>" in timeline[1]
+    assert '<span class="decision">' in text
+    assert "decision" not in episode_page(site, Address("eval", "episodes", 0))
     measured = episode_page(site, Address("eval", "episodes", 2))
     assert "over-interaction</a>" in measured
     assert "The goal was 1 action away, with 2 turns left" in measured
@@ -108,6 +115,19 @@ def test_page_of_a_run_counts_the_causes_of_each_file(site: Site) -> None:
     ]
     assert 'href="/episodes?run=trained&amp;file=evaluations-step-000000-sampled-' in table
     assert "Why episodes failed" not in run_page(site, "perfect")
+
+
+def test_page_of_a_run_tells_unmeasured_files_from_files_without_a_cause(site: Site) -> None:
+    folder = write_training_run(site.index.root / "trained") / "evaluations"
+    for step in (0, 4):
+        file = write_episodes(folder / f"step-{step:06d}-sampled.jsonl", [walking("t/1"), walking("t/2")])
+    write_distances(file, {("agentgym/Near-v0", "t/1", 0): [2, 1, 2, 3, 4], ("agentgym/Near-v0", "t/2", 0): [9] * 5})
+    site.index.refresh()
+    table = run_page(site, "trained").partition("<h2>Why episodes failed</h2>")[2].partition("</section>")[0]
+    cells = [re.sub(r"<[^>]+>", " ", row).split() for row in table.split("<tr>")[2:]]
+    assert cells[0] == ["evaluations/step-000004-sampled", "1", "50.0%", "1", "50.0%"]
+    assert cells[1][:4] == ["evaluations/step-000000-sampled", "–", "2", "100.0%"]
+    assert "not known (–)" in table
 
 
 def test_causes_in_training_are_plotted_if_they_occurred(site: Site) -> None:
@@ -139,6 +159,28 @@ def test_comparison_shows_the_causes_as_the_report_compares_them(site: Site) -> 
     for known, share in ((second[:1], "some"), ([second[0], second[3]], "all")):
         write_distances(site.index.root / "b" / "episodes.jsonl", {episode_key(each): (1, 2) for each in known})
         assert f"known for none of A's failures and {share} of B's" in compare_page(site, ComparisonQuery("a", "b"))
+
+
+def test_comparisons_have_causes_of_the_oracle_only_if_all_runs_were_measured(site: Site) -> None:
+    episodes = [episode("t/0"), *(walking(f"t/{n}") for n in range(1, 9))]
+    folders = [write_evaluation_run(site.index.root / name, episodes) for name in ("a", "b", "c")]
+    distances = {episode_key(each): [2, 1, 2, 3, 4] for each in episodes[1:]}
+    for number, expected in enumerate(({"turn_budget"}, {"turn_budget"}, {"over_interaction"})):
+        write_distances(folders[number] / "episodes.jsonl", distances)
+        site.index.refresh()
+        (command,) = against_first(read_runs([folders[0], folders[2]], (), 0), 0)
+        assert set(command.causes) == expected
+        two = compare_page(site, ComparisonQuery("a", "c"))
+        several = table_page(site, TableQuery(("a", "b", "c"), "a"))
+        sides = [side for name in ("a", "b", "c") if (side := open_side(site, name))]
+        for row in result_rows(site, sides, sides[0]):
+            shares = {kind: (cell.episodes, cell.value.mean) for kind, cell in row.causes.items()}
+            assert shares == dict.fromkeys(expected, (8, 8 / 9))
+            assert all(cell.change is None or cell.change.p == 1 for cell in row.causes.values())
+        for text, note in ((two, "known for all of A's failures and none of B's"), (several, "not known for all")):
+            table = text.partition("<h2>Why episodes failed</h2>")[2].partition("</section>")[0]
+            assert ("cause=over_interaction" in table) == ("over_interaction" in expected)
+            assert (note in table) == (expected == {"turn_budget"})
 
 
 def test_export_filters_by_cause(site: Site, tmp_path: Path) -> None:

@@ -39,7 +39,8 @@ def compare(
         k: Values of k for pass@k and pass^k. Default: the powers of two up to the attempts per task.
         seed: Random seed of the confidence intervals and paired tests.
         out: Folder for the comparison as HTML, Markdown, JSON and plots, which is created.
-        forensics: Whether to replay episodes for the expert's distances, where a run doesn't have them.
+        forensics: Whether to replay episodes for the expert's distances, where a run doesn't have them, and write them
+            next to its episodes.
 
     Raises:
         UsageError: if a run can't be read, the runs have no task in common at which both have an attempt that

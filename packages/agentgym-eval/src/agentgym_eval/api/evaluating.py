@@ -23,7 +23,7 @@ from agentgym_eval.runs.run import Run, open_runs
 from agentgym_eval.runs.settings import EvaluateSettings, PlaySettings
 from agentgym_eval.storage.provenance import versions
 from agentgym_eval.storage.store import EPISODES
-from agentgym_eval.util.errors import UsageError, WorldMissing
+from agentgym_eval.util.errors import UsageError, WorldMissing, listed
 
 
 def evaluate(
@@ -110,7 +110,8 @@ def evaluate_runs(
         reporter: Where to report what happens.
 
     Raises:
-        UsageError: if no policy can play any of the environments; and as `open_runs`.
+        UsageError: if no policy can play any of the environments, or the expert's distances are asked for where they
+            can't be measured; and as `open_runs`.
         RunStopped: as `play_runs`.
     """
     _check_folder(asked)
@@ -125,8 +126,10 @@ def evaluate_runs(
 
     for policy, folders in asked.runs().items():
         with open_runs(folders, policies[policy], missing=skip if asked.several else None) as runs:
+            if asked.forensics:
+                _check_experts(runs)
             skipped = play(runs, reporter, several=asked.several)
-            played += [_reported(asked, run, reporter) for run in runs if run not in skipped]
+            played += [_reported(asked, run) for run in runs if run not in skipped]
             any_skipped |= bool(skipped)
     if not played:
         raise UsageError("None of the policies can play any of the environments.")
@@ -149,21 +152,28 @@ def _check_folder(asked: EvaluateSettings) -> None:
         raise UsageError(f"{asked.folder} holds several runs; choose another --out for a single run.")
 
 
-def _reported(asked: EvaluateSettings, run: Run, reporter: Reporter) -> EvaluatedRun:
+def _check_experts(runs: Sequence[Run]) -> None:
+    """Refuse to play environments whose distances were asked for and can't be measured."""
+    without = list(dict.fromkeys(run.settings.env for run in runs if not can_measure(type(text_env(run.env)))))
+    if without:
+        raise UsageError(
+            f"--forensics needs an expert that decides from the current state, which {listed(without)} "
+            f"{'does' if len(without) == 1 else 'do'} not have; leave out --forensics or choose another --env."
+        )
+
+
+def _reported(asked: EvaluateSettings, run: Run) -> EvaluatedRun:
     """Compute and write the report of a finished run."""
     folder, usage, playing = run.store.folder, run.usage, run.settings
     about = {"task_set": run.task_set, "settings": asked.resolved(playing, folder), "versions": versions()}
     about |= {"usage": usage.to_dict(asked.endpoint.price)} if usage.requests else {}
     about |= {"protocol": run.protocol_note} if playing.protocol else {}
-    distances = _distances(run, reporter) if asked.forensics else {}
+    distances = _distances(run) if asked.forensics else {}
     found = report(run.episodes, ks=asked.ks, seed=asked.seed, distances=distances)
     evaluated = Evaluated(playing.label, playing.env, found, about=about)
     write_reports(folder, [evaluated], title=f"{playing.label} in {playing.env}, {asked.played_tasks}")
     return EvaluatedRun(replace(evaluated, folder=folder), run.episodes, distances)
 
 
-def _distances(run: Run, reporter: Reporter) -> Mapping[EpisodeKey, Distances]:
-    env = text_env(run.env)
-    if not can_measure(type(env)):
-        reporter.warn(f"--forensics: {run.settings.env} has no expert that decides from the current state.")
-    return measure_run(run.store.folder / EPISODES, run.episodes, env, run.settings.seed)
+def _distances(run: Run) -> Mapping[EpisodeKey, Distances]:
+    return measure_run(run.store.folder / EPISODES, run.episodes, text_env(run.env), run.settings.seed)

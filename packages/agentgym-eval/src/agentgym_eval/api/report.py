@@ -80,6 +80,11 @@ class Report:
         return self.run.left_out
 
     @property
+    def notes(self) -> Sequence[str]:
+        """A sentence if `compare` was to measure the expert's distances, and they can't be measured or saved."""
+        return self.run.notes
+
+    @property
     def tables(self) -> Sequence[Table]:
         """The tables of the report: the results, then by category, difficulty, failure cause and stop reason."""
         return [*summary([self.run.evaluated], []), *groups(self.run.evaluated)]

@@ -114,7 +114,7 @@ def _compare(settings: CompareSettings, _: Session) -> int:
         out=settings.out,
         forensics=settings.forensics,
     )
-    for sentence in (sentence for report in found.runs for sentence in report.left_out):
+    for sentence in (sentence for report in found.runs for sentence in (*report.left_out, *report.notes)):
         print_stderr(sentence)
     _print([report.run for report in found.runs], found.comparisons, found.title, found.across_seeds)
     sys.stdout.writelines(f"{sentence}\n" for sentence in found.differing)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Literal, get_args
@@ -22,6 +22,7 @@ from agentgym_envs.episodes.replay import without_turns_left
 Kind = Literal[
     "gave_up",
     "wrong_answer",
+    "wrong_final_action",
     "format",
     "invalid_actions",
     "loop",
@@ -30,11 +31,12 @@ Kind = Literal[
     "token_budget",
     "turn_budget",
 ]
-"""`gave_up`: the agent ended the episode without an attempt at an answer; `wrong_answer`: its last action ended the
-episode without success; `format`: replies without an action; `invalid_actions`: actions that the environment rejected;
-`loop`: actions repeated without effect; `over_interaction`: the goal was near and the agent went on; `moved_away`: it
-ended further from the goal than it had been; `token_budget` and `turn_budget`: the budget ended the episode, and
-nothing else explains it."""
+"""`gave_up`: the agent ended the episode without an attempt at an answer; `wrong_answer`: it ended it with an answer in
+words that is wrong; `wrong_final_action`: another action of it, such as a click, ended the episode without success;
+`format`: replies without an action; `invalid_actions`: actions that the environment rejected; `loop`: actions repeated
+without effect; `over_interaction`: the goal was near and the agent went on; `moved_away`: the goal was in reach and the
+agent got away from it; `token_budget` and `turn_budget`: the budget ended the episode, and nothing else explains
+it."""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """All kinds, in display order: what the agent ended, procedural failures, failures that need the oracle, budgets."""
@@ -43,6 +45,7 @@ ORACLE_KINDS: frozenset[Kind] = frozenset({"over_interaction", "moved_away"})
 LABELS: Mapping[str, str] = {
     "gave_up": "gave up",
     "wrong_answer": "wrong answer",
+    "wrong_final_action": "wrong final action",
     "format": "no action in replies",
     "invalid_actions": "invalid actions",
     "loop": "loop",
@@ -59,13 +62,20 @@ Distances = Sequence[int | None]
 """Number of actions that the expert needs to the goal before each turn of an episode and after its last one; None where
 it doesn't reach the goal. Turns whose distance isn't known, since the replay deviated there, are missing at the end."""
 
-_ANSWER = re.compile(r"<answer>(.*)</answer>|(?:stop|answer|finish|submit)\s*[\[(:](.*)", re.DOTALL)
+_ANSWER = re.compile(
+    r"(?:.*?)<answer>(?P<tagged>.*)</answer>\s*|(?:stop|answer|finish|submit|send_msg_to_user)\s*[\[(:](?P<given>.*)"
+    r"|.*\\boxed\{(?P<boxed>.*)\}.*",
+    re.DOTALL,
+)
+"""Actions that answer in words, as environments and scaffolds write them."""
 _NO_ANSWER = re.compile(
     r"n/?a|none|null|unknown|no answer|(?:i )?give up|not (?:found|possible|available)|impossible|unanswerable"
     r"|report_infeasible\(.*"
     r"|(?:i )?(?:can ?not|can't|could ?n[o']t) (?:find|answer|determine|be (?:found|determined))\b.{0,80}"
     r"|(?:i )?(?:do not|don't) know\b.{0,80}"
 )
+_AROUND = " .!])\"'"
+"""What is around an answer in an action."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +88,8 @@ class FailureCriteria:
     """Share of a trial's turns without progress from which they are the cause, wherever they occur."""
     near: int = 1
     """Distance to the goal, in the expert's actions, up to which the agent has what it needs: 1 is one action away."""
-    away: int = 1
-    """By how many of the expert's actions a trial ends further from the goal than it had been to count as moved
-    away."""
+    away: int = 3
+    """Number of turns at the end of a trial after its moment nearest to the goal from which it counts as moved away."""
 
     def __post_init__(self) -> None:
         if self.stall < 1 or self.near < 1 or self.away < 1 or not 0 < self.wasted <= 1:
@@ -113,8 +122,9 @@ def failure_cause(
 
     The first of these that applies is the cause:
 
-    1. `gave_up`, `wrong_answer`: the environment ended the episode (stop reason `terminated`). The cause is the action
-       that did it; whether it says that there is no answer distinguishes the two.
+    1. `gave_up`, `wrong_answer`, `wrong_final_action`: the environment ended the episode (stop reason `terminated`).
+       The cause is the action that did it: one that says that there is no answer, one that answers in words, as in
+       `<answer>…</answer>` or `stop [...]`, or any other.
     2. `format`, `invalid_actions`, `loop` (procedural failures): the last `stall` turns or more, or at least the share
        `wasted` of all turns, made no progress. A turn makes none if its reply has no action (`format`), if the
        environment rejected the action (`invalid_actions`), or if the same action was taken in the same state before,
@@ -122,9 +132,10 @@ def failure_cause(
        frequent ones, the first in this order. The first such turn of this kind in the stall, or in the trial, decides.
     3. `over_interaction`, with `distances` only: the expert was at most `near` actions from the goal, and the agent had
        more turns left than that. The first such turn decides.
-    4. `moved_away`, with `distances` only: at the end the expert needs at least `away` more actions than at the best
-       moment of the trial, or doesn't reach the goal any more. The turn at the last best moment decides, whose action
-       led away.
+    4. `moved_away`, with `distances` only: at the moment nearest to the goal, the last one if there are several, the
+       agent had as many turns left as the expert needs actions or more, and it was further away in all of the at least
+       `away` turns after it, or the expert doesn't reach the goal any more at the end. The turn at that moment decides,
+       whose action led away.
     5. `token_budget`, `turn_budget`: the episode ended at a budget, and nothing of this explains why it didn't suffice.
 
     So distances only split up the budgets: counts of all other kinds are comparable with and without them.
@@ -156,6 +167,29 @@ def failure_causes(
     return [failure_cause(episode, distances=known.get(episode_key(episode))) for episode in episodes]
 
 
+def without_oracle(kind: Kind, stop: str) -> Kind:
+    """Return the cause that an episode has if its distances aren't known.
+
+    Args:
+        kind: Its cause with distances.
+        stop: Its stop reason.
+    """
+    if kind not in ORACLE_KINDS:
+        return kind
+    return "token_budget" if stop == "length" else "turn_budget"
+
+
+def all_measured(runs: Iterable[tuple[Collection[EpisodeKey], Mapping[EpisodeKey, Distances]]]) -> bool:
+    """Return whether the distances in all runs are known, without which causes that need them aren't comparable: each
+    unsuccessful episode was replayed, and in each run with such episodes at least one as recorded.
+
+    Args:
+        runs: The unsuccessful episodes of each run, and the distances that are known.
+    """
+    found = ([known.get(key) for key in failures] for failures, known in runs)
+    return all(not each or (None not in each and any(each)) for each in found)
+
+
 def _last_trial(episode: Episode) -> list[int]:
     """Return the indices of the policy's actions in the last trial that has any, without a reply that was cut off."""
     acts = [
@@ -171,11 +205,13 @@ def _ended_by_agent(episode: Episode, acts: Sequence[int]) -> FailureCause:
     at = acts[-1] if acts else len(episode.turns) - 1
     action = (episode.turns[at].action or "").strip()
     answer = _ANSWER.fullmatch(action)
-    given = " ".join(((answer[1] or answer[2] or "") if answer else action).split())
-    empty = answer is not None and answer[1] is not None and not given  # unlike `stop []`, which says: done
-    if empty or _NO_ANSWER.fullmatch(given.lower().replace("\u2019", "'").strip(" .!])\"'")):
+    given = " ".join((next(filter(None, answer.groups()), "") if answer else action).split()).strip(_AROUND)
+    empty = answer is not None and answer["tagged"] is not None and not given  # unlike `stop []`, which says: done
+    if empty or _NO_ANSWER.fullmatch(given.lower().replace("\u2019", "'")):
         return FailureCause("gave_up", at, "The agent ended the episode without an answer.")
-    return FailureCause("wrong_answer", at, "This action ended the episode without success.")
+    if answer and given:
+        return FailureCause("wrong_answer", at, "This answer ended the episode without success.")
+    return FailureCause("wrong_final_action", at, "This action ended the episode without success.")
 
 
 def _procedural(episode: Episode, acts: Sequence[int], criteria: FailureCriteria) -> FailureCause | None:
@@ -245,21 +281,30 @@ def _from_distances(acts: Sequence[int], distances: Distances, criteria: Failure
     for left, at in zip(range(len(acts), 0, -1), acts, strict=True):
         distance = distances[at]
         if distance is not None and distance <= criteria.near and left > distance:
-            needed = f"{distance} action{'s' if distance != 1 else ''}"
-            return FailureCause(
-                "over_interaction", at, f"The goal was {needed} away, with {left} turns left, and was not reached."
-            )
+            detail = f"The goal was {_actions(distance)} away, with {left} turns left, and was not reached."
+            return FailureCause("over_interaction", at, detail)
     return _moved_away(acts, distances, criteria)
 
 
 def _moved_away(acts: Sequence[int], distances: Distances, criteria: FailureCriteria) -> FailureCause | None:
-    before, end = {at: distances[at] for at in acts}, distances[acts[-1] + 1]
-    reached = [distance for distance in (*before.values(), end) if distance is not None]
-    if not reached or (end is not None and end < min(reached) + criteria.away):
+    reached = [(distance, -at) for at in acts if (distance := distances[at]) is not None]
+    if not reached:
         return None
-    turn = max(at for at, distance in before.items() if distance == min(reached))
-    now = "does not reach it any more" if end is None else f"needs {end} at the end"
-    return FailureCause("moved_away", turn, f"The expert needed {min(reached)} actions to the goal here and {now}.")
+    nearest, turn = min(reached)[0], -min(reached)[1]
+    left, end = sum(at >= turn for at in acts), distances[acts[-1] + 1]
+    further = end is None or (end > nearest and left >= criteria.away)
+    if not further or left < nearest:
+        return None  # it came nearer until the end, or there were too few turns anyway
+    now = "does not reach it any more" if end is None else f"needs {end}"
+    return FailureCause(
+        "moved_away",
+        turn,
+        f"The expert needed {_actions(nearest)} to the goal here, with {left} turns left, and {now} at the end.",
+    )
+
+
+def _actions(number: int) -> str:
+    return f"{number} action{'s' if number != 1 else ''}"
 
 
 def _at_budget(episode: Episode, turn: int) -> FailureCause:

@@ -33,7 +33,8 @@ class CompareSettings:
     seed: int = 0
     """Random seed of the confidence intervals and paired tests."""
     forensics: Annotated[bool, switch()] = False
-    """Measure the expert's distances in unsuccessful episodes, as evaluate does, where they aren't known yet."""
+    """Measure the expert's distances in unsuccessful episodes, as evaluate does, where they aren't known yet, and write
+    them next to the episodes, also for evaluations of a training run."""
     out: Annotated[Path | None, arg(metavar="PATH")] = None
     """Folder for the comparison as HTML, Markdown and plots. Without it, only the table is printed."""
 

@@ -6,7 +6,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,10 @@ from agentgym_envs import Episode
 from agentgym_envs.util.installation import command
 
 from agentgym_eval.metrics.comparison import Comparison, adjusted, compare
-from agentgym_eval.metrics.failure_causes import Distances, EpisodeKey, episode_key
+from agentgym_eval.metrics.failure_causes import Distances, EpisodeKey, all_measured, episode_key
 from agentgym_eval.metrics.summary import TaskKey, by_task, report, task_of
 from agentgym_eval.reports.evaluated import Evaluated
-from agentgym_eval.runs.oracle_distances import recorded_distances
+from agentgym_eval.runs.oracle_distances import saved_distances
 from agentgym_eval.storage.attempts import Attempts, read_attempts
 from agentgym_eval.storage.distances import read_distances
 from agentgym_eval.util.errors import UsageError, listed
@@ -36,6 +36,8 @@ class EvaluatedRun:
     """The expert's distances in unsuccessful episodes, if they were measured."""
     left_out: Sequence[str] = ()
     """A sentence for each line of its file that doesn't count, because a later one has the same task and sample."""
+    notes: Sequence[str] = ()
+    """A sentence if the expert's distances were to be measured, and can't be, or can't be saved."""
 
 
 def against_first(played: Sequence[EvaluatedRun], seed: int) -> list[Comparison]:
@@ -143,8 +145,8 @@ def read_runs(paths: Sequence[Path], ks: Sequence[int], seed: int, *, forensics:
     evaluation counts, or files of episodes.
 
     If several runs of a policy share a task, the path is added to the policy's name, or the run's folder if the path
-    contains several runs. The expert's distances are those that `evaluate --forensics` wrote, if all runs have them;
-    with `forensics`, missing ones are measured, if all runs can be replayed.
+    contains several runs. The expert's distances are those that were measured before, if all runs have them; with
+    `forensics`, missing ones are measured, if all runs can be replayed, and written next to the episodes.
 
     Raises:
         UsageError: If there are fewer than two runs, if one has no episodes or can't be read, or if a k exceeds
@@ -159,24 +161,33 @@ def read_runs(paths: Sequence[Path], ks: Sequence[int], seed: int, *, forensics:
     _check_powers(ks, runs.values())
     policies = {file: settings[file].get("policy", _values(run, "policy")) for file, run in runs.items()}
     names = _unique_names(policies, files, {file: set(map(task_of, run)) for file, run in runs.items()})
-    distances = _distances(runs, measured=forensics)
-    return [_played(names[file], file, attempts[file], settings[file], ks, seed, distances[file]) for file in files]
+    known = {file: _distances(file, run, measured=forensics) for file, run in runs.items()}
+    comparable = all_measured((_failures(run), known[file][0]) for file, run in runs.items())
+    return [
+        replace(
+            _played(names[file], file, attempts[file], settings[file], ks, seed, distances if comparable else {}),
+            notes=list(filter(None, [note])),
+        )
+        for file, (distances, note) in known.items()
+    ]
 
 
-def _distances(runs: Mapping[Path, Sequence[Episode]], *, measured: bool) -> dict[Path, dict[EpisodeKey, Distances]]:
-    """Return the expert's distances of each file: of all, or of none, so that the causes of failure are comparable."""
-    found: dict[Path, dict[EpisodeKey, Distances]] = {}
-    for file, episodes in runs.items():
-        found[file] = recorded_distances(file, episodes) if measured else read_distances(file)
-        if not _measured(episodes, found[file]):
-            return {file: {} for file in runs}
-    return found
+def _distances(file: Path, episodes: Sequence[Episode], *, measured: bool) -> tuple[dict[EpisodeKey, Distances], str]:
+    """Return the expert's distances of a file, and what to say of them: nothing unless they are to be measured."""
+    if not measured:
+        return read_distances(file), ""
+    found, note = saved_distances(file, episodes)
+    if not all_measured([(_failures(episodes), found)]):
+        note = (
+            f"Causes are compared without the expert's distances, which can't be measured for all episodes of {file}: "
+            "that needs an environment whose expert decides from the current state, replays that return the recorded "
+            "observations, and one episode for each task and sample."
+        )
+    return found, note
 
 
-def _measured(episodes: Sequence[Episode], distances: Mapping[EpisodeKey, Distances]) -> bool:
-    """Return whether all unsuccessful episodes of a run have distances, and some are known."""
-    known = [distances.get(episode_key(each)) for each in episodes if not (each.success or each.failed)]
-    return not known or (None not in known and any(known))
+def _failures(episodes: Sequence[Episode]) -> list[EpisodeKey]:
+    return [episode_key(episode) for episode in episodes if not (episode.success or episode.failed)]
 
 
 def read_run(path: Path, ks: Sequence[int], seed: int) -> EvaluatedRun:
@@ -188,7 +199,8 @@ def read_run(path: Path, ks: Sequence[int], seed: int) -> EvaluatedRun:
     (file,) = _files(path)
     attempts, settings = _attempts(file), _settings(file)
     _check_powers(ks, [attempts.episodes])
-    distances = _distances({file: attempts.episodes}, measured=False)[file]
+    distances = read_distances(file)
+    distances = distances if all_measured([(_failures(attempts.episodes), distances)]) else {}
     policy = settings.get("policy", _values(attempts.episodes, "policy"))
     return _played(policy, file, attempts, settings, ks, seed, distances)
 

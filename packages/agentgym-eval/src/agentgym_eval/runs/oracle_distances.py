@@ -8,6 +8,7 @@ as many steps as turns times distance, so reports leave it out unless it is aske
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -20,7 +21,7 @@ from gymnasium.error import DependencyNotInstalled
 
 from agentgym_eval.metrics.failure_causes import Distances, EpisodeKey, episode_key
 from agentgym_eval.runs.recorded_env import client_options, recorded_class, recorded_seed
-from agentgym_eval.storage.distances import read_distances, write_distances
+from agentgym_eval.storage.distances import distances_file, read_distances, write_distances
 
 MOST = 100
 """Maximum number of the expert's actions; a goal further away counts as not reached."""
@@ -107,12 +108,14 @@ def measure(env: TextEnv, seed: int, episodes: Iterable[Episode]) -> Iterator[tu
 
 def recorded_distances(file: Path, episodes: Sequence[Episode]) -> dict[EpisodeKey, Distances]:
     """Return the distances of the unsuccessful episodes of a file: those next to it, and for episodes without any, by
-    replaying them with the settings of their run. Episodes of environments that can't be measured have none.
+    replaying them with the settings of their run. Episodes of environments that can't be measured have none, and
+    neither have several with the same `episode_key`.
     """
-    known = read_distances(file)
+    known, keys = read_distances(file), Counter(map(episode_key, episodes))
     for env_id in dict.fromkeys(episode.env for episode in episodes):
         env_class = recorded_class(env_id)
-        missing = [e for e in episodes if e.env == env_id and episode_key(e) not in known]
+        own = (episode for episode in episodes if episode.env == env_id)
+        missing = [episode for episode in own if (key := episode_key(episode)) not in known and keys[key] == 1]
         if env_class is None or not can_measure(env_class) or not missing:
             continue
         settings = run_settings(file)
@@ -123,6 +126,21 @@ def recorded_distances(file: Path, episodes: Sequence[Episode]) -> dict[EpisodeK
         with closing(env):
             known |= dict(measure(env, recorded_seed(settings), missing))
     return known
+
+
+def saved_distances(file: Path, episodes: Sequence[Episode]) -> tuple[dict[EpisodeKey, Distances], str]:
+    """Return the same distances, after writing them next to the file if new ones were measured.
+
+    Returns:
+        The distances, and a sentence if they could not be written; else an empty string.
+    """
+    before, found = read_distances(file), recorded_distances(file, episodes)
+    if any(distances for key, distances in found.items() if key not in before):
+        try:
+            write_distances(file, found)
+        except OSError as error:
+            return found, f"The expert's distances could not be saved in {distances_file(file)}: {error}"
+    return found, ""
 
 
 def measure_run(file: Path, episodes: Sequence[Episode], env: TextEnv, seed: int) -> dict[EpisodeKey, Distances]:

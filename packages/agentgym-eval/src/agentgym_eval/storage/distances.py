@@ -18,9 +18,17 @@ from agentgym_eval.metrics.failure_causes import Distances, EpisodeKey
 SCHEMA = "agentgym.distances/1"
 
 
+_SUFFIX = ".distances.jsonl"
+
+
 def distances_file(episodes: Path) -> Path:
     """Return the path of the distances that belong to a file of episodes; it may not exist."""
-    return episodes.with_suffix(".distances.jsonl")
+    return episodes.with_suffix(_SUFFIX)
+
+
+def is_distances_file(path: Path) -> bool:
+    """Return whether a path is that of a file of distances."""
+    return path.name.endswith(_SUFFIX)
 
 
 def read_distances(episodes: Path) -> dict[EpisodeKey, Distances]:

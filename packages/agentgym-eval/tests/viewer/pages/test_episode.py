@@ -136,8 +136,8 @@ def test_timeline_marks_invalid_turns_trials_and_kinds_of_turns(get_page: GetPag
         tmp_path / "runs" / "a", [replace(recorded, turns=turns, stop="length", success=False, score=0.0)]
     )
     page = get_page("/episode/a/episodes/0")
-    marks = re.findall(r'data-turn="\d+" class="(\w+)"', page)
-    assert marks == ["plan", "invalid", "reflect", "act", "act", "end"]
+    marks = re.findall(r'data-turn="\d+" class="([\w ]+)"', page)
+    assert marks == ["plan", "invalid", "reflect", "act", "act decided", "end"]
     assert page.count('<rect class="trial"') == 1
     assert (page.count('<rect class="gain"'), page.count('<rect class="loss"')) == (1, 1)
     assert "truncated at the token budget" in page
@@ -145,7 +145,7 @@ def test_timeline_marks_invalid_turns_trials_and_kinds_of_turns(get_page: GetPag
     assert re.findall(r'<span class="quiet">score ([^<]+)', page) == ["0", "0.5", "0", "0", "0", "0"]
     assert re.findall(r'<span class="(\w+)">', page.partition('<p class="marks">')[2].partition("</p>")[0]) == [
         *("act", "invalid", "plan", "reflect"),
-        *("end", "gain", "trial"),
+        *("end", "gain", "decision", "trial"),
     ]
 
 

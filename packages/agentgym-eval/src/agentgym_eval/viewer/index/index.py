@@ -26,13 +26,14 @@ from agentgym_eval.viewer.index.filters import Listing
 from agentgym_eval.viewer.index.indexer import SCHEMA, Indexer
 from agentgym_eval.viewer.index.links import Address
 from agentgym_eval.viewer.index.metrics import (
+    Failure,
     FileMetrics,
     GroupMetrics,
     RunMetrics,
     TaskMetrics,
     causes_by_file,
-    causes_by_task,
     envs_and_policies,
+    failures,
     file_metrics,
     files_with_common_tasks,
     group_metrics,
@@ -208,9 +209,9 @@ class Index:
         """Return the number of a run's episodes by cause of failure, for each file that has any, by slug."""
         return self._cached(f"causes {run}", lambda database: causes_by_file(database, run))
 
-    def causes_by_task(self, run: str, file: str) -> dict[tuple[str, str], dict[str, int]]:
-        """Return the number of a file's episodes by cause of failure, for each task that has any."""
-        return self._cached(f"causes {run} {file}", lambda database: causes_by_task(database, run, file))
+    def failures(self, run: str, file: str) -> list[Failure]:
+        """Return the unsuccessful episodes of a file with their causes, without those that broke."""
+        return self._cached(f"failures {run} {file}", lambda database: failures(database, run, file))
 
     def success(self, run: str, file: str) -> Interval:
         """Return the mean success over the tasks of a file, with its interval."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from agentgym_eval.metrics.failure_causes import EpisodeKey, Kind
 from agentgym_eval.metrics.intervals import Interval, share
 from agentgym_eval.viewer.index.runs import EpisodeFile, Run
 
@@ -110,19 +111,23 @@ def causes_by_file(database: sqlite3.Connection, run: str) -> dict[str, dict[str
     return found
 
 
-def causes_by_task(database: sqlite3.Connection, run: str, file: str) -> dict[tuple[str, str], dict[str, int]]:
-    """Return the number of a file's episodes by cause of failure, for each task that has any, by environment and
-    task.
-    """
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An unsuccessful episode, and the kind of its cause."""
+
+    key: EpisodeKey
+    cause: Kind
+    stop: str
+
+
+def failures(database: sqlite3.Connection, run: str, file: str) -> list[Failure]:
+    """Return the unsuccessful episodes of a file, without those that broke."""
     rows = database.execute(
-        "SELECT e.env, e.task, e.cause, count(*) FROM episodes e JOIN files f ON f.id = e.file "
-        "WHERE f.run = ? AND f.slug = ? AND e.cause IS NOT NULL GROUP BY 1, 2, 3",
+        "SELECT e.env, e.task, e.sample, e.cause, e.stop FROM episodes e JOIN files f ON f.id = e.file "
+        "WHERE f.run = ? AND f.slug = ? AND e.cause IS NOT NULL",
         (run, file),
     )
-    found: dict[tuple[str, str], dict[str, int]] = {}
-    for env, task, kind, episodes in rows:
-        found.setdefault((env, task), {})[kind] = episodes
-    return found
+    return [Failure((env, task, sample), cause, stop) for env, task, sample, cause, stop in rows]
 
 
 @dataclass(frozen=True, slots=True)

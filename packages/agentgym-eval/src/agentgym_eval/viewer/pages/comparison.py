@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
 
 from agentgym_eval.metrics.comparison import Difference, compare_causes, difference
-from agentgym_eval.metrics.failure_causes import KINDS
+from agentgym_eval.metrics.failure_causes import KINDS, EpisodeKey, all_measured, without_oracle
 from agentgym_eval.metrics.intervals import Interval
 from agentgym_eval.storage.distances import read_distances
 from agentgym_eval.util.errors import UsageError
@@ -122,7 +123,8 @@ def compare_page(site: Site, query: ComparisonQuery) -> str:
         failed=len(pairs) - len(scored),
         verdict=_verdict(scored),
         causes=_causes(site, a, b, _sorted(scored, "task")) if a and b and scored else [],
-        measured=[measured_distances(side) for side in (a, b) if side],
+        known=[known_distances(site, side) for side in (a, b) if side],
+        measured=measured(site, [side for side in (a, b) if side]),
         sorts=SORTS,
         evaluation=_shared_evaluation(site, [side for side in (a, b) if side]),
     )
@@ -153,11 +155,20 @@ def _shared_evaluation(site: Site, sides: Sequence[Side]) -> dict[str, str]:
     return EvaluationChoice.shared(side.file for side in sides).values()
 
 
-def measured_distances(side: Side) -> Literal["all", "some", "none"]:
+def measured(site: Site, sides: Sequence[Side]) -> bool:
+    """Return whether causes that need the expert's distances can be compared, because all runs have them."""
+    return all_measured((_failed(site, side), read_distances(side.file.path)) for side in sides)
+
+
+def known_distances(site: Site, side: Side) -> Literal["all", "some", "none"]:
     """Return of how many of a run's unsuccessful episodes the expert's distances are known."""
-    failures = sum(round((task.attempts - task.failed) * (1 - (task.success or 0.0))) for task in side.tasks.values())
-    known = len(read_distances(side.file.path))
-    return "all" if known >= failures else "some" if known else "none"
+    failed, distances = _failed(site, side), read_distances(side.file.path)
+    known = sum(bool(distances.get(key)) for key in failed)
+    return "all" if known == len(failed) else "some" if known else "none"
+
+
+def _failed(site: Site, side: Side) -> list[EpisodeKey]:
+    return [failure.key for failure in site.index.failures(side.run.slug, side.file.slug)]
 
 
 def _sorted(pairs: Sequence[Pair], sort: str) -> list[Pair]:
@@ -171,18 +182,33 @@ def _sorted(pairs: Sequence[Pair], sort: str) -> list[Pair]:
 
 def _causes(site: Site, a: Side, b: Side, pairs: Sequence[Pair]) -> list[CauseRow]:
     """Compare the shares of attempts that failed for each cause, task by task."""
-    first, second = cause_shares(site, a, [pair.a for pair in pairs]), cause_shares(site, b, [pair.b for pair in pairs])
+    oracle = measured(site, (a, b))
+    first = cause_shares(site, a, [pair.a for pair in pairs], oracle=oracle)
+    second = cause_shares(site, b, [pair.b for pair in pairs], oracle=oracle)
     found = compare_causes(first, second, [pair.a.cluster_key for pair in pairs])
     return [CauseRow(kind, difference) for kind, difference in found.items()]
 
 
-def cause_shares(site: Site, side: Side, tasks: Sequence[TaskMetrics]) -> dict[str, list[float]]:
-    """Return for each cause the share of attempts at each task that failed for it; of tasks with an attempt that did
-    not fail.
+def cause_counts(site: Site, side: Side, *, oracle: bool) -> Counter[tuple[tuple[str, str], str]]:
+    """Count a run's unsuccessful episodes by task, as environment and id, and by cause.
+
+    Args:
+        site: The site.
+        side: The run.
+        oracle: Whether to tell causes that need the expert's distances from budgets.
     """
-    counts = site.index.causes_by_task(side.run.slug, side.file.slug)
-    by_task = [(counts.get((task.env, task.task), {}), task.attempts - task.failed) for task in tasks]
-    return {kind: [found.get(kind, 0) / size for found, size in by_task] for kind in KINDS}
+    found = site.index.failures(side.run.slug, side.file.slug)
+    kinds = (each.cause if oracle else without_oracle(each.cause, each.stop) for each in found)
+    return Counter((each.key[:2], kind) for each, kind in zip(found, kinds, strict=True))
+
+
+def cause_shares(site: Site, side: Side, tasks: Sequence[TaskMetrics], *, oracle: bool) -> dict[str, list[float]]:
+    """Return for each cause the share of attempts at each task that failed for it; of tasks with an attempt that did
+    not fail. See `cause_counts`.
+    """
+    counts = cause_counts(site, side, oracle=oracle)
+    sizes = [((task.env, task.task), task.attempts - task.failed) for task in tasks]
+    return {kind: [counts[task, kind] / size for task, size in sizes] for kind in KINDS}
 
 
 def _verdict(pairs: Sequence[Pair]) -> Verdict | None:

@@ -19,7 +19,7 @@ from agentgym_eval.viewer.index.evaluation_report import read_report
 from agentgym_eval.viewer.index.metrics import TaskMetrics
 from agentgym_eval.viewer.index.run_columns import differing_settings
 from agentgym_eval.viewer.index.runs import Run
-from agentgym_eval.viewer.pages.comparison import Side, cause_shares, measured_distances, open_side
+from agentgym_eval.viewer.pages.comparison import Side, cause_counts, cause_shares, known_distances, measured, open_side
 from agentgym_eval.viewer.pages.evaluation_choice import (
     EVALUATION_FIELDS,
     EvaluationChoice,
@@ -121,7 +121,8 @@ def table_page(site: Site, query: TableQuery) -> str:
         baseline=baseline,
         groups=sorted(groups) if len(groups) > 1 else [],
         causes=[kind for kind in KINDS if any(kind in row.causes for row in rows)],
-        measured={measured_distances(row.side) for row in rows},
+        known=sorted({known_distances(site, row.side) for row in rows}),
+        measured=measured(site, [row.side for row in rows]),
         differing=[name for name in differing_settings(row.side.run for row in rows) if name not in _BY_DESIGN],
         missing=[slug for slug in query.run if slug not in known],
         empty=[run for run in chosen if run.slug not in with_episodes],
@@ -175,7 +176,8 @@ def result_rows(site: Site, sides: Sequence[Side], baseline: Side) -> list[Resul
             for side in sides
         }
     )
-    causes = _adjusted({side.run.slug: _causes(site, side, baseline) for side in sides})
+    oracle = measured(site, sides)
+    causes = _adjusted({side.run.slug: _causes(site, side, baseline, oracle=oracle) for side in sides})
     slugs = [side.run.slug for side in sides]
     return [
         _row(site, side, baseline, success[slug][""], cells[slug], causes[slug])
@@ -231,18 +233,22 @@ def _success(side: Side, baseline: Side, tasks: Tasks) -> Cell:
     return Cell(share(list(ours.values()), [tasks[key].cluster_key for key in ours]), change)
 
 
-def _causes(site: Site, side: Side, baseline: Side) -> dict[str, Cell]:
-    """Return the shares of attempts that failed for the causes that occurred in a run or the baseline."""
+def _causes(site: Site, side: Side, baseline: Side, *, oracle: bool) -> dict[str, Cell]:
+    """Return the shares of attempts that failed for the causes that occurred in a run or the baseline, with those that
+    need the expert's distances if all runs have them (`oracle`).
+    """
     ours = _known(side.tasks)
     common = _common(ours, _known(baseline.tasks))
-    counts = site.index.causes(side.run.slug).get(side.file.slug, {})
-    shares = cause_shares(site, side, [side.tasks[key] for key in ours])
-    own, other = (cause_shares(site, each, [each.tasks[key] for key in common]) for each in (side, baseline))
+    counts = cause_counts(site, side, oracle=oracle)
+    shares = cause_shares(site, side, [side.tasks[key] for key in ours], oracle=oracle)
+    own, other = (
+        cause_shares(site, each, [each.tasks[key] for key in common], oracle=oracle) for each in (side, baseline)
+    )
     return {
         kind: Cell(
             share(shares[kind], [side.tasks[key].cluster_key for key in ours]),
             _change(side, baseline, common, own[kind], other[kind]),
-            counts.get(kind, 0),
+            sum(number for (_, cause), number in counts.items() if cause == kind),
         )
         for kind in KINDS
         if any(shares[kind]) or any(other[kind])

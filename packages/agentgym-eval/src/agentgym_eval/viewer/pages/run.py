@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentgym_eval.metrics.failure_causes import KINDS
+from agentgym_eval.metrics.failure_causes import KINDS, ORACLE_KINDS
 from agentgym_eval.metrics.intervals import Interval
+from agentgym_eval.storage.distances import distances_file
 from agentgym_eval.viewer.index.evaluation_report import read_report, read_usage, report_page
 from agentgym_eval.viewer.index.metrics import FileMetrics
 from agentgym_eval.viewer.index.run_columns import flat_settings
@@ -41,12 +42,21 @@ class CauseTable:
     kinds: list[str]
     """The causes that occurred, in display order."""
     rows: list[tuple[FileRow, dict[str, int]]]
+    unmeasured: set[str]
+    """Slugs of files without the expert's distances, without which `ORACLE_KINDS` are not told from budgets, if others
+    of the table have them."""
 
     @classmethod
     def of(cls, files: list[FileRow], counts: Mapping[str, dict[str, int]]) -> CauseTable:
         """Make the table of the files with unsuccessful episodes."""
         rows = [(row, counts[row.file.slug]) for row in files if row.file.slug in counts]
-        return cls([kind for kind in KINDS if any(kind in by for _, by in rows)], rows)
+        kinds = [kind for kind in KINDS if any(kind in by for _, by in rows)]
+        unmeasured = {row.file.slug for row, _ in rows if not distances_file(row.file.path).exists()}
+        return cls(kinds, rows, set() if ORACLE_KINDS.isdisjoint(kinds) else unmeasured)
+
+    def is_known(self, row: FileRow, kind: str) -> bool:
+        """Return whether the number of episodes of a file with this cause is known."""
+        return kind not in ORACLE_KINDS or row.file.slug not in self.unmeasured
 
 
 def run_page(site: Site, slug: str, query: CurvesQuery = _NO_QUERY) -> str:
