@@ -9,6 +9,7 @@ from agentgym_trainer.config import BaseConfig, RLConfig
 from agentgym_trainer.models.memory import idle_cache_bytes
 from agentgym_trainer.models.weights import SHARED_BYTES
 from agentgym_trainer.planning.activations import Activations
+from agentgym_trainer.planning.engine_support import indivisible
 from agentgym_trainer.planning.hardware import Hardware
 from agentgym_trainer.planning.sharding import check_sharding
 from agentgym_trainer.planning.workload import Workload
@@ -122,8 +123,10 @@ def make_plan(config: BaseConfig, hardware: Hardware) -> Plan:
 
 
 def _engine_problems(work: Workload) -> Iterator[str]:
-    """Yield a sentence if the engine's share of a GPU is too small for it, or its GPUs can't be divided."""
+    """Yield sentences if the engine's share of a GPU is too small, or its GPUs or the model can't be divided."""
     engine = work.config.engine
+    if problem := indivisible(work.config, work.shape.config):
+        yield problem
     if not work.hardware.on_gpu or engine.kind not in ("vllm", "vllm-server") or engine.urls:
         return
     processes = min(work.hardware.processes, GPUS_PER_MACHINE)

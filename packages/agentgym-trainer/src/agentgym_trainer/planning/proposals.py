@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from agentgym_trainer.config import BaseConfig, EngineSettings, Lora, RLConfig
+from agentgym_trainer.planning.engine_support import indivisible, largest_split
 from agentgym_trainer.planning.hardware import Hardware
 from agentgym_trainer.planning.phases import Plan, engine_bytes, make_plan
 from agentgym_trainer.planning.sharding import shardable
@@ -76,8 +77,9 @@ def _variants(plan: Plan) -> Iterator[tuple[BaseConfig, Hardware]]:
         apart = replace(engine, kind="vllm-server", devices=last, memory=0.9)
         if hardware.processes <= 8:
             yield replace(config, engine=apart), replace(hardware, processes=half, sharded=half > 1)
-            split = _valid(engine, kind="vllm-server", tensor_parallel=hardware.processes)
-            if split is not None:
+            most = largest_split(Workload(config, hardware).shape.config, hardware.processes)
+            split = _valid(engine, kind="vllm-server", tensor_parallel=most)
+            if split is not None and most > 1:
                 yield replace(config, engine=split), hardware
     count = 2 * hardware.processes
     while count <= _MOST_GPUS:
@@ -123,6 +125,10 @@ def _tuned(config: BaseConfig, hardware: Hardware) -> Plan | None:
 def _smaller(plan: Plan) -> BaseConfig | None:
     """Return the configuration with one setting changed that reduces a part of a phase that doesn't fit."""
     config, hardware = plan.config, plan.hardware
+    model = Workload(config, hardware).shape.config
+    if indivisible(config, model):
+        split = largest_split(model, config.engine.tensor_parallel)
+        return replace(config, engine=replace(config.engine, tensor_parallel=split))
     limit = hardware.gpu_bytes or hardware.host_bytes or math.inf
     too_large = {part.name for phase in plan.phases if phase.bytes > limit for part in phase.device}
     if ("engine" in too_large or not too_large) and (share := _share(plan)) is not None:
