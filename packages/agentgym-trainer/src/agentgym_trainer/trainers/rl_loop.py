@@ -373,8 +373,11 @@ class RLLoop:
         """
         if not self.config.async_rollout.max_staleness:
             self.ranks.gather([0])  # other processes may sample from the same server until here
+            dropped = False
             with self.ranks.errors_together():
-                self.rollouts.sleep()
+                dropped = self.rollouts.sleep()
+            if self.ranks.any(dropped):
+                self._synced = None
 
     def _engine_usage(self) -> NDArray[np.float64]:
         """Tokens and seconds of the engine so far."""
