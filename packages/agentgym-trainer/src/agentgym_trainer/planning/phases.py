@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import torch
+
 from agentgym_trainer.config import BaseConfig, RLConfig
 from agentgym_trainer.models.memory import idle_cache_bytes
 from agentgym_trainer.models.weights import SHARED_BYTES
@@ -129,6 +131,11 @@ def _engine_problems(work: Workload) -> Iterator[str]:
         yield problem
     if not work.hardware.on_gpu or engine.kind not in ("vllm", "vllm-server") or engine.urls:
         return
+    if emulates_bf16(work):
+        yield (
+            "vLLM computes in bfloat16 only on GPUs of compute capability 8.0 and above, and those of "
+            f"{work.hardware} are below that."
+        )
     processes = min(work.hardware.processes, GPUS_PER_MACHINE)
     if not engine.devices and processes % engine.tensor_parallel:
         yield (
@@ -141,6 +148,11 @@ def _engine_problems(work: Workload) -> Iterator[str]:
             f"The engine needs {_gb(needed)} for its weights, the cache of one context and its work, but "
             f"engine.memory {engine.memory:g} gives it {_gb(share)}."
         )
+
+
+def emulates_bf16(work: Workload) -> bool:
+    """Whether a run computes in bfloat16 on GPUs that only emulate it, which vLLM refuses."""
+    return work.hardware.on_gpu and not work.hardware.bf16 and work.dtype == torch.bfloat16
 
 
 def engine_bytes(work: Workload) -> float:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from agentgym_trainer.config import BaseConfig, EngineSettings, Lora, RLConfig
 from agentgym_trainer.planning.engine_support import indivisible, largest_split
 from agentgym_trainer.planning.hardware import Hardware
-from agentgym_trainer.planning.phases import Plan, engine_bytes, make_plan
+from agentgym_trainer.planning.phases import Plan, emulates_bf16, engine_bytes, make_plan
 from agentgym_trainer.planning.sharding import shardable
 from agentgym_trainer.planning.workload import Workload
 
@@ -129,6 +129,8 @@ def _smaller(plan: Plan) -> BaseConfig | None:
     if indivisible(config, model):
         split = largest_split(model, config.engine.tensor_parallel)
         return replace(config, engine=replace(config.engine, tensor_parallel=split))
+    if config.engine.kind in ("vllm", "vllm-server") and emulates_bf16(Workload(config, hardware)):
+        return replace(config, precision="auto")
     limit = hardware.gpu_bytes or hardware.host_bytes or math.inf
     too_large = {part.name for phase in plan.phases if phase.bytes > limit for part in phase.device}
     if ("engine" in too_large or not too_large) and (share := _share(plan)) is not None:
@@ -177,6 +179,8 @@ def _flags(before: BaseConfig, after: BaseConfig) -> Iterator[str]:
     """Yield the flags that turn one configuration into the other."""
     if after.gradient_checkpointing != before.gradient_checkpointing:
         yield f"--gradient-checkpointing {after.gradient_checkpointing}"
+    if after.precision != before.precision:
+        yield f"--precision {after.precision}"
     if after.optimizer.micro_tokens != before.optimizer.micro_tokens:
         yield f"--optimizer.micro-tokens {after.optimizer.micro_tokens}"
     if after.optimizer.offload != before.optimizer.offload:
