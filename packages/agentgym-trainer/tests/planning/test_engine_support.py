@@ -8,6 +8,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import torch
 from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.config import EngineSettings
 from agentgym_trainer.planning.engine_support import check_engine_model, indivisible, largest_split
@@ -15,11 +16,16 @@ from agentgym_trainer.planning.hardware import described
 from agentgym_trainer.planning.phases import make_plan
 from agentgym_trainer.planning.proposals import propose
 from agentgym_trainer.planning.shapes import count_weights, number_of_experts
+from coin_loops import GRPO_PLAIN
 from planned_runs import run
-from toy_learner import train_cli
-from transformers import AutoConfig
+from toy_learner import make_learner, make_trajectories, train_cli, update_on
+from transformers import AutoConfig, AutoModelForCausalLM
 
 QWEN_7B = {"num_attention_heads": 28, "num_key_value_heads": 4, "intermediate_size": 18_944, "vocab_size": 152_064}
+SMALL = {
+    "vocab_size": 128, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 32,
+    "num_attention_heads": 2, "num_key_value_heads": 2, "moe_intermediate_size": 32, "num_experts_per_tok": 2,
+}  # fmt: skip
 
 
 def server(split: int, **settings: Any) -> EngineSettings:
@@ -28,11 +34,7 @@ def server(split: int, **settings: Any) -> EngineSettings:
 
 def of_experts(folder: Path, kind: str = "qwen3_moe", **sizes: Any) -> str:
     """Save the configuration of a small mixture of experts; return its folder."""
-    common = {
-        "vocab_size": 128, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 32,
-        "num_attention_heads": 2, "num_key_value_heads": 2, "moe_intermediate_size": 32, "num_experts_per_tok": 2,
-    }  # fmt: skip
-    AutoConfig.for_model(kind, **(common | sizes)).save_pretrained(folder)
+    AutoConfig.for_model(kind, **(SMALL | sizes)).save_pretrained(folder)
     return str(folder)
 
 
@@ -101,6 +103,17 @@ def test_mixtures_of_experts_are_planned_with_no_engine_and_run_with_transformer
     for each in (config, own):
         with pytest.raises(UsageError, match=rf"plan can't be made for {kind} with 8 experts.*--engine.kind transform"):
             make_plan(each, described("8xH100"))
+
+
+def test_all_weights_of_a_mixture_of_experts_train() -> None:
+    """With the engine transformers, which samples from the training module."""
+    config = AutoConfig.for_model("qwen3_moe", **(SMALL | {"vocab_size": 320, "num_experts": 4}))
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    update_on(make_learner(model), make_trajectories(1), GRPO_PLAIN)
+    assert any("experts" in name for name in before)
+    assert [name for name, weight in model.state_dict().items() if torch.equal(weight, before[name])] == []
 
 
 def test_dense_models_have_no_experts() -> None:

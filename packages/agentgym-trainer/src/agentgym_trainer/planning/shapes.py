@@ -22,7 +22,6 @@ from agentgym_trainer.models.resolve import ON_HUB, SMOLLM2, resolve_model
 from agentgym_trainer.models.scratch import scratch_config
 from agentgym_trainer.planning.families import known_names, known_shape
 
-
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 """Attributes of transformers configurations that have the number of experts."""
 
