@@ -94,8 +94,9 @@ class ContinuousBatchingEngine:
         """Only update the version: the weights are shared with the model."""
         self.version = weights.version
 
-    async def sleep(self) -> None:
+    async def sleep(self) -> bool:
         """Do nothing."""
+        return False
 
     async def close(self) -> None:
         """End the thread."""

@@ -82,8 +82,8 @@ class RecordingEngine:
         await self.engine.load(weights)
         self.version = self.engine.version
 
-    async def sleep(self) -> None:
-        await self.engine.sleep()
+    async def sleep(self) -> bool:
+        return await self.engine.sleep()
 
     async def close(self) -> None:
         await self.engine.close()

@@ -102,9 +102,14 @@ def exempt_existing() -> None:
     gc.freeze()
 
 
-def live_bytes() -> int:
-    """Return the bytes of all tensors of this process that Python's garbage collector tracks, each storage once."""
-    gc.collect()
+def live_bytes(*, collect: bool = True) -> int:
+    """Return the bytes of all tensors of this process that Python's garbage collector tracks, each storage once.
+
+    Args:
+        collect: Whether to free unreachable tensors first. Otherwise cycles of them count: they are on the device, too.
+    """
+    if collect:
+        gc.collect()
     storages: dict[int, int] = {}
     for tensor in gc.get_objects():
         if issubclass(type(tensor), torch.Tensor) and not (isinstance(tensor, FakeTensor) or tensor.is_meta):

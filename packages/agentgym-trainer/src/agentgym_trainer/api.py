@@ -36,7 +36,7 @@ from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.run.summary import show_results
 from agentgym_trainer.run.trackers import open_trackers
 from agentgym_trainer.stopping import Stopping
-from agentgym_trainer.trainers.setup import init_processes
+from agentgym_trainer.trainers.setup import init_processes, release_memory
 from agentgym_trainer.trainers.test_split import play_test
 
 if TYPE_CHECKING:
@@ -183,6 +183,7 @@ def train_in(folder: RunFolder, config: BaseConfig, console: RunConsole, stoppin
                 f"The final model is that after update {best.step} of {reached.of}: the best on "
                 f"{config.evaluation.split} tasks, with {best.success:.1%}."
             )
+        release_memory()  # accelerate makes cycles of what it prepares, and the test loads models of its own
         return reached, reached.done and play_test(config, folder, console, stopping, steps=reached.model_step)
 
 

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 from agentgym_trainer.algorithms import GRPO
+from agentgym_trainer.learner import optimizer as optimizer_module
 from agentgym_trainer.learner.optimizer import OffloadedMoments
 from torch._subclasses.fake_tensor import FakeTensorMode
 from toy_learner import make_learner, make_trajectories, update_on
@@ -31,6 +33,27 @@ def test_offloaded_moments_are_on_the_device_only_in_the_context(fused: bool) ->
                 places.append(_devices(optimizer))
             places.append(_devices(optimizer))
     assert places == [{"cuda"}, {"cpu"}] * 2
+
+
+def test_large_moments_are_pinned_without_rounding_them_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan counts 8 bytes of host memory per weight; torch's pinned memory would take a power of two each."""
+    pinned: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        optimizer_module, "pin_in_place", lambda host: pinned.append((host.nbytes, host.untyped_storage().nbytes()))
+    )
+    rounded = Mock(wraps=torch.empty_like)
+    monkeypatch.setattr(torch, "empty_like", rounded)
+    with FakeTensorMode():
+        weights = [torch.nn.Parameter(torch.zeros(size, device="cuda")) for size in (300_000, 100)]
+        optimizer = torch.optim.AdamW(weights)
+        moments = OffloadedMoments(optimizer)
+        for _ in range(2):
+            with moments.on_device():
+                for weight in weights:
+                    weight.grad = torch.ones_like(weight)
+                optimizer.step()
+    assert pinned == [(1_200_000, 1_200_000)] * 2
+    assert not any(call.kwargs.get("pin_memory") for call in rounded.call_args_list)
 
 
 def test_offloading_keeps_the_updates(new_model: Callable[..., Any]) -> None:

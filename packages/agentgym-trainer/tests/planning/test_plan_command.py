@@ -65,9 +65,9 @@ def test_wrong_uses_of_plan_are_refused(arguments: list[str], message: str, capf
     assert message in capfd.readouterr().err
 
 
-def gpu(monkeypatch: pytest.MonkeyPatch, gigabytes: float) -> Any:
-    """Return an accelerator of one process with a GPU."""
-    properties = Mock(return_value=SimpleNamespace(total_memory=int(gigabytes * 1e9)))
+def gpu(monkeypatch: pytest.MonkeyPatch, gigabytes: float, major: int = 9) -> Any:
+    """Return an accelerator of one process with a GPU of this memory and major compute capability."""
+    properties = Mock(return_value=SimpleNamespace(total_memory=int(gigabytes * 1e9), major=major))
     monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
     device = torch.device("cuda", 0)
     return cast("Any", SimpleNamespace(device=device, num_processes=1, is_fsdp2=False, parallelism_config=None))
@@ -83,6 +83,17 @@ def test_a_run_that_cant_fit_on_its_gpu_is_refused_unless_told_otherwise(monkeyp
     accelerator.device = torch.device("cpu")
     check_memory(config, accelerator, said.append)
     assert said == []
+
+
+def test_bfloat16_in_vllm_is_refused_on_gpus_that_only_emulate_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(
+        RECIPES["textcraft-scaling"].config, model="Qwen/Qwen2.5-0.5B-Instruct", engine=EngineSettings(kind="vllm")
+    )
+    assert config.precision == "bf16"
+    check_memory(config, gpu(monkeypatch, 34), Mock())
+    with pytest.raises(UsageError, match=r"compute capability 8.0 and above.*It fits with --precision auto"):
+        check_memory(config, gpu(monkeypatch, 34, major=7), Mock())
+    check_memory(replace(config, engine=EngineSettings()), gpu(monkeypatch, 34, major=7), Mock())
 
 
 def test_hybrid_sharding_shards_over_fewer_processes(monkeypatch: pytest.MonkeyPatch) -> None:

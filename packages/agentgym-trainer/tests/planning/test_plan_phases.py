@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -126,6 +127,23 @@ def test_cache_is_split_over_at_most_as_many_gpus_as_there_are_key_heads() -> No
 def test_quantized_weights_are_whole_with_ddp() -> None:
     config = run(lora=QLORA)
     assert gigabytes(config, "8xH100:ddp", "load", "weights") == gigabytes(config, "H100", "load", "weights")
+
+
+@pytest.mark.parametrize(("gpu", "size"), [("H100", 2), ("L40S", 2), ("24GB", 2), ("T4", 4), ("V100-32", 4)])
+def test_auto_precision_plans_bfloat16_on_gpus_that_compute_in_it(gpu: str, size: int) -> None:
+    """The frozen reference is in the data type of the computation."""
+    small = run("Qwen/Qwen2.5-0.5B-Instruct", precision="auto")
+    assert gigabytes(small, gpu, "load", "reference") == pytest.approx(size * 0.494, rel=0.01)
+
+
+def test_this_machine_has_bfloat16_if_all_of_its_gpus_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    for majors, bf16 in (((8, 9), True), ((7, 9), False)):
+        found = [SimpleNamespace(total_memory=(40 + major) * 2**30, major=major) for major in majors]
+        monkeypatch.setattr("torch.cuda.get_device_properties", lambda gpu, found=found: found[gpu])
+        hardware = this_machine(cpu=False)
+        assert hardware.bf16 is bf16
+        assert hardware.gpu_bytes == (40 + majors[0]) * 2**30
 
 
 def test_the_engine_sleeps_during_updates_unless_it_is_elsewhere() -> None:

@@ -39,7 +39,8 @@ class UncachedEngine:
 
     async def load(self, weights: Weights) -> None: ...
 
-    async def sleep(self) -> None: ...
+    async def sleep(self) -> bool:
+        return False
 
     async def close(self) -> None: ...
 

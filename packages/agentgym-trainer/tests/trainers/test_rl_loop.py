@@ -133,6 +133,27 @@ def test_seconds_of_a_phase_include_those_after_the_update(build: Build) -> None
     assert line["seconds"]["load"] > 1e6
 
 
+@pytest.mark.parametrize("drops", [True, False], ids=["drops-weights", "keeps-weights"])
+def test_an_evaluation_ends_with_one_sleep_after_which_dropped_weights_are_loaded(
+    build: Build, monkeypatch: pytest.MonkeyPatch, drops: bool
+) -> None:
+    """Requests would bring dropped weights back, too, but over TCP."""
+    loop = build(loop_config(steps=2, evaluation=Evaluation(tasks=2, samples=1, ks=(1,), every=1)), random_guesses())
+    calls, load, play = list[str](), loop.rollouts.load, loop.rollouts.play
+
+    def logged(name: str, result: Any) -> Any:
+        calls.append(name)
+        return result
+
+    monkeypatch.setattr(loop.rollouts, "load", lambda weights: logged("load", load(weights)))
+    monkeypatch.setattr(loop.rollouts, "play", lambda *args: logged("play", play(*args)))
+    monkeypatch.setattr(loop.rollouts, "sleep", lambda: logged("sleep", drops))
+    loop.run(lambda: False)
+    again = ["load"] if drops else []
+    evaluation, rollout = ["load", "play", "play", "sleep"], [*again, "play", "sleep"]
+    assert calls == [*evaluation, *rollout, *evaluation, *rollout, *evaluation]
+
+
 def test_the_best_checkpoint_is_tracked_and_saved(build: Build) -> None:
     config = loop_config(steps=3, save_every=100, evaluation=Evaluation(tasks=4, samples=2, ks=(1,), every=1))
     replies = iter(["heads", *["tails"] * 200])

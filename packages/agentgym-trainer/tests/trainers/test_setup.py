@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -33,6 +34,19 @@ def test_auto_precision_is_bfloat16_where_the_processor_has_it(
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
     assert resolve_precision(AUTO) == precision
     assert resolve_precision(CPU) == "no"
+
+
+@pytest.mark.parametrize(("major", "precision"), [(7, "no"), (8, "bf16"), (9, "bf16")])
+def test_auto_precision_is_bfloat16_on_gpus_that_dont_only_emulate_it(
+    monkeypatch: pytest.MonkeyPatch, major: int, precision: str
+) -> None:
+    """torch emulates it on a T4 or V100, where it is slow, and vLLM refuses it."""
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(major=major))
+    monkeypatch.setattr(torch.cuda, "_check_bf16_tensor_supported", lambda _: True)
+    assert resolve_precision(RLConfig(precision="auto")) == precision
 
 
 def test_only_frozen_weights_are_loaded_in_bfloat16() -> None:

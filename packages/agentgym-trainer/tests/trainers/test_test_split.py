@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import itertools
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ from agentgym_trainer.trainers import test_split
 from agentgym_trainer.trainers.evaluation import Evaluator
 from agentgym_trainer.trainers.test_split import play_test
 from coin_world import ENV, Coin
+from device_memory import exempt_existing, live_bytes
 from patience import PATIENCE
 from rich.console import Console
 from safetensors.torch import load_file
@@ -105,6 +107,14 @@ def drawn_test_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tu
     return drawn
 
 
+@pytest.fixture
+def uncollected() -> Generator[None]:
+    """Have Python's garbage collector run only where the program calls it."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
 def create_run(path: Path, config: BaseConfig) -> RunFolder:
     return RunFolder.create(path / "run", config, "coins")
 
@@ -116,6 +126,28 @@ def resume(folder: RunFolder) -> int:
 def replies(folder: RunFolder, step: int, decoding: str) -> list[Any]:
     episodes = folder.read_evaluation(step, decoding, test=True) or []
     return [(episode.task_id, [turn.reply.text for turn in episode.turns]) for episode in episodes]
+
+
+@pytest.mark.parametrize("kind", [k if k == "rl" else pytest.param(k, marks=pytest.mark.long) for k in KINDS])
+@pytest.mark.usefixtures("uncollected")
+def test_nothing_of_the_training_is_in_memory_when_the_models_are_loaded_to_test(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What accelerate prepares is in cycles, which keep their memory until they are collected."""
+    load, held = test_split.saved_model, list[int]()
+
+    def loaded(*args: Any, **options: Any) -> Any:
+        held.append(live_bytes(collect=False) - before)
+        return load(*args, **options)
+
+    monkeypatch.setattr(test_split, "saved_model", loaded)
+    folder = create_run(tmp_path, KINDS[kind][0])
+    exempt_existing()
+    before = live_bytes()
+    assert resume(folder) == 0
+    weights = sum(tensor.nbytes for tensor in load_file(folder.model / "model.safetensors").values())
+    assert len(held) == 2
+    assert max(held) < 0.1 * weights, (held, weights)
 
 
 @pytest.mark.parametrize("kind", [k if k == "rl" else pytest.param(k, marks=pytest.mark.long) for k in KINDS])

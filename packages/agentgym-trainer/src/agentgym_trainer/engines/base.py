@@ -121,8 +121,13 @@ class Engine(Protocol):
         """
         ...
 
-    async def sleep(self) -> None:
-        """Free what only sampling needs, until the next `load` or `generate`. No request may be in flight."""
+    async def sleep(self) -> bool:
+        """Free what only sampling needs, until the next `load` or `generate`. No request may be in flight.
+
+        Returns:
+            Whether to `load` the weights again before the next `generate`: they were dropped, and `generate` would
+            bring them back more slowly.
+        """
         ...
 
     async def close(self) -> None:

@@ -140,8 +140,11 @@ class Batching:
             # If the core dies here, its successor loads them as well.
             await self._survived(self._load_core)
 
-    async def sleep(self) -> None:
+    async def sleep(self) -> bool:
         """Free what only sampling needs, after all running requests have finished.
+
+        Returns:
+            False: if the core drops the weights, `generate` loads them again as fast as `load`.
 
         Raises:
             EngineGone: as `load`.
@@ -149,6 +152,7 @@ class Batching:
         async with self._paused(frozen=False):
             while not await self._survived(self._sleep_core):
                 pass
+        return False
 
     async def close(self) -> None:
         """Free everything. Pending requests raise EngineGone."""

@@ -70,8 +70,9 @@ class ScriptedEngine:
         """Set the version of requests that start from now on; the completions of running ones are fixed already."""
         self.version = weights.version
 
-    async def sleep(self) -> None:
+    async def sleep(self) -> bool:
         """Do nothing: there is nothing to free."""
+        return False
 
     async def close(self) -> None:
         """Do nothing: there is nothing to free."""

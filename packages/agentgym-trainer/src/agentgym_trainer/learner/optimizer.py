@@ -18,7 +18,11 @@ from transformers import (
 )
 
 from agentgym_trainer.config import Optimizer
+from agentgym_trainer.models.memory import pin_in_place
 from agentgym_trainer.models.policy import PolicyModel
+
+_PINNED_FROM = 2**20
+"""Bytes of the smallest moments that are copied from and to pinned memory: for smaller ones it makes no difference."""
 
 
 def compute_dtype(accelerator: Accelerator) -> torch.dtype:
@@ -45,7 +49,7 @@ class OffloadedMoments:
             raise ValueError("optimizer.offload is for weights that aren't sharded; FSDP2 shards the moments, too.")
         self._optimizer = optimizer
         self._host: dict[tuple[Tensor, str], Tensor] = {}
-        """Pinned memory of each moment, which is reused."""
+        """Memory of each moment, which is reused; that of large ones is pinned."""
 
     @contextmanager
     def on_device(self) -> Generator[None]:
@@ -60,7 +64,9 @@ class OffloadedMoments:
                 for name in self._moments(state):
                     moment, place = state[name], (weight, name)
                     if place not in self._host:
-                        self._host[place] = torch.empty_like(moment, device="cpu", pin_memory=moment.is_cuda)
+                        self._host[place] = torch.empty_like(moment, device="cpu")
+                        if moment.is_cuda and moment.nbytes >= _PINNED_FROM:
+                            pin_in_place(self._host[place])
                     state[name] = self._host[place].copy_(moment)
 
     @staticmethod

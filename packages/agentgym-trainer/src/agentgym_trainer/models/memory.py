@@ -1,13 +1,22 @@
-"""Memory that models leave behind: the KV cache of idle trajectories, and freed memory that the process keeps."""
+"""Memory that models leave behind: the KV cache of idle trajectories, freed memory that the process keeps, and pinned
+host memory.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import os
+import weakref
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _IDLE_ON_CPU = 2**31
 _IDLE_ON_GPU = 0.1
+_PORTABLE = 1
+"""cudaHostRegisterPortable: pinned for all GPUs."""
 _KERNELS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256", "LRU_CACHE_CAPACITY": "256"}
 """Capacities of the caches of oneDNN and of ideep, through which torch calls it."""
 
@@ -33,6 +42,27 @@ def limit_kernel_caches() -> None:
     """
     for name, capacity in _KERNELS.items():
         os.environ.setdefault(name, capacity)
+
+
+def pin_in_place(tensor: Tensor) -> None:
+    """Pin the host memory of a tensor until it is freed, so that copies from and to a GPU are fast.
+
+    torch's `pin_memory` would round each tensor up to a power of two, in all up to twice its bytes.
+
+    Args:
+        tensor: A tensor on the CPU, in a process that uses CUDA.
+
+    Raises:
+        RuntimeError: CUDA can't pin it.
+    """
+    import torch
+
+    runtime, storage = torch.cuda.cudart(), tensor.untyped_storage()
+    address = storage.data_ptr()
+    if code := int(runtime.cudaHostRegister(address, storage.nbytes(), _PORTABLE)):
+        raise RuntimeError(f"CUDA can't pin {storage.nbytes()} bytes of host memory: cudaError {code}.")
+    # Not at exit, when CUDA's context is gone.
+    weakref.finalize(storage, runtime.cudaHostUnregister, address).atexit = False
 
 
 def trim_heap() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from agentgym_eval.util.errors import UsageError, did_you_mean
 
@@ -15,8 +17,12 @@ GPUS = {
     "A100-40": 42.3e9,
     "L40S": 47.6e9,
     "RTX4090": 25.2e9,
+    "T4": 15.8e9,
+    "V100": 16.9e9,
+    "V100-32": 34.1e9,
 }
 """Memory of known GPUs in bytes, as torch reports it."""
+_WITHOUT_BF16 = {"T4", "V100", "V100-32"}
 _USABLE = 0.98
 """Share of the nominal memory of a GPU, in GiB, that torch reports."""
 _DESCRIBED = re.compile(r"(?:(?P<count>\d+)x)?(?P<gpu>[a-z][a-z0-9-]*|(?P<gb>\d+)GB)(?::(?P<mode>fsdp2|ddp))?", re.I)
@@ -36,6 +42,8 @@ class Hardware:
     """Memory of each machine; None: unknown."""
     sharded: bool = False
     """Whether weights, gradients and optimizer state are sharded over the processes (FSDP2) or replicated (DDP)."""
+    bf16: bool = True
+    """Whether each GPU computes in bfloat16, as those of compute capability 8.0 and above do; others emulate it."""
 
     @property
     def on_gpu(self) -> bool:
@@ -76,7 +84,7 @@ def described(text: str) -> Hardware:
             "others by their memory, such as 4x80GB."
         )
     sharded = count > 1 and (found["mode"] or "fsdp2").lower() == "fsdp2"
-    return Hardware(name, count, memory, sharded=sharded)
+    return Hardware(name, count, memory, sharded=sharded, bf16=name not in _WITHOUT_BF16)
 
 
 def this_machine(*, cpu: bool) -> Hardware:
@@ -91,10 +99,20 @@ def this_machine(*, cpu: bool) -> Hardware:
     count = 0 if cpu else torch.cuda.device_count()
     if not count:
         return Hardware("CPU", 1, host_bytes=host)
-    smallest = min(int(torch.cuda.get_device_properties(gpu).total_memory) for gpu in range(count))
-    return replace(on_gpus(count, float(smallest), sharded=count > 1), host_bytes=host)
+    found = [torch.cuda.get_device_properties(gpu) for gpu in range(count)]
+    return replace(on_gpus(count, found, sharded=count > 1), host_bytes=host)
 
 
-def on_gpus(count: int, memory: float, *, sharded: bool) -> Hardware:
-    """Return the hardware of this many GPUs with `memory` bytes each."""
-    return Hardware(f"{round(memory / _USABLE / 2**30)}GB", count, memory, sharded=sharded)
+def on_gpus(count: int, found: Sequence[Any], *, sharded: bool) -> Hardware:
+    """Return the hardware of this many GPUs.
+
+    Args:
+        count: Number of training processes.
+        found: torch's properties of their GPUs, or of one if all are equal; the smallest one counts.
+        sharded: Whether weights, gradients and optimizer state are sharded over the processes.
+    """
+    import torch
+
+    memory = float(min(gpu.total_memory for gpu in found))
+    bf16 = bool(torch.version.hip) or all(gpu.major >= 8 for gpu in found)
+    return Hardware(f"{round(memory / _USABLE / 2**30)}GB", count, memory, sharded=sharded, bf16=bf16)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import torch
+
 from agentgym_trainer.config import BaseConfig, RLConfig
 from agentgym_trainer.models.memory import idle_cache_bytes
 from agentgym_trainer.models.weights import SHARED_BYTES
 from agentgym_trainer.planning.activations import Activations
+from agentgym_trainer.planning.engine_support import indivisible
 from agentgym_trainer.planning.hardware import Hardware
 from agentgym_trainer.planning.sharding import check_sharding
 from agentgym_trainer.planning.workload import Workload
@@ -122,10 +125,17 @@ def make_plan(config: BaseConfig, hardware: Hardware) -> Plan:
 
 
 def _engine_problems(work: Workload) -> Iterator[str]:
-    """Yield a sentence if the engine's share of a GPU is too small for it, or its GPUs can't be divided."""
+    """Yield sentences if the engine's share of a GPU is too small, or its GPUs or the model can't be divided."""
     engine = work.config.engine
+    if problem := indivisible(work.config, work.shape.config):
+        yield problem
     if not work.hardware.on_gpu or engine.kind not in ("vllm", "vllm-server") or engine.urls:
         return
+    if emulates_bf16(work):
+        yield (
+            "vLLM computes in bfloat16 only on GPUs of compute capability 8.0 and above, and those of "
+            f"{work.hardware} are below that."
+        )
     processes = min(work.hardware.processes, GPUS_PER_MACHINE)
     if not engine.devices and processes % engine.tensor_parallel:
         yield (
@@ -138,6 +148,11 @@ def _engine_problems(work: Workload) -> Iterator[str]:
             f"The engine needs {_gb(needed)} for its weights, the cache of one context and its work, but "
             f"engine.memory {engine.memory:g} gives it {_gb(share)}."
         )
+
+
+def emulates_bf16(work: Workload) -> bool:
+    """Whether a run computes in bfloat16 on GPUs that only emulate it, which vLLM refuses."""
+    return work.hardware.on_gpu and not work.hardware.bf16 and work.dtype == torch.bfloat16
 
 
 def engine_bytes(work: Workload) -> float:

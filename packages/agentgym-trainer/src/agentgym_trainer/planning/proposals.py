@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from agentgym_trainer.config import BaseConfig, EngineSettings, Lora, RLConfig
+from agentgym_trainer.planning.engine_support import indivisible, largest_split
 from agentgym_trainer.planning.hardware import Hardware
-from agentgym_trainer.planning.phases import Plan, engine_bytes, make_plan
+from agentgym_trainer.planning.phases import Plan, emulates_bf16, engine_bytes, make_plan
 from agentgym_trainer.planning.sharding import shardable
 from agentgym_trainer.planning.workload import Workload
 
@@ -76,8 +77,9 @@ def _variants(plan: Plan) -> Iterator[tuple[BaseConfig, Hardware]]:
         apart = replace(engine, kind="vllm-server", devices=last, memory=0.9)
         if hardware.processes <= 8:
             yield replace(config, engine=apart), replace(hardware, processes=half, sharded=half > 1)
-            split = _valid(engine, kind="vllm-server", tensor_parallel=hardware.processes)
-            if split is not None:
+            most = largest_split(Workload(config, hardware).shape.config, hardware.processes)
+            split = _valid(engine, kind="vllm-server", tensor_parallel=most)
+            if split is not None and most > 1:
                 yield replace(config, engine=split), hardware
     count = 2 * hardware.processes
     while count <= _MOST_GPUS:
@@ -123,6 +125,12 @@ def _tuned(config: BaseConfig, hardware: Hardware) -> Plan | None:
 def _smaller(plan: Plan) -> BaseConfig | None:
     """Return the configuration with one setting changed that reduces a part of a phase that doesn't fit."""
     config, hardware = plan.config, plan.hardware
+    model = Workload(config, hardware).shape.config
+    if indivisible(config, model):
+        split = largest_split(model, config.engine.tensor_parallel)
+        return replace(config, engine=replace(config.engine, tensor_parallel=split))
+    if config.engine.kind in ("vllm", "vllm-server") and emulates_bf16(Workload(config, hardware)):
+        return replace(config, precision="auto")
     limit = hardware.gpu_bytes or hardware.host_bytes or math.inf
     too_large = {part.name for phase in plan.phases if phase.bytes > limit for part in phase.device}
     if ("engine" in too_large or not too_large) and (share := _share(plan)) is not None:
@@ -171,6 +179,8 @@ def _flags(before: BaseConfig, after: BaseConfig) -> Iterator[str]:
     """Yield the flags that turn one configuration into the other."""
     if after.gradient_checkpointing != before.gradient_checkpointing:
         yield f"--gradient-checkpointing {after.gradient_checkpointing}"
+    if after.precision != before.precision:
+        yield f"--precision {after.precision}"
     if after.optimizer.micro_tokens != before.optimizer.micro_tokens:
         yield f"--optimizer.micro-tokens {after.optimizer.micro_tokens}"
     if after.optimizer.offload != before.optimizer.offload:

@@ -82,12 +82,12 @@ def check_memory(config: BaseConfig, accelerator: Accelerator, say: Callable[[st
     """
     if accelerator.device.type != "cuda" or not config.check_memory:
         return
-    memory = torch.cuda.get_device_properties(accelerator.device).total_memory
+    gpu = torch.cuda.get_device_properties(accelerator.device)
     parallel, processes = accelerator.parallelism_config, accelerator.num_processes
     if parallel is not None and parallel.dp_shard_enabled:
         processes = parallel.dp_shard_size or processes  # with hybrid sharding, these hold all weights together
     try:
-        plan = make_plan(config, on_gpus(processes, float(memory), sharded=accelerator.is_fsdp2))
+        plan = make_plan(config, on_gpus(processes, [gpu], sharded=accelerator.is_fsdp2))
     except Exception as error:  # noqa: BLE001 - a model that can't be planned may train nevertheless
         say(f"The memory that this run needs isn't checked, since it can't be computed: {described_error(error)}")
         return

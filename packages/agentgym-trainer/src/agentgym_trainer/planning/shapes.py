@@ -22,6 +22,9 @@ from agentgym_trainer.models.resolve import ON_HUB, SMOLLM2, resolve_model
 from agentgym_trainer.models.scratch import scratch_config
 from agentgym_trainer.planning.families import known_names, known_shape
 
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+"""Attributes of transformers configurations that have the number of experts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -88,12 +91,26 @@ def _by_name(name: str) -> Any:
     return found.get_text_config()
 
 
+def number_of_experts(config: Any) -> int:
+    """Return the number of experts per layer of a mixture of experts, from its transformers configuration; 0 for dense
+    models.
+    """
+    found = [getattr(config, name, None) or 0 for name in _EXPERTS]
+    return max(max(number) if isinstance(number, list) else number for number in found)  # a list has one per layer
+
+
 def count_weights(config: Any) -> Shape:
     """Count the weights of a model from its transformers configuration.
 
     Raises:
-        UsageError: transformers has no causal language model for the configuration.
+        UsageError: transformers has no causal language model for the configuration, or it is a mixture of experts.
     """
+    if experts := number_of_experts(config):
+        raise UsageError(
+            f"A plan can't be made for {config.model_type} with {experts} experts per layer: memory is only computed "
+            "for dense models. Mixtures of experts train with --engine.kind transformers, which is untested with large "
+            "ones; the vLLM engines can't load new weights of experts."
+        )
     try:
         one, two = (_on_meta(config, layers) for layers in (1, 2))
     except ValueError as error:

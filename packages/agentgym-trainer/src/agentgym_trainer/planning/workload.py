@@ -42,7 +42,7 @@ class Workload:
         if self.config.precision != "auto":
             return _TYPES[self.config.precision]
         if self.hardware.on_gpu:
-            return torch.bfloat16
+            return torch.bfloat16 if self.hardware.bf16 else torch.float32
         found = torch.cpu.get_capabilities()
         supported = any(found.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16")) and is_bf16_available()
         return torch.bfloat16 if supported else torch.float32

@@ -257,9 +257,9 @@ class RolloutRunner:
             loading = self.engine.load(stream.weights)
             self.run(loading, checked=True, meanwhile=lambda outcome: stream.feed(outcome.done, self._check))
 
-    def sleep(self) -> None:
+    def sleep(self) -> bool:
         """Free the engine's memory that only sampling needs. See `Engine.sleep`."""
-        self.run(self.engine.sleep())
+        return self.run(self.engine.sleep())
 
     def close(self) -> None:
         """Close the engine and end the thread, cancelling whatever still runs. May be called twice."""

@@ -16,6 +16,7 @@ from agentgym_trainer.learner.optimizer import compute_dtype
 from agentgym_trainer.models.load import check_model, is_adapter, load_chat, with_lora
 from agentgym_trainer.models.policy import PolicyModel, ValueHead, separate_critic
 from agentgym_trainer.models.quantization import check_quantization
+from agentgym_trainer.planning.engine_support import check_engine_model
 from agentgym_trainer.planning.report import check_memory
 from agentgym_trainer.planning.sharding import check_sharding
 from agentgym_trainer.rollout.environments import open_environments
@@ -61,6 +62,7 @@ def train(config: RLConfig, folder: RunFolder, console: RunConsole, stopping: St
     find_harness(config)  # before anything is loaded
     accelerator, ranks = open_accelerator(config), init_processes(config)
     check_sharding(config, sharded=is_sharded(accelerator))
+    check_engine_model(config)
     check_quantization(config.lora)
     check_memory(config, accelerator, console.say)
     with refusing(config):

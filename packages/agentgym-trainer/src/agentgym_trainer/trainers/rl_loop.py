@@ -374,7 +374,8 @@ class RLLoop:
         if not self.config.async_rollout.max_staleness:
             self.ranks.gather([0])  # other processes may sample from the same server until here
             with self.ranks.errors_together():
-                self.rollouts.sleep()
+                self._synced = None if self.rollouts.sleep() else self._synced
+            self._synced = self.ranks.broadcast(self._synced)
 
     def _engine_usage(self) -> NDArray[np.float64]:
         """Tokens and seconds of the engine so far."""

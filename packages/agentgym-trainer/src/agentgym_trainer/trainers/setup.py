@@ -210,6 +210,8 @@ def resolve_precision(config: BaseConfig) -> str:
     if runs_on_cpu(config):
         capabilities = torch.cpu.get_capabilities()
         supported = any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    elif torch.cuda.is_available():
+        supported = torch.cuda.is_bf16_supported(including_emulation=False)  # which vLLM refuses, and which is slow
     else:
         supported = is_bf16_available()
     return "bf16" if supported else "no"

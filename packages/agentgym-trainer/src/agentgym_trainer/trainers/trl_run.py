@@ -28,6 +28,7 @@ from agentgym_trainer.engines.base import EngineError
 from agentgym_trainer.learner.finite_checks import Skips, check_weights, listed
 from agentgym_trainer.models.load import check_model, load_model, with_lora
 from agentgym_trainer.models.weights import weights_of
+from agentgym_trainer.planning.engine_support import check_engine_model
 from agentgym_trainer.planning.report import check_memory
 from agentgym_trainer.rollout.environments import open_environments
 from agentgym_trainer.rollout.failures import TooManyFailed
@@ -99,6 +100,7 @@ def train_on_data(
     """
     torch.set_num_threads(config.threads)
     accelerator, ranks = open_accelerator(config), Ranks()
+    check_engine_model(config)
     check_memory(config, accelerator, tracker.say)
     with open_environments(config) as worlds, tracker.showing(), _no_progress_bars():
         if config.model != "scratch" and not folder.start.exists():

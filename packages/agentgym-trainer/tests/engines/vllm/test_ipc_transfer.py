@@ -57,7 +57,7 @@ def test_the_worker_copies_exact_weights(dtype: torch.dtype, bucket: int, reques
 def test_weights_arrive_before_the_cache_and_no_pickle_is_sent() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         await sampler.load(fake_weights(1))
-        await sampler.sleep()
+        assert await sampler.sleep()  # the next load sends them faster than the next request would
         assert server.asleep == {"weights", "kv_cache"}
         begin = len(server.requests)
         await sampler.load(fake_weights(2))
@@ -93,7 +93,7 @@ def test_sampling_after_sleep_loads_the_same_weights_again_over_tcp(lasting: boo
 def test_base_model_of_an_adapter_is_kept_while_the_server_sleeps() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         await sampler.load(fake_weights(1, adapter={"r": 4}))
-        await sampler.sleep()
+        assert not await sampler.sleep()
         assert server.asleep
         assert server.holds_weights
         assert (await sampler.generate([5], SAMPLING)).version == 1
@@ -132,7 +132,7 @@ def test_server_that_refuses_to_sleep_ends_the_run() -> None:
 def test_other_servers_keep_their_memory() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         await sampler.load(fake_weights(1))
-        await sampler.sleep()
+        assert not await sampler.sleep()
         assert not server.asleep
 
     run_scene(scene)

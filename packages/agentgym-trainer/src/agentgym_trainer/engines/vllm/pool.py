@@ -60,8 +60,9 @@ class VllmPool:
         await _all(server.load(weights if server.pushes else others) for server in self._servers)
         self.version = weights.version
 
-    async def sleep(self) -> None:
+    async def sleep(self) -> bool:
         """Do nothing: the servers keep their memory."""
+        return False
 
     async def close(self) -> None:
         """Close all connections."""

@@ -128,18 +128,21 @@ class VllmServer:
         if self.pushes and self._watching is None:
             self._watching = asyncio.create_task(self._watch())
 
-    async def sleep(self) -> None:
+    async def sleep(self) -> bool:
         """Free the memory of a server on the learners' GPUs, whichever process has sampled; others keep their memory.
 
         Whole weights are dropped, and the base model of an adapter is moved to the host.
 
+        Returns:
+            Whether `load` sends the weights over CUDA IPC again: `generate` would have the server fetch them over TCP.
+
         Raises:
             EngineGone: when the server refuses to.
         """
+        drops = self._sleeps and self._weights is not None and self._weights.adapter is None
         if not self._sleeps or not self.pushes:
-            return
+            return drops and self._ipc is not None
         async with self._lock:
-            drops = self._weights is not None and self._weights.adapter is None
             try:
                 await self._http.sleep(2 if drops else 1)
                 if drops:
@@ -149,6 +152,7 @@ class VllmServer:
             except Refused as error:
                 raise EngineGone(f"The vLLM server at {self.url} can't sleep: {error} {self._hint}") from error
             self._ready = False
+        return drops and self._ipc is not None
 
     async def _pass(self) -> None:
         """Make a pass over weights that don't last. In a process that pushes them, this makes a copy; in the others, it
