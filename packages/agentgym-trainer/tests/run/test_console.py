@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import shlex
 from dataclasses import replace
@@ -187,6 +188,31 @@ def test_every_environment_has_a_curve_with_the_schedule(mixed: tuple[RLConfig, 
             "test tasks, sampled",
             "test tasks, greedy",
         ]
+
+
+@pytest.mark.parametrize("cut", [10, None])
+def test_damaged_evaluations_are_left_out_of_the_results(
+    mixed: tuple[RLConfig, RunFolder, list[Any]], cut: int | None
+) -> None:
+    config, folder, _ = mixed
+    path = folder.evaluations / "step-000300-greedy.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text(lines[0] + lines[1][: cut or 0])
+    assert folder.read_evaluation(300, "greedy") is None
+    out = io.StringIO()
+    summary.show_results(config, folder, Console(file=out, width=200), model_step=300, seconds=1.0)
+    why = f"{path}, line 2: half a line" if cut else f"{path} has 1 of 2 episodes"
+    assert out.getvalue().startswith(f"The results leave out the evaluation after 300 steps: {why}.\n")
+    found = json.loads(folder.summary.read_text())
+    assert found["steps"] == 300
+    assert {split: [*by["sampled"]] for split, by in found["evaluations"].items()} == {
+        "dev": ["0"],
+        "test": ["0", "300"],
+    }
+    for damaged in folder.evaluations.glob("step-*"):
+        damaged.write_text("{")
+    summary.show_results(config, folder, Console(file=out, width=200), model_step=300, seconds=1.0)
+    assert [*json.loads(folder.summary.read_text())["evaluations"]] == ["test"]
 
 
 TABLES = (("test", "once, after training; 95% intervals"), ("dev", "during training; 95% intervals"))

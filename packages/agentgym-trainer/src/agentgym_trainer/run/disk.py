@@ -26,7 +26,7 @@ class WriteError(OSError):
 
 @contextmanager
 def writing(path: Path, *, then: str = "continue with --resume") -> Generator[None]:
-    """Turn errors on writing within the block into `WriteError`. It isn't entered if the run's folder has been taken over.
+    """Turn errors on writing within the block into `WriteError`.
 
     Args:
         path: The file or folder that is written.
@@ -34,7 +34,7 @@ def writing(path: Path, *, then: str = "continue with --resume") -> Generator[No
 
     Raises:
         WriteError: for an OSError, and for the errors that torch, safetensors and tokenizers raise instead of one.
-        LockLost: when another process has taken over the lock on the run's folder.
+        LockLost: before the block, when another process has taken over the lock on the run's folder.
     """
     check_lock(path)
     try:

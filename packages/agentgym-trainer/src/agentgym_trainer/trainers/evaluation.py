@@ -112,18 +112,35 @@ class Evaluator:
         self, split: Split, step: int, decoding: Decoding, playing: Callable[[], AbstractContextManager[object]]
     ) -> list[Episode]:
         config, test = self.config, split == "test"
-        known = self.folder.read_evaluation(step, decoding, test=test) if self.ranks.is_main else None
-        if self.ranks.broadcast(known is not None):
-            return known or []
         samples, temperature = config.evaluation.samples, config.generation.temperature
         if decoding == "greedy":
             samples, temperature = 1, 0.0
+        known = self._saved(split, step, decoding, samples) if self.ranks.is_main else None
+        if self.ranks.broadcast(known is not None):
+            return known or []
         with playing():
             groups = self._group_specs(split, samples, seed_of(config.seed, step, _EVALUATION))
             episodes = self.play(groups, temperature)
         if self.ranks.is_main:
             self.folder.save_evaluation(step, decoding, episodes, test=test)
         return episodes
+
+    def _saved(self, split: Split, step: int, decoding: Decoding, samples: int) -> list[Episode] | None:
+        """Return the episodes of a saved evaluation; None, with a message if it is incomplete, if it must be played."""
+        test = split == "test"
+        damage = self.folder.evaluation_damage(step, decoding, test=test)
+        known = self.folder.read_evaluation(step, decoding, test=test)
+        if known is not None:
+            expected = samples * sum(len(evaluated_tasks(self.config, world, split)) for world in self.worlds)
+            if len(known) == expected:
+                return known
+            damage = f"It has {len(known)} of {expected} episodes"
+        if damage:
+            self.tracker.say(
+                f"The saved evaluation after {step} steps, {decoding} on {split} tasks, is incomplete: {damage}. It is "
+                "played again."
+            )
+        return None
 
     def _group_specs(self, split: Split, samples: int, seed: int) -> list[GroupSpec]:
         groups = list[GroupSpec]()

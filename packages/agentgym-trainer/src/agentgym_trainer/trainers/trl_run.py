@@ -326,6 +326,9 @@ class TRLRunCallback(TrainerCallback):
         """Return the best step among the saved evaluations, except the one before the first update."""
         best = None
         for step in self.folder.evaluated_steps("sampled"):
+            if damage := self.folder.evaluation_damage(step, "sampled"):
+                self.tracker.say(f"The evaluation after {step} steps doesn't count for the best checkpoint: {damage}.")
+                continue
             outcomes = map(EpisodeOutcome.of, self.folder.read_evaluation(step, "sampled") or [])
             best = _better(best, step, success_rate(outcomes))
         return best
