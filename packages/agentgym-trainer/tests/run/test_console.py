@@ -145,6 +145,10 @@ def test_evaluation_is_printed_with_its_interval() -> None:
     episodes = [replace(episode_with_samples([None]), task_id=f"coin/test/{i}") for i in range(2)]
     RunConsole(Console(file=out)).evaluation(5, "greedy", "dev", report(episodes))
     assert out.getvalue() == "after 5 steps, greedy on 2 dev tasks: success 0.000 (0.000 to 0.658)\n"
+    out.truncate(0)
+    failed = [replace(episode_with_samples([None], stop="failed"), task_id=f"coin/test/{i}") for i in (2, 3)]
+    RunConsole(Console(file=out)).evaluation(5, "greedy", "dev", report([*episodes, *failed]))
+    assert out.getvalue().endswith("success 0.000 (0.000 to 0.658) without 2 failed episodes\n")
 
 
 # Final results.
@@ -188,6 +192,25 @@ def test_every_environment_has_a_curve_with_the_schedule(mixed: tuple[RLConfig, 
             "test tasks, sampled",
             "test tasks, greedy",
         ]
+
+
+def test_failed_episodes_are_shown_beside_success(mixed: tuple[RLConfig, RunFolder, list[Any]]) -> None:
+    config, folder, _ = mixed
+    played = folder.read_evaluation(300, "sampled") or []
+    failed = [
+        replace(episode_with_samples([None], stop="failed"), env=WORLDS[0], task_id=f"{WORLDS[0]}/{i}") for i in (2, 3)
+    ]
+    folder.save_evaluation(300, "sampled", [*played, *failed])
+    out = io.StringIO()
+    summary.show_results(config, folder, Console(file=out, width=200), model_step=300, seconds=1.0)
+    dev = out.getvalue().partition("during training")[2].splitlines()
+    shown = {row.split("│")[1].strip(): row.split("│")[3].strip() for row in dev if row.count("│") == 4}
+    assert shown["pass@1, sampled at 1"] == "0.000 (0.000 to 0.658), 2 failed"
+    assert shown["pass@1, greedy"] == "0.000 (0.000 to 0.658)"
+    assert {name: cell.endswith("2 failed") for name, cell in shown.items() if name.endswith("-v0, sampled")} == {
+        "TextCraft-v0, sampled": True, "BabyAI-v0, sampled": False,
+    }  # fmt: skip
+    assert shown["failed episodes"] == "2"
 
 
 @pytest.mark.parametrize("cut", [10, None])

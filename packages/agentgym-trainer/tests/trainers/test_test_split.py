@@ -177,8 +177,8 @@ def test_truncated_evaluations_are_played_again(tmp_path: Path) -> None:
     assert train_cli(["--resume", str(folder.path)], log) == 0
     said = [line.partition("steps, ")[2] for line in log.read_text().splitlines() if "incomplete" in line]
     assert said == [
-        "greedy on dev tasks, is incomplete: It has 2 of 3 episodes. It is played again.",
-        "sampled on test tasks, is incomplete: It has 3 of 4 episodes. It is played again.",
+        "greedy on dev tasks, is incomplete: it has 2 of 3 episodes. It is played again.",
+        "sampled on test tasks, is incomplete: it has 3 of 4 episodes. It is played again.",
     ]
     assert replies(folder, 3, "sampled") == before
     assert len(folder.read_evaluation(0, "greedy") or []) == 3

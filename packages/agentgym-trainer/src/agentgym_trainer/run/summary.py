@@ -169,15 +169,20 @@ def _table(config: BaseConfig, split: str, steps: dict[int, str], found: _Evalua
     sampling = {"sampled": f"sampled at {config.generation.temperature:g}", "greedy": "greedy"}
     for decoding, by in overall.items():
         for k in by[last].pass_at:
-            table.add_row(f"pass@{k}, {sampling[decoding]}", *(_interval(by[step].pass_at[k]) for step in steps))
+            table.add_row(
+                f"pass@{k}, {sampling[decoding]}", *(_interval(by[step].pass_at[k], by[step].failed) for step in steps)
+            )
     for world, metrics in by_world.items() if len(by_world) > 1 else ():
         for decoding, by in metrics.items():
-            table.add_row(f"{world.rpartition('/')[2]}, {decoding}", *(_interval(by[step].success) for step in steps))
+            table.add_row(
+                f"{world.rpartition('/')[2]}, {decoding}",
+                *(_interval(by[step].success, by[step].failed) for step in steps),
+            )
     for name in ("score", "turns"):
         table.add_row(f"{name}, sampled", *(f"{getattr(sampled[step], name).mean:.3f}" for step in steps))
     table.add_row("failed episodes", *(str(sum(by[step].failed for by in overall.values())) for step in steps))
     return table
 
 
-def _interval(at: Interval) -> str:
-    return f"{at.mean:.3f} ({at.low:.3f} to {at.high:.3f})"
+def _interval(at: Interval, failed: int) -> str:
+    return f"{at.mean:.3f} ({at.low:.3f} to {at.high:.3f}){f', {failed} failed' * bool(failed)}"

@@ -7,7 +7,7 @@ played after training, and no decision depends on it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 from agentgym_envs import Episode, Task
 from agentgym_envs.core.tasks import Split
@@ -57,18 +57,14 @@ class Evaluator:
 
         Args:
             step: Number of updates done.
-            playing: Returns a context manager within which the engine samples with the weights of this step.
+            playing: Returns a context manager within which the engine samples with the weights of this step. It is
+                entered once, unless all episodes are saved.
         """
-        played: dict[Decoding, list[EpisodeOutcome]] = {}
-        for decoding in DECODINGS:
-            episodes = self._played(self.config.evaluation.split, step, decoding, playing)
-            played[decoding] = self.ranks.broadcast([EpisodeOutcome.of(episode) for episode in episodes])
-        return played
+        return self._evaluated(self.config.evaluation.split, step, playing)
 
     def test(self, step: int, playing: Callable[[], AbstractContextManager[object]]) -> None:
         """Play the test tasks in the same way, after training."""
-        for decoding in DECODINGS:
-            self._played("test", step, decoding, playing)
+        self._evaluated("test", step, playing)
 
     def play(self, groups: Sequence[GroupSpec], temperature: float) -> list[Episode]:
         """Play groups on all processes; return the episodes in order on the main process, and none on the others.
@@ -98,49 +94,53 @@ class Evaluator:
         every = self.config.evaluation.every
         return step == last or (every > 0 and step % every == 0)
 
-    def _played(
-        self, split: Split, step: int, decoding: Decoding, playing: Callable[[], AbstractContextManager[object]]
-    ) -> list[Episode]:
-        """Return the episodes on the main process, where the results are shown, and none on the others."""
-        episodes = self._episodes(split, step, decoding, playing)
+    def _evaluated(
+        self, split: Split, step: int, playing: Callable[[], AbstractContextManager[object]]
+    ) -> dict[Decoding, list[EpisodeOutcome]]:
+        """Play what isn't saved yet. The results are shown on the main process; all processes get the outcomes."""
+        saved = dict[Decoding, list[Episode] | None]()
         if self.ranks.is_main:
-            ks = self.config.evaluation.ks if decoding == "sampled" else (1,)
-            self.tracker.evaluation(step, decoding, split, report(episodes, ks=ks, seed=self.config.seed))
-        return episodes
+            saved = {decoding: self._saved(split, step, decoding) for decoding in DECODINGS}
+        missing = self.ranks.broadcast([decoding for decoding in DECODINGS if saved.get(decoding) is None])
+        played: dict[Decoding, list[EpisodeOutcome]] = {}
+        # Between the decodings, the engine keeps the weights.
+        with playing() if missing else nullcontext():
+            for decoding in DECODINGS:
+                known = self._played(split, step, decoding) if decoding in missing else saved.get(decoding)
+                episodes = known or []
+                if self.ranks.is_main:
+                    ks = self.config.evaluation.ks if decoding == "sampled" else (1,)
+                    self.tracker.evaluation(step, decoding, split, report(episodes, ks=ks, seed=self.config.seed))
+                played[decoding] = self.ranks.broadcast([EpisodeOutcome.of(episode) for episode in episodes])
+        return played
 
-    def _episodes(
-        self, split: Split, step: int, decoding: Decoding, playing: Callable[[], AbstractContextManager[object]]
-    ) -> list[Episode]:
-        config, test = self.config, split == "test"
+    def _played(self, split: Split, step: int, decoding: Decoding) -> list[Episode]:
+        """Play and save the tasks of a split; return the episodes on the main process, and none on the others."""
+        config = self.config
         samples, temperature = config.evaluation.samples, config.generation.temperature
         if decoding == "greedy":
             samples, temperature = 1, 0.0
-        known = self._saved(split, step, decoding, samples) if self.ranks.is_main else None
-        if self.ranks.broadcast(known is not None):
-            return known or []
-        with playing():
-            groups = self._group_specs(split, samples, seed_of(config.seed, step, _EVALUATION))
-            episodes = self.play(groups, temperature)
+        groups = self._group_specs(split, samples, seed_of(config.seed, step, _EVALUATION))
+        episodes = self.play(groups, temperature)
         if self.ranks.is_main:
-            self.folder.save_evaluation(step, decoding, episodes, test=test)
+            self.folder.save_evaluation(step, decoding, episodes, test=split == "test")
         return episodes
 
-    def _saved(self, split: Split, step: int, decoding: Decoding, samples: int) -> list[Episode] | None:
+    def _saved(self, split: Split, step: int, decoding: Decoding) -> list[Episode] | None:
         """Return the episodes of a saved evaluation; None, with a message if it is incomplete, if it must be played."""
         test = split == "test"
-        damage = self.folder.evaluation_damage(step, decoding, test=test)
         known = self.folder.read_evaluation(step, decoding, test=test)
+        damage = self.folder.evaluation_damage(step, decoding, test=test) if known is None else None
         if known is not None:
+            samples = 1 if decoding == "greedy" else self.config.evaluation.samples
             expected = samples * sum(len(evaluated_tasks(self.config, world, split)) for world in self.worlds)
-            if len(known) == expected:
-                return known
-            damage = f"It has {len(known)} of {expected} episodes"
+            damage = f"it has {len(known)} of {expected} episodes" if len(known) != expected else None
         if damage:
             self.tracker.say(
                 f"The saved evaluation after {step} steps, {decoding} on {split} tasks, is incomplete: {damage}. It is "
                 "played again."
             )
-        return None
+        return None if damage else known
 
     def _group_specs(self, split: Split, samples: int, seed: int) -> list[GroupSpec]:
         groups = list[GroupSpec]()
