@@ -19,6 +19,14 @@ T = TypeVar("T")
 _STOP_TIMEOUT = 5.0  # seconds
 
 
+_abandoned: list[LoopThread] = []
+
+
+def any_abandoned() -> bool:
+    """Whether a loop of this process was abandoned, so that only `os._exit` is sure to end the process."""
+    return any(loop.pid == os.getpid() for loop in _abandoned)
+
+
 class LoopThread:
     """A running asyncio loop. Any thread of the process that created it may use it, but not a forked process."""
 
@@ -31,14 +39,23 @@ class LoopThread:
         self.pid = os.getpid()
         self._partner = partner
         self._gone = f"{partner}: the loop is gone. It was stopped, or this process was forked after its start."
+        self._abandoned = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="agentgym-loop", daemon=True)
         self._thread.start()
 
     @property
     def alive(self) -> bool:
-        """Whether the loop is running in this process."""
-        return self.pid == os.getpid() and self._thread.is_alive()
+        """Whether the loop is running in this process and not abandoned."""
+        return self.pid == os.getpid() and self._thread.is_alive() and not self._abandoned
+
+    def abandon(self) -> None:
+        """Give up the loop, since something blocks its thread; nothing can run in it any more.
+
+        Other threads, which the blocked one has started, may keep the process from ending: see `any_abandoned`.
+        """
+        self._abandoned = True
+        _abandoned.append(self)
 
     @property
     def current(self) -> bool:
