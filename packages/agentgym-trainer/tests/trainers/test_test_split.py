@@ -167,9 +167,9 @@ def test_truncated_evaluations_are_played_again(tmp_path: Path) -> None:
     assert f"The saved evaluation after 3 steps, {said}" in log.read_text()
     assert replies(folder, 3, "sampled") == before
 
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:3]))
-    dev = folder.evaluations / "step-000000-greedy.jsonl"
-    dev.write_text("".join(dev.read_text().splitlines(keepends=True)[:2]))
+    for name, kept in (("test-000000-sampled", 3), ("step-000000-greedy", 2)):
+        path = folder.evaluations / f"{name}.jsonl"
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:kept]))
     for of_version_0_2 in (folder.path / "evaluations.json", folder.checkpoints, folder.model):
         remove(of_version_0_2)
     for test_file in folder.evaluations.glob("test-*-greedy.jsonl"):
@@ -180,7 +180,7 @@ def test_truncated_evaluations_are_played_again(tmp_path: Path) -> None:
         "greedy on dev tasks, is incomplete: it has 2 of 3 episodes. It is played again.",
         "sampled on test tasks, is incomplete: it has 3 of 4 episodes. It is played again.",
     ]
-    assert replies(folder, 3, "sampled") == before
+    assert len(folder.read_evaluation(0, "sampled", test=True) or []) == 4
     assert len(folder.read_evaluation(0, "greedy") or []) == 3
 
 
