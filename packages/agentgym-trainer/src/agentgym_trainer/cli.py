@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NoReturn, TypeVar
 
 import tyro
 from agentgym_envs.cli.flags import given
-from agentgym_envs.core.loop_thread import any_abandoned
+from agentgym_envs.util.abandoned_threads import any_abandoned
 from agentgym_envs.util.installation import command, package_version
 from agentgym_eval.runs.settings import short_name
 from agentgym_eval.storage.labels import checked_tags

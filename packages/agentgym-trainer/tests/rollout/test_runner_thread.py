@@ -14,7 +14,7 @@ import gymnasium
 import psutil
 import pytest
 from agentgym_envs import Episode, EpisodeSpec
-from agentgym_envs.core import loop_thread
+from agentgym_envs.util import abandoned_threads
 from agentgym_trainer.engines.base import Completion, EngineGone, SamplingParams, Weights
 from agentgym_trainer.engines.hf.engine import transformers_engine
 from agentgym_trainer.engines.scripted import ScriptedEngine
@@ -145,7 +145,7 @@ def test_an_interruption_abandons_a_thread_that_an_environment_blocks(
     chat: Chat, interruptible: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "_CANCEL", 0.2)
-    monkeypatch.setattr(loop_thread, "_abandoned", [])
+    monkeypatch.setattr(abandoned_threads, "_processes", set[int]())
     Waiting.allowed.clear()
     engine = StallingEngine(chat)
     with open_environment("coin/Waiting-v0", 1, backend="inline") as world, ExitStack() as stack:
@@ -154,7 +154,7 @@ def test_an_interruption_abandons_a_thread_that_an_environment_blocks(
             episodes = rollouts.play([RolloutRequest(world, [EpisodeSpec("coin/train/1")])], _policy(rollouts, chat))
             with _ctrl_c_when(lambda: bool(world.pool._tickets)), pytest.raises(KeyboardInterrupt):
                 next(episodes)
-            assert loop_thread.any_abandoned()
+            assert abandoned_threads.any_abandoned()
             assert rollouts.closed
             rollouts.end(_count_other_tasks())
             with pytest.raises(RuntimeError, match="closed"):

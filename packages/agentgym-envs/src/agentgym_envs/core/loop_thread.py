@@ -14,17 +14,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from agentgym_envs.core.text_env import EnvFault
+from agentgym_envs.util.abandoned_threads import note_abandoned
 
 T = TypeVar("T")
 _STOP_TIMEOUT = 5.0  # seconds
-
-
-_abandoned: list[LoopThread] = []
-
-
-def any_abandoned() -> bool:
-    """Whether a loop of this process was abandoned, so that only `os._exit` is sure to end the process."""
-    return any(loop.pid == os.getpid() for loop in _abandoned)
 
 
 class LoopThread:
@@ -52,10 +45,10 @@ class LoopThread:
     def abandon(self) -> None:
         """Give up the loop, since something blocks its thread; nothing can run in it any more.
 
-        Other threads, which the blocked one has started, may keep the process from ending: see `any_abandoned`.
+        Other threads, which the blocked one has started, may keep the process from ending: see `abandoned_threads`.
         """
         self._abandoned = True
-        _abandoned.append(self)
+        note_abandoned()
 
     @property
     def current(self) -> bool:
