@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import runpy
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,28 @@ def test_steps_that_succeeded_are_not_repeated(
     assert (tmp_path / "count").read_text() == "..."
     assert _main(script, *out, "--only", "works") == 0
     assert (tmp_path / "count").read_text() == "...."
+
+
+def test_a_training_step_that_failed_can_be_repeated(
+    script: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    out = tmp_path / "hour.json"
+    real = script["steps"]
+    monkeypatch.setitem(script["main"].__globals__, "steps", lambda _, runs, **__: made(runs))
+
+    def made(runs: Path) -> list[Any]:
+        (found,) = (step for step in real("model", runs, tiny=True, device="cpu") if step.name == "train")
+        folder = found.command[found.command.index("--out") + 1]
+        code = f"import os; os.makedirs({folder!r}); open({folder!r} + '/run.json', 'x'); exit(3)"
+        return [replace(found, command=(sys.executable, "-c", code))]
+
+    (tmp_path / "train").mkdir()  # somebody's own run beside the results
+    for _ in range(2):
+        assert _main(script, "--out", str(out)) == 1
+        found = json.loads(out.read_text())["train"]
+        assert (found["exit_code"], found["output"]) == (3, "")
+    assert (tmp_path / "hour-runs" / "train" / "run.json").exists()
+    assert (tmp_path / "train").is_dir()
 
 
 def test_an_unknown_step_is_refused(script: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:

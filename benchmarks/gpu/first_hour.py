@@ -7,7 +7,8 @@ r"""What to run in the first hour on a machine with 1 or 8 GPUs: checks and meas
 
 Every step is a process with a timeout: one that fails or hangs doesn't end the others. The results are in one file,
 `first-hour.json`, with each step's command, exit code, seconds, output and measurements, beside what is expected;
-please send it back. Run it again to resume: steps that succeeded aren't repeated.
+please send it back. Run it again to resume: steps that succeeded aren't repeated, and what the others
+left in `first-hour-runs` is removed.
 
 None of the steps has been run on a GPU yet. What is expected is computed or read, not measured.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -45,6 +47,8 @@ class Step:
     gpus: int = 1
     on_cpu: bool = False
     """Whether it also runs with `--device cpu --tiny`."""
+    folder: Path | None = None
+    """A folder that only this step writes, which must not exist when it begins."""
 
 
 def steps(model: str, runs: Path, *, tiny: bool, device: str) -> list[Step]:
@@ -52,7 +56,7 @@ def steps(model: str, runs: Path, *, tiny: bool, device: str) -> list[Step]:
 
     Args:
         model: Path or name of the model of the training runs.
-        runs: Folder of the training runs.
+        runs: Folder of the training runs, which nothing else writes to.
         tiny: Use tiny models.
         device: cuda or cpu.
     """
@@ -65,11 +69,13 @@ def steps(model: str, runs: Path, *, tiny: bool, device: str) -> list[Step]:
     def script(name: str, *more: str) -> tuple[str, ...]:
         return python, str(FOLDER / f"{name}.py"), *more, *small
 
-    def train(name: str, *more: str, launch: tuple[str, ...] = (python,)) -> tuple[str, ...]:
+    def train(name: str, *more: str, minutes: float, expected: str, processes: int = 1, on_cpu: bool = False) -> Step:
         recipe = ("--tiny",) if tiny else ("textcraft-scaling", "--model", model, "--tasks-per-step", "8")
         # Two steps, since the first one compiles and captures.
         short = ("--steps", "2", "--evaluation.tasks", "8", "--evaluation.no-test", "--device", device)
-        return *launch, "-m", "agentgym_trainer", *recipe, *short, "--out", str(runs / name), *more
+        launched = (python,) if processes == 1 else launch(processes)
+        command = (*launched, "-m", "agentgym_trainer", *recipe, *short, "--out", str(runs / name), *more)
+        return Step(name, command, minutes, expected, 1 if processes == 1 else 8, on_cpu, runs / name)
 
     def launch(processes: int) -> tuple[str, ...]:
         accelerate = (python, "-m", "accelerate.commands.launch", "--config_file", str(FSDP2))
@@ -98,14 +104,14 @@ def steps(model: str, runs: Path, *, tiny: bool, device: str) -> list[Step]:
              "exit code 0, so CUDA IPC works; 1.0 GB copied on the GPU, and the cache allocated: below 1 s"),
         Step("rollout", script("gpu_rollout"), 15, "tokens/s grow up to 64 trajectories or more", on_cpu=True),
         Step("rollout-vllm", script("gpu_rollout", "--engines", "vllm"), 10, "faster than transformers at every size"),
-        Step("train", train("train"), 15, "exit code 0; logprob_check_gap below 0.02", on_cpu=True),
-        Step("train-vllm", train("train-vllm", *vllm), 15, "exit code 0; logprob_check_gap below 0.02"),
-        Step("fsdp2", train("fsdp2", *vllm, launch=launch(8)), 15, "exit code 0; the same gap", gpus=8),
-        Step("train-server", train("train-server", *server), 15, "exit code 0; the same gap; CUDA IPC in its log"),
-        Step("fsdp2-server", train("fsdp2-server", *server, "--engine.tensor-parallel", "2", launch=launch(8)), 20,
-             "exit code 0; the same gap, with 4 copies of the model on 2 GPUs each", gpus=8),
-        Step("fsdp2-4+4", train("fsdp2-4+4", "--engine.kind", "vllm-server", "--engine.devices", "4,5,6,7",
-             launch=launch(4)), 20, "exit code 0; the same gap; seconds.load below 2 s, over NCCL", gpus=8),
+        train("train", minutes=15, expected="exit code 0; logprob_check_gap below 0.02", on_cpu=True),
+        train("train-vllm", *vllm, minutes=15, expected="exit code 0; logprob_check_gap below 0.02"),
+        train("fsdp2", *vllm, minutes=15, expected="exit code 0; the same gap", processes=8),
+        train("train-server", *server, minutes=15, expected="exit code 0; the same gap; CUDA IPC in its log"),
+        train("fsdp2-server", *server, "--engine.tensor-parallel", "2", minutes=20, processes=8,
+              expected="exit code 0; the same gap, with 4 copies of the model on 2 GPUs each"),
+        train("fsdp2-4+4", "--engine.kind", "vllm-server", "--engine.devices", "4,5,6,7", minutes=20, processes=4,
+              expected="exit code 0; the same gap; seconds.load below 2 s, over NCCL"),
     ]  # fmt: skip
 
 
@@ -117,7 +123,12 @@ def chosen(all_steps: Sequence[Step], *, gpus: int, device: str, names: Sequence
 
 
 def run(step: Step, out: Path) -> dict[str, Any]:
-    """Run a step in a process group of its own, which is killed at the timeout, and return what it did."""
+    """Run a step in a process group of its own, which is killed at the timeout, and return what it did.
+
+    What an earlier attempt left in the step's own folder is removed first.
+    """
+    if step.folder is not None:
+        shutil.rmtree(step.folder, ignore_errors=True)
     measured = out.with_name(f"{out.stem}-{step.name}.json")
     script = step.command[1].endswith(".py")
     command = [*step.command, *(["--out", str(measured)] if script else [])]
@@ -157,7 +168,9 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", default=[], metavar="STEP", help="run only these steps, again")
     settings = parser.parse_args(words)
     signal.signal(signal.SIGTERM, _terminate)
-    every = steps(settings.model, settings.out.parent, tiny=settings.tiny, device=settings.device)
+    every = steps(
+        settings.model, settings.out.with_name(f"{settings.out.stem}-runs"), tiny=settings.tiny, device=settings.device
+    )
     if unknown := set(settings.only) - {step.name for step in every}:
         parser.error(f"no step {', '.join(sorted(unknown))}; there are: {', '.join(step.name for step in every)}")
     wanted = list(chosen(every, gpus=settings.gpus, device=settings.device, names=settings.only))

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from agentgym_trainer.run.folder import RunFolder
+from coin_world import Coin
 from patience import PATIENCE
 from torch.distributed import TCPStore
 from torch.multiprocessing.spawn import ProcessException, start_processes
@@ -29,6 +34,27 @@ def train_with_signals(
 ) -> int | None:
     """Run `train`, which sends itself signals at the given points. Return its exit code; stderr goes to `log`."""
     return run_process(train_process, arguments, log, point, *more_points)
+
+
+def train_with_hanging_environment(step: int, arguments: Sequence[str], folder: Path, log: Path) -> int | None:
+    """Run `train` in `folder`; an environment hangs in the rollout of this step, and the process gets SIGTERM. Return
+    the exit code; stderr goes to `log`.
+    """
+    return run_process(_train_and_hang, step, arguments, RunFolder(folder).metrics, log)
+
+
+def _train_and_hang(step: int, arguments: Sequence[str], metrics: Path, log: Path) -> None:
+    act = Coin._act
+
+    def hang(self: Coin, action: str) -> Any:
+        in_rollout = threading.current_thread() is not threading.main_thread() and metrics.exists()
+        if in_rollout and metrics.read_bytes().count(b"\n") == step - 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10 * PATIENCE)
+        return act(self, action)
+
+    Coin._act = hang
+    train_process(arguments, log)
 
 
 def run_process(work: Callable[..., None], *args: Any) -> int | None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from agentgym_eval.storage.lock import FolderLock
@@ -16,7 +19,7 @@ from agentgym_trainer.config import WorldConfig
 from agentgym_trainer.recipes import RECIPES, tiny
 from agentgym_trainer.run.folder import RunFolder
 from cli_errors import error_of
-from toy_learner import train_cli
+from toy_learner import coin_flags, train_cli
 
 
 def test_resuming_a_folder_without_a_run_is_rejected(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -133,6 +136,51 @@ def test_run_locked_by_another_process_is_rejected(tmp_path: Path, capfd: pytest
         assert "Another process is using" in error_of(["--tiny", "--out", str(starting)], capfd)
         assert [path.name for path in starting.iterdir()] == [".lock"]
     assert not starting.exists()
+
+
+def test_run_whose_folder_was_taken_over_stops_and_writes_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = json.dumps({"host": "elsewhere", "pid": 4711, "since": "2026-01-01 00:00:00 UTC", "key": "another"})
+    folder, log, write_line = RunFolder(tmp_path / "run"), tmp_path / "log", RunFolder.log
+
+    def stalled(self: RunFolder, line: Mapping[str, Any]) -> None:
+        if line["step"] == 3:
+            (folder.path / ".lock").write_text(taken)
+        write_line(self, line)
+
+    monkeypatch.setattr(RunFolder, "log", stalled)
+    assert train_cli(coin_flags(folder.path), log) == 1
+    error = log.read_text().splitlines()[-1]
+    assert "process 4711 on elsewhere, since 2026-01-01 00:00:00 UTC, has taken over the lock on" in error
+    assert "Traceback" not in log.read_text()
+    assert [line["step"] for line in folder.read_metrics()] == [1, 2]
+    assert sorted(path.name for path in folder.checkpoints.iterdir()) == ["step-000002"]
+    assert (folder.path / ".lock").read_text() == taken
+
+
+def test_damaged_weights_are_named_with_what_to_do(tmp_path: Path) -> None:
+    folder, log = RunFolder(tmp_path / "run"), tmp_path / "log"
+    assert train_cli(coin_flags(folder.path, "--steps", "1", "--evaluation.no-test")) == 0
+    weights = folder.start / "model.safetensors"
+    copied, whole = tmp_path / "copy", weights.read_bytes()
+    shutil.copytree(folder.start, copied)
+    for damaged in (weights, copied / "model.safetensors"):
+        os.truncate(damaged, len(whole) // 2)
+    shutil.rmtree(folder.checkpoints)
+    assert train_cli(["--resume", str(folder.path)], log) == 2
+    sentence = log.read_text().splitlines()[-1]
+    assert "Traceback" not in log.read_text()
+    assert f"{weights} is damaged or incomplete: " in sentence
+    assert sentence.endswith(f"If {folder.start} is of a run that created it, you may also remove it: --resume then "
+                             "creates it again.")  # fmt: skip
+    assert train_cli(coin_flags(tmp_path / "other", "--model", str(copied)), log) == 2
+    sentence = log.read_text().splitlines()[-1]
+    assert f"{copied / 'model.safetensors'} is damaged or incomplete: " in sentence
+    assert sentence.endswith("Restore it from a copy, or download or export the model again.")
+    shutil.rmtree(folder.start)
+    assert train_cli(["--resume", str(folder.path)]) == 0
+    assert weights.read_bytes() == whole
 
 
 def test_killed_startup_does_not_block_a_new_run(tmp_path: Path) -> None:

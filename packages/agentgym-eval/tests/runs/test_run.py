@@ -24,6 +24,7 @@ from agentgym_eval.policies.harness import EpisodePlayer
 from agentgym_eval.policies.policies import Random
 from agentgym_eval.runs.run import open_run
 from agentgym_eval.runs.settings import PlaySettings
+from agentgym_eval.storage.lock import LockLost
 from agentgym_eval.util.errors import RunStopped, UsageError
 from counting_world import ENV
 from gymnasium.error import DependencyNotInstalled
@@ -331,3 +332,16 @@ def test_an_interruption_in_any_iteration_of_the_event_loop_ends_a_run(tmp_path:
     with open_run(settings(), tmp_path) as run, asyncio.Runner() as runner, pytest.raises(KeyboardInterrupt):
         for _ in run.play_with(Random(), runner, InterruptedPlayer(delay)):
             pass
+
+
+def test_run_whose_folder_was_taken_over_stops_and_leaves_its_files(tmp_path: Path) -> None:
+    taken = json.dumps({"host": "elsewhere", "pid": 4711, "since": "2026-01-01 00:00:00 UTC", "key": "another"})
+    message = "process 4711 on elsewhere, since 2026-01-01 .*, has taken over the lock on"
+    with pytest.raises(LockLost, match=message), open_run(settings(), tmp_path) as run:
+        episodes = run.play()
+        list(islice(episodes, 2))
+        (tmp_path / ".lock").write_text(taken)
+        list(episodes)
+    assert len(list(read_episodes(tmp_path / "episodes.jsonl"))) == 2
+    assert (tmp_path / ".lock").read_text() == taken
+    assert not (tmp_path / "stopped.json").exists()

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from patience import eventually
 
 HOLDER = """
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from agentgym_eval.storage.lock import FolderLock
 
@@ -109,6 +111,73 @@ def test_process_id_decides_if_file_locks_are_unavailable(tmp_path: Path, monkey
     write_stale_lock(tmp_path, socket.gethostname(), ended.pid)
     with FolderLock(tmp_path), pytest.raises(UsageError, match=f"process {os.getpid()} on "):
         FolderLock(tmp_path).acquire()
+
+
+@pytest.fixture
+def taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[FolderLock, FolderLock]]:
+    """A lock whose holder was stalled, and that of the process on another host that has taken it over."""
+    stalled, taker = FolderLock(tmp_path / "run"), FolderLock(tmp_path / "run", pause=lambda _: None)
+    stalled.acquire()
+    monkeypatch.setattr(fcntl, "flock", lambda *_: None)  # over NFS, it may not reach other hosts
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(socket, "gethostname", lambda: "elsewhere")
+        taker.acquire()
+    yield stalled, taker
+    stalled.release()
+    taker.release()
+
+
+def test_a_stalled_holder_stops_writing_once_it_is_taken_over(
+    taken_over: tuple[FolderLock, FolderLock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stalled, taker = taken_over
+    message = f"stalled for more than 20 seconds, and process {os.getpid()} on elsewhere, since 2.*, has taken over"
+    with pytest.raises(lock.LockLost, match=message):
+        stalled.check()
+    taker.check()
+    lock.check_lock(taker.path.parent.parent / "another" / "file")
+    monkeypatch.setitem(lock._held, stalled.folder.resolve(), stalled)  # both are of this process, unlike elsewhere
+    with pytest.raises(lock.LockLost, match=message):
+        lock.check_lock(stalled.folder / "checkpoints" / "step-000001")
+
+
+def test_a_stalled_holder_leaves_the_lock_to_its_new_holder(taken_over: tuple[FolderLock, FolderLock]) -> None:
+    stalled, taker = taken_over
+    stalled.release()
+    assert taker.path.exists()
+    taker.check()
+    with pytest.raises(UsageError, match=f"process {os.getpid()} on elsewhere, since 2"):
+        FolderLock(taker.folder, pause=lambda _: os.utime(taker.path)).acquire()
+
+
+def test_a_stalled_holder_no_longer_beats(
+    taken_over: tuple[FolderLock, FolderLock], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stalled, _ = taken_over
+    monkeypatch.setattr(lock, "_BEAT", 0.01)
+    assert stalled._file is not None
+    os.utime(stalled.path, (0, 0))
+    stalled._beat(stalled._file)  # returns
+    assert "was taken over by process" in caplog.text
+    assert stalled.path.stat().st_mtime == 0
+
+
+@pytest.mark.parametrize("beating", [True, False])
+def test_own_process_id_of_an_earlier_container_does_not_hold_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beating: bool
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    path = write_stale_lock(tmp_path, socket.gethostname(), os.getpid())
+    lock_of_restarted = FolderLock(tmp_path, pause=lambda _: os.utime(path) if beating else None)
+    if beating:  # by a container with the same host name
+        with pytest.raises(UsageError, match=f"If you know that it is no longer running, remove {path}."):
+            lock_of_restarted.acquire()
+    else:
+        with lock_of_restarted:
+            lock_of_restarted.check()
 
 
 @pytest.mark.parametrize("content", ["", '{"host": "n', "[]", '{"host": "n"}'])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 import sys
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NoReturn, TypeVar
 
 from agentgym_envs.cli.flags import given
+from agentgym_envs.util.abandoned_threads import any_abandoned
 from agentgym_envs.util.flag_markers import arg
 from agentgym_envs.util.installation import command, package_version
 from agentgym_eval.storage.labels import checked_tags
@@ -107,16 +109,35 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         sys.stdout.write(f"{package_version('agentgym-trainer')}\n")
         sys.exit()
     try:
-        sys.exit(_run(arguments))
+        code = _run(arguments)
     except KeyboardInterrupt:
-        sys.exit(_INTERRUPTED)
+        code = _INTERRUPTED
     except (UsageError, RunStopped, OSError) as error:  # OSError if the disk is full, for example
         from agentgym_envs.util.redaction import redacted
         from rich.console import Console
         from rich.markup import escape
 
         Console(stderr=True).print(f"[red]error:[/] {escape(redacted(str(error)))}", highlight=False, soft_wrap=True)
-        sys.exit(2 if isinstance(error, UsageError) else 1)
+        code = 2 if isinstance(error, UsageError) else 1
+    _end(code)
+
+
+def _end(code: int) -> NoReturn:
+    """Exit, without waiting for threads if one of them is blocked for good."""
+    if any_abandoned():
+        from rich.console import Console
+
+        Console(stderr=True).print(
+            "A rollout didn't end within 10 seconds, since an environment's step or the engine blocks its thread. The "
+            "process ends without closing them. An environment that may hang needs --world.backend thread or process.",
+            highlight=False,
+            soft_wrap=True,
+            markup=False,
+        )
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _run(arguments: Sequence[str]) -> int:

@@ -14,6 +14,7 @@ import gymnasium
 import psutil
 import pytest
 from agentgym_envs import Episode, EpisodeSpec
+from agentgym_envs.util import abandoned_threads
 from agentgym_trainer.engines.base import Completion, EngineGone, SamplingParams, Weights
 from agentgym_trainer.engines.hf.engine import transformers_engine
 from agentgym_trainer.engines.scripted import ScriptedEngine
@@ -138,6 +139,27 @@ def test_closing_the_iterator_cancels_remaining_episodes(chat: Chat, coin: OpenE
         assert rollouts.run(_count_other_tasks()) == 0
         assert policy._contexts == {}
         assert _is_free(coin)
+
+
+def test_an_interruption_abandons_a_thread_that_an_environment_blocks(
+    chat: Chat, interruptible: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "_CANCEL", 0.2)
+    monkeypatch.setattr(abandoned_threads, "_processes", set[int]())
+    Waiting.allowed.clear()
+    engine = StallingEngine(chat)
+    with open_environment("coin/Waiting-v0", 1, backend="inline") as world, ExitStack() as stack:
+        stack.callback(Waiting.allowed.set)
+        with RolloutRunner(engine) as rollouts:
+            episodes = rollouts.play([RolloutRequest(world, [EpisodeSpec("coin/train/1")])], _policy(rollouts, chat))
+            with _ctrl_c_when(lambda: bool(world.pool._tickets)), pytest.raises(KeyboardInterrupt):
+                next(episodes)
+            assert abandoned_threads.any_abandoned()
+            assert rollouts.closed
+            rollouts.end(_count_other_tasks())
+            with pytest.raises(RuntimeError, match="closed"):
+                rollouts.run(_count_other_tasks())
+        assert engine.closed == 0
 
 
 def test_ctrl_c_cancels_everything_in_the_thread(chat: Chat, coin: OpenEnvironment, interruptible: None) -> None:

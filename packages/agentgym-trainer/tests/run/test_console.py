@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import shlex
 from dataclasses import replace
@@ -144,6 +145,10 @@ def test_evaluation_is_printed_with_its_interval() -> None:
     episodes = [replace(episode_with_samples([None]), task_id=f"coin/test/{i}") for i in range(2)]
     RunConsole(Console(file=out)).evaluation(5, "greedy", "dev", report(episodes))
     assert out.getvalue() == "after 5 steps, greedy on 2 dev tasks: success 0.000 (0.000 to 0.658)\n"
+    out.truncate(0)
+    failed = [replace(episode_with_samples([None], stop="failed"), task_id=f"coin/test/{i}") for i in (2, 3)]
+    RunConsole(Console(file=out)).evaluation(5, "greedy", "dev", report([*episodes, *failed]))
+    assert out.getvalue().endswith("success 0.000 (0.000 to 0.658) without 2 failed episodes\n")
 
 
 # Final results.
@@ -187,6 +192,50 @@ def test_every_environment_has_a_curve_with_the_schedule(mixed: tuple[RLConfig, 
             "test tasks, sampled",
             "test tasks, greedy",
         ]
+
+
+def test_failed_episodes_are_shown_beside_success(mixed: tuple[RLConfig, RunFolder, list[Any]]) -> None:
+    config, folder, _ = mixed
+    played = folder.read_evaluation(300, "sampled") or []
+    failed = [
+        replace(episode_with_samples([None], stop="failed"), env=WORLDS[0], task_id=f"{WORLDS[0]}/{i}") for i in (2, 3)
+    ]
+    folder.save_evaluation(300, "sampled", [*played, *failed])
+    out = io.StringIO()
+    summary.show_results(config, folder, Console(file=out, width=200), model_step=300, seconds=1.0)
+    dev = out.getvalue().partition("during training")[2].splitlines()
+    shown = {row.split("│")[1].strip(): row.split("│")[3].strip() for row in dev if row.count("│") == 4}
+    assert shown["pass@1, sampled at 1"] == "0.000 (0.000 to 0.658), 2 failed"
+    assert shown["pass@1, greedy"] == "0.000 (0.000 to 0.658)"
+    assert {name: cell.endswith("2 failed") for name, cell in shown.items() if name.endswith("-v0, sampled")} == {
+        "TextCraft-v0, sampled": True, "BabyAI-v0, sampled": False,
+    }  # fmt: skip
+    assert shown["failed episodes"] == "2"
+
+
+@pytest.mark.parametrize("cut", [10, None])
+def test_damaged_evaluations_are_left_out_of_the_results(
+    mixed: tuple[RLConfig, RunFolder, list[Any]], cut: int | None
+) -> None:
+    config, folder, _ = mixed
+    path = folder.evaluations / "step-000300-greedy.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text(lines[0] + lines[1][: cut or 0])
+    assert folder.read_evaluation(300, "greedy") is None
+    out = io.StringIO()
+    summary.show_results(config, folder, Console(file=out, width=200), model_step=300, seconds=1.0)
+    why = f"{path}, line 2: half a line" if cut else f"{path} has 1 of 2 episodes"
+    assert out.getvalue().startswith(f"The results leave out the evaluation after 300 steps: {why}.\n")
+    found = json.loads(folder.summary.read_text())
+    assert found["steps"] == 300
+    assert {split: [*by["sampled"]] for split, by in found["evaluations"].items()} == {
+        "dev": ["0"],
+        "test": ["0", "300"],
+    }
+    for damaged in folder.evaluations.glob("step-*"):
+        damaged.write_text("{")
+    summary.show_results(config, folder, Console(file=out, width=200), model_step=300, seconds=1.0)
+    assert [*json.loads(folder.summary.read_text())["evaluations"]] == ["test"]
 
 
 TABLES = (("test", "once, after training; 95% intervals"), ("dev", "during training; 95% intervals"))

@@ -93,7 +93,7 @@ def test_full_disk_while_saving_in_the_background_ends_with_an_error_message(
 
 def test_all_files_of_a_run_are_covered(rl: CompleteAndPartialRun) -> None:
     complete, _ = rl
-    known = {Path(file).parts[0] for file in (*WRITES, "start", "vocabulary.json.gz")}
+    known = {Path(file).parts[0] for file in (*WRITES, "evaluations.json", "start", "vocabulary.json.gz")}
     assert {path.name for path in complete.path.iterdir()} == known
 
 

@@ -1,4 +1,4 @@
-"""Tests of the shares of failure causes among a step's metrics."""
+"""Tests of the shares of failure causes among a step's metrics, and of the success by which models are selected."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import pytest
 from agentgym_envs import Episode, Reply, Turn
 from agentgym_eval.metrics.failure_causes import KINDS, ORACLE_KINDS
 from agentgym_trainer.rollout.groups import EpisodeOutcome
-from agentgym_trainer.run.metrics import episode_metrics
+from agentgym_trainer.run.metrics import episode_metrics, selection_means, selection_success, success_rate
 from agentgym_trainer.run.trackers import flat
 
 pytestmark = pytest.mark.quick
 
 
-def outcome(success: bool | None, *, valid: bool = True, moving: bool = True) -> EpisodeOutcome:
+def outcome(success: bool | None, *, valid: bool = True, moving: bool = True, task: str = "t") -> EpisodeOutcome:
     states = [str(at) if moving else "here" for at in range(4)]
     turns = tuple(Turn(state, Reply("go"), "go", valid, 0.0, state) for state in states)
     stop = "failed" if success is None else "terminated" if success else "truncated"
     score = None if success is None else float(success)
-    episode = Episode("w", "t", "train", "c", 1, "p", 0, "", turns, "end", stop, score, success)
+    episode = Episode("w", task, "train", "c", 1, "p", 0, "", turns, "end", stop, score, success)
     return EpisodeOutcome.of(replace(episode, error="broke" if success is None else None))
 
 
@@ -32,3 +32,15 @@ def test_causes_are_shares_of_the_episodes_that_did_not_break() -> None:
     assert sum(failures.values()) + metrics["success"] == pytest.approx(1)
     assert flat(metrics)["failures/loop"] == pytest.approx(1 / 4)
     assert episode_metrics([outcome(None)])["failures"] == {}
+
+
+def test_failed_episodes_do_not_raise_the_success_by_which_models_are_selected() -> None:
+    solved = [outcome(True, task=f"easy/{i}") for i in range(31)]
+    breaking = [*solved, *(outcome(None, task=f"hard/{i}") for i in range(9))]
+    honest = [*solved, *(outcome(i == 0, task=f"hard/{i}") for i in range(9))]
+    assert success_rate(breaking) == 1, "reports show success of the other episodes, with the number of failed ones"
+    assert selection_success(breaking) == 31 / 40
+    assert selection_success(honest) == 32 / 40
+    assert selection_means([outcome(True), outcome(None)]) == {outcome(True).task: 0.5}
+    assert selection_success([outcome(None)]) == 0
+    assert selection_success([]) is None

@@ -17,7 +17,7 @@ from agentgym_envs import read_episodes
 from agentgym_trainer.run.checkpoint import Checkpoints
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.run.manifest import find_damage
-from forked_processes import train_with_signals
+from forked_processes import train_with_hanging_environment, train_with_signals
 from quantized_models import require_bitsandbytes
 from safetensors.torch import load_file
 from toy_learner import SignalPoint, coin_flags, limit_file_size, train_cli
@@ -275,6 +275,21 @@ def test_runs_preempted_at_random_points_resume_bit_for_bit(
     assert _progress(run)["step"] > previous_step, "an update in progress is finished"
     assert train_cli(["--resume", str(run.path)]) == 0
     _assert_same(run, uninterrupted_run(kind), earlier=False)
+
+
+def test_sigterm_saves_and_ends_a_run_in_which_an_environment_hangs(
+    tmp_path: Path, uninterrupted_run: Callable[[str], RunFolder]
+) -> None:
+    run, log = RunFolder(tmp_path / "run"), tmp_path / "log"
+    assert train_with_hanging_environment(4, _flags(run.path, "grpo"), run.path, log) == 128 + signal.SIGTERM
+    stderr = log.read_text()
+    assert f"Terminated. Progress is saved; resume with: uv run train --resume {run.path}\n" in stderr
+    assert "A rollout didn't end within 10 seconds, since an environment's step or the engine blocks" in stderr
+    assert "Traceback" not in stderr
+    assert not (run.path / ".lock").exists()
+    assert _latest(run) == "step-000003"
+    assert train_cli(["--resume", str(run.path)]) == 0
+    _assert_same(run, uninterrupted_run("grpo"), earlier=False)
 
 
 def test_signals_before_training_end_the_run_immediately(tmp_path: Path) -> None:

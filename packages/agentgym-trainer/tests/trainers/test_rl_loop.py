@@ -14,12 +14,13 @@ from accelerate import Accelerator
 from agentgym_trainer.algorithms import PRESETS
 from agentgym_trainer.config import Evaluation
 from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, FixedHorizon, Stage
-from agentgym_trainer.curriculum.state import TrainingState
+from agentgym_trainer.curriculum.state import Best, TrainingState
 from agentgym_trainer.curriculum.task_sampler import MidSuccess
 from agentgym_trainer.engines.base import EngineGone
-from agentgym_trainer.rollout.groups import EpisodeGroup
+from agentgym_trainer.rollout.groups import EpisodeGroup, EpisodeOutcome
 from agentgym_trainer.run.folder import RunFolder
 from coin_loops import COIN, Build, collect_rollouts, initial_state, loop_config, random_guesses, take_step
+from toy_learner import episode_with_samples
 
 
 def _interrupt(*_: Any) -> None:
@@ -164,6 +165,22 @@ def test_the_best_checkpoint_is_tracked_and_saved(build: Build) -> None:
     assert progress.best.success == max(success.values())
     assert success[progress.best.step] == progress.best.success
     assert loop.checkpoints.best.resolve().name == f"step-{progress.best.step:06d}"
+
+
+def test_a_policy_that_breaks_hard_tasks_is_not_the_best(build: Build) -> None:
+    evaluation = Evaluation(tasks=4, samples=1, ks=(1,), every=1)
+    horizon = AdaptiveHorizon((2, 3), at_least=1, patience=9, cut=0.0)
+    loop = build(loop_config(steps=2, evaluation=evaluation, horizon=horizon, max_failed=1), lambda: "heads")
+    solved = EpisodeOutcome.of(replace(episode_with_samples([None], [1.0]), success=True))
+    tasks = [f"coin/dev/{i}" for i in range(4)]
+    honest = [replace(solved, task=task, success=task < "coin/dev/2") for task in tasks]
+    breaking = [*honest[:1], *(replace(outcome, stop="failed", success=None) for outcome in honest[1:])]
+    by_step = {0: honest, 1: honest, 2: breaking}
+    loop.evaluate = lambda step: {"sampled": by_step[step], "greedy": by_step[step]}
+    state = loop.run(lambda: False)
+    assert [line["dev"]["sampled"] for line in loop.folder.read_metrics()] == [0.5, 1.0]
+    assert state.best == Best(1, 0.5)
+    assert state.stage.success == {task: [float(task < "coin/dev/2"), float(task < "coin/dev/1")] for task in tasks}
 
 
 def test_evaluations_happen_every_few_steps(build: Build) -> None:

@@ -40,6 +40,7 @@ from agentgym_trainer.rollout.environments import open_environments
 from agentgym_trainer.rollout.runner import EnginePolicy
 from agentgym_trainer.run import trackers
 from agentgym_trainer.run.console import RunConsole
+from agentgym_trainer.run.disk import remove
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.trainers import test_split
@@ -184,6 +185,35 @@ def test_tasks_of_the_test_split_are_drawn_once_after_training(
     assert resume(folder) == 0
     assert drawn_test_tasks == []
     assert [replies(folder, step, "sampled") for step in (0, last)] == before
+
+
+@pytest.mark.long
+def test_truncated_evaluations_are_played_again(tmp_path: Path) -> None:
+    folder, log = create_run(tmp_path, RL), tmp_path / "log"
+    assert resume(folder) == 0
+    before = replies(folder, 3, "sampled")
+    path = folder.evaluations / "test-000003-sampled.jsonl"
+    os.truncate(path, path.stat().st_size // 2)
+    assert train_cli(["--resume", str(folder.path)], log) == 0
+    said = f"sampled on test tasks, is incomplete: {path}, line 3: half a line. It is played again.\n"
+    assert f"The saved evaluation after 3 steps, {said}" in log.read_text()
+    assert replies(folder, 3, "sampled") == before
+
+    for name, kept in (("test-000000-sampled", 3), ("step-000000-greedy", 2)):
+        path = folder.evaluations / f"{name}.jsonl"
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:kept]))
+    for of_version_0_2 in (folder.path / "evaluations.json", folder.checkpoints, folder.model):
+        remove(of_version_0_2)
+    for test_file in folder.evaluations.glob("test-*-greedy.jsonl"):
+        test_file.unlink()
+    assert train_cli(["--resume", str(folder.path)], log) == 0
+    said = [line.partition("steps, ")[2] for line in log.read_text().splitlines() if "incomplete" in line]
+    assert said == [
+        "greedy on dev tasks, is incomplete: it has 2 of 3 episodes. It is played again.",
+        "sampled on test tasks, is incomplete: it has 3 of 4 episodes. It is played again.",
+    ]
+    assert len(folder.read_evaluation(0, "sampled", test=True) or []) == 4
+    assert len(folder.read_evaluation(0, "greedy") or []) == 3
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from agentgym_envs.core.text_env import EnvFault
+from agentgym_envs.util.abandoned_threads import note_abandoned
 
 T = TypeVar("T")
 _STOP_TIMEOUT = 5.0  # seconds
@@ -31,14 +32,23 @@ class LoopThread:
         self.pid = os.getpid()
         self._partner = partner
         self._gone = f"{partner}: the loop is gone. It was stopped, or this process was forked after its start."
+        self._abandoned = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="agentgym-loop", daemon=True)
         self._thread.start()
 
     @property
     def alive(self) -> bool:
-        """Whether the loop is running in this process."""
-        return self.pid == os.getpid() and self._thread.is_alive()
+        """Whether the loop is running in this process and not abandoned."""
+        return self.pid == os.getpid() and self._thread.is_alive() and not self._abandoned
+
+    def abandon(self) -> None:
+        """Give up the loop, since something blocks its thread; nothing can run in it any more.
+
+        Other threads, which the blocked one has started, may keep the process from ending: see `abandoned_threads`.
+        """
+        self._abandoned = True
+        note_abandoned()
 
     @property
     def current(self) -> bool:

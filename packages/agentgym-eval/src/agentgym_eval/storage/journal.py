@@ -19,6 +19,7 @@ from agentgym_envs import Reply
 from agentgym_envs.util.json_text import parse
 
 from agentgym_eval.metrics.usage import Usage
+from agentgym_eval.storage.lock import check_lock
 
 _KEYS = ("task", "sample", "number", "request", "reply")
 _Job = tuple[str, int]
@@ -93,7 +94,9 @@ class Journal:
 
         Raises:
             OSError: If it can't be written.
+            LockLost: If another process has taken the folder over; nothing is written.
         """
+        check_lock(self._path)
         used = self._used[place.attempt]
         if used.total() < self._earlier[place.job]:
             self.diverged.add(place.job)

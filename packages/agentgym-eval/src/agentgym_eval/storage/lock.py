@@ -15,8 +15,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
+from uuid import uuid4
 
-from agentgym_eval.util.errors import UsageError
+from agentgym_eval.util.errors import RunStopped, UsageError
 
 NAME = ".lock"
 _BEAT = 5.0
@@ -24,6 +25,25 @@ _BEAT = 5.0
 _WATCHED = 4
 """Number of heartbeat intervals without an update after which a holder on another host counts as dead."""
 _logger = logging.getLogger(__name__)
+_held: dict[Path, FolderLock] = {}
+"""The locks that this process holds, by folder."""
+
+
+class LockLost(RunStopped):
+    """Another process has taken over the lock on a folder, since the holder was stalled."""
+
+
+def check_lock(path: Path) -> None:
+    """Check, before writing a file, that no lock of this process on a folder above it was taken over.
+
+    Raises:
+        LockLost: If another process has taken one over.
+    """
+    if _held:
+        path = path.resolve()
+        for folder in (path, *path.parents):
+            if lock := _held.get(folder):
+                lock.check()
 
 
 class FolderLock:
@@ -32,7 +52,8 @@ class FolderLock:
 
     The kernel releases a flock when its holder ends for any reason. Over a network file system, flock may not reach
     other hosts. The holder therefore updates the file's modification time every few seconds, and a process that finds a
-    record of another host watches that time for 20 seconds before it takes the lock over.
+    record of another host watches that time for 20 seconds before it takes the lock over. A holder that was stalled for
+    so long finds the record of another one when it goes on, and must stop: see `check_lock`.
     """
 
     def __init__(self, folder: Path, *, pause: Callable[[float], object] = time.sleep) -> None:
@@ -48,6 +69,7 @@ class FolderLock:
         self._pause = pause
         self._file: int | None = None
         self._created: list[Path] = []
+        self._key = ""
         self._released = threading.Event()
 
     def __enter__(self) -> Self:
@@ -69,7 +91,8 @@ class FolderLock:
         try:
             self._refuse(_record(file), flock_works)
             since = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
-            own = {"host": socket.gethostname(), "pid": os.getpid(), "since": since}
+            self._key = uuid4().hex  # containers may have the same host name and process id
+            own = {"host": socket.gethostname(), "pid": os.getpid(), "since": since, "key": self._key}
             os.ftruncate(file, 0)
             os.pwrite(file, json.dumps(own).encode(), 0)
             os.fsync(file)  # makes the record visible to other hosts
@@ -77,6 +100,7 @@ class FolderLock:
             os.close(file)
             raise
         self._file = file
+        _held[self._place] = self
         self._released.clear()
         self._beating = threading.Thread(target=self._beat, args=(file,), name="agentgym-lock", daemon=True)
         self._beating.start()
@@ -87,13 +111,41 @@ class FolderLock:
             return
         self._released.set()
         self._beating.join()
-        if self._is_at_path(self._file):
+        if self.taken_by() is None and self._is_at_path(self._file):
             self.path.unlink()
         os.close(self._file)
         self._file = None
+        if _held.get(self._place) is self:
+            del _held[self._place]
         with suppress(OSError):  # the folder isn't empty
             for folder in self._created:
                 folder.rmdir()
+
+    def taken_by(self) -> str | None:
+        """Describe the process that has taken over this held lock; None if there is none, as far as can be seen."""
+        try:
+            # Opening the file makes an NFS client revalidate its content with the server.
+            with self.path.open("rb") as file:
+                record = _record(file.fileno())
+        except OSError:  # it was removed, or the file server is temporarily unreachable
+            return None
+        return _describe(record) if record and record["key"] != self._key else None
+
+    def check(self) -> None:
+        """Check that no other process has taken over this held lock.
+
+        Raises:
+            LockLost: If one has; the message names it.
+        """
+        if taker := self.taken_by():
+            raise LockLost(
+                f"This process was stalled for more than {_BEAT * _WATCHED:g} seconds, and {taker}, has taken over the "
+                f"lock on {self.folder}. It writes there now, so this process stops without writing anything more."
+            )
+
+    @property
+    def _place(self) -> Path:
+        return self.folder.resolve()
 
     def _open(self) -> tuple[int, bool]:
         """Return the descriptor of the lock file, which still is at its path, and whether flock works on it.
@@ -134,9 +186,11 @@ class FolderLock:
         if record is None:
             return
         if record["host"] == socket.gethostname():
-            if not flock_works and _is_alive(record["pid"]):
+            if flock_works or not _is_alive(record["pid"]):
+                return
+            if self._place in _held:
                 raise UsageError(self._in_use(record))
-            return
+            # A process of another container, or one that got the process id later, such as this one.
         _logger.warning(
             "%s is locked by %s, which did not release it; watching %s for %g seconds to see whether it still runs.",
             self.folder, _describe(record), self.path, _BEAT * _WATCHED,
@@ -147,12 +201,12 @@ class FolderLock:
             # Opening the file makes an NFS client revalidate its attributes with the server.
             with self.path.open("rb") as file:
                 if os.fstat(file.fileno()).st_mtime_ns != before:
-                    raise UsageError(self._in_use(record))
+                    raise UsageError(self._in_use(record, watched=True))
         _logger.warning("It isn't; taking over the lock on %s.", self.folder)
 
-    def _in_use(self, record: Mapping[str, Any] | None) -> str:
-        other_host = record is not None and record["host"] != socket.gethostname()
-        hint = f" If you know that it is no longer running, remove {self.path}." if other_host else ""
+    def _in_use(self, record: Mapping[str, Any] | None, *, watched: bool = False) -> str:
+        unsure = watched or (record is not None and record["host"] != socket.gethostname())
+        hint = f" If you know that it is no longer running, remove {self.path}." if unsure else ""
         return (
             f"Another process is using {self.folder}: {_describe(record)}. "
             f"Wait for it to finish, stop it, or choose another --out.{hint}"
@@ -160,6 +214,9 @@ class FolderLock:
 
     def _beat(self, file: int) -> None:
         while not self._released.wait(_BEAT):
+            if taker := self.taken_by():
+                _logger.error("The lock on %s was taken over by %s; this process must stop.", self.folder, taker)
+                return
             with suppress(OSError):  # the file server may be temporarily unreachable
                 os.utime(file)
 
@@ -168,7 +225,8 @@ def _record(file: int) -> dict[str, Any] | None:
     """Read the holder's record; None if it is missing or incomplete."""
     try:
         record = json.loads(os.pread(file, 4096, 0))
-        return {"host": str(record["host"]), "pid": int(record["pid"]), "since": str(record["since"])}
+        known = {"host": str(record["host"]), "pid": int(record["pid"]), "since": str(record["since"])}
+        return {**known, "key": str(record.get("key", ""))}  # 0.2.0 wrote none
     except (ValueError, LookupError, TypeError):
         return None
 

@@ -110,6 +110,8 @@ class Store:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         try:
             self.journal.close()
+            if self._lock.taken_by():
+                return  # the files are another process's now
             if is_empty(self.folder):
                 self._remove_empty()
             elif error is not None and self._playing and not self._overwrite:
@@ -129,7 +131,12 @@ class Store:
         self._playing = False
 
     def append(self, episode: Episode) -> None:
-        """Append an episode that has just ended and flush it, so that it survives the process."""
+        """Append an episode that has just ended and flush it, so that it survives the process.
+
+        Raises:
+            LockLost: If another process has taken the folder over; nothing is written.
+        """
+        self._lock.check()
         self._replace()
         self._file.write(episode.to_json().encode() + b"\n")
         self._file.flush()

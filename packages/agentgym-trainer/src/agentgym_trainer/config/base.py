@@ -237,8 +237,8 @@ class Evaluation:
     every: int = 0
     """Steps between evaluations; 0: evaluate only before and after training."""
     load_best_model_at_end: bool = False
-    """Make the best checkpoint the final model: that with the highest success, sampled, in these evaluations. Off: the
-    last one."""
+    """Make the best checkpoint the final model: that with the highest success, sampled, in these evaluations, where a
+    failed episode is no success. Off: the last one."""
 
     def __post_init__(self) -> None:
         if self.split == "test":

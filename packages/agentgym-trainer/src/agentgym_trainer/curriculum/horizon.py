@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Literal, Protocol
 
 from agentgym_trainer.curriculum.plateau import has_plateaued
@@ -35,8 +36,8 @@ class Stage:
     reason: str = "begin"
     """What ended the previous stage: its number of steps, a plateau of success on dev tasks, or truncated episodes."""
     success: dict[str, list[float | None]] = field(default_factory=dict[str, list[float | None]])
-    """For each evaluation task, its mean success at each of the stage's last evaluations, oldest first; None where all
-    of its episodes failed."""
+    """For each evaluation task, its mean success at each of the stage's last evaluations, oldest first; None where it
+    wasn't played."""
     cut: float = 0.0
     """Running mean of `StepOutcome.cut` over the stage."""
     remaining: int | None = None
@@ -49,10 +50,15 @@ class StepOutcome:
     """The statistics of an update that a schedule may use."""
 
     success: Mapping[str, float] | None = None
-    """Mean success of each task in the evaluation after this update, without tasks whose episodes all failed; None if
+    """Mean success of each task in the evaluation after this update, where a failed episode is no success; None if
     there was no evaluation."""
     cut: float = 0.0
     """Share of this update's episodes that the horizon truncated while they were `improving`."""
+
+    @property
+    def mean_success(self) -> float | None:
+        """Mean success over tasks, by which the best checkpoint is chosen; None if there was no evaluation."""
+        return fmean(self.success.values()) if self.success else None
 
 
 def improving(rewards: Sequence[float]) -> bool:

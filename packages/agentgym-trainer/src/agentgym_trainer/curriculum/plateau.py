@@ -11,7 +11,7 @@ CONFIDENCE = 0.9
 _QUANTILE = NormalDist().inv_cdf(CONFIDENCE)
 
 Means = Sequence[float | None]
-"""Mean success of a task at each evaluation, oldest first; None where all of its episodes failed."""
+"""Mean success of a task at each evaluation, oldest first; None where it wasn't played."""
 
 
 def has_plateaued(success: Mapping[str, Means], *, fewest: int, gain: float) -> bool:

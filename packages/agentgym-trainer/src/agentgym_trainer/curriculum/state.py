@@ -14,7 +14,7 @@ class Best:
 
     step: int
     success: float
-    """Mean success on the evaluation tasks, from 0 to 1."""
+    """Mean success on the evaluation tasks, from 0 to 1, where a failed episode is no success."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class TrainingState:
     def evaluated(self, success: float | None) -> TrainingState:
         """Return the state after an evaluation at this step, with a new `best` if no earlier one had as high a success.
 
-        `success` is None if all episodes failed. The model before the first update is never the best.
+        `success` is None if there was no evaluation. The model before the first update is never the best.
         """
         if not self.step or success is None or (self.best and self.best.success >= success):
             return self

@@ -16,6 +16,7 @@ from agentgym_envs.core.action_schema import described
 from agentgym_envs.episodes.conversation import replay
 from agentgym_envs.util.installation import install
 from agentgym_eval.util.errors import UsageError
+from safetensors import SafetensorError, safe_open
 
 from agentgym_trainer.config import Lora
 from agentgym_trainer.config.scratch import Scratch
@@ -163,6 +164,8 @@ def _loading(name: str) -> Generator[str]:
         yield str(Path(path).resolve()) if found else path
     except UsageError:
         raise
+    except SafetensorError as error:
+        raise UsageError(_damaged(name, Path(path), error)) from error
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         cause = "There is no such folder, and loading it by name needs network access"
@@ -174,6 +177,23 @@ def _loading(name: str) -> Generator[str]:
             f"The model {name} can't be loaded. {cause}: {reason} "
             "Give the path of a Hugging Face causal language model; --model scratch builds one."
         ) from error
+
+
+def _damaged(name: str, folder: Path, error: SafetensorError) -> str:
+    """Describe the damaged file of weights, and what to do."""
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(file, framework="pt"):
+                pass
+        except SafetensorError as found:
+            what = f"{file} is damaged or incomplete: {found}."
+            break
+    else:
+        what = f"One of its files is damaged or incomplete: {error}."
+    todo = "Restore it from a copy, or download or export the model again"
+    if folder.name == "start":  # of a run; see RunFolder
+        todo += f". If {folder} is of a run that created it, you may also remove it: --resume then creates it again"
+    return f"The model {name} can't be loaded. {what} {todo}."
 
 
 def _moved_base(path: str) -> str | None:

@@ -149,7 +149,7 @@ class AsyncCollector:
 
     def close(self) -> None:
         """Cancel the episodes in flight. May be called twice."""
-        self._rollouts.run(self._cancel())
+        self._rollouts.end(self._cancel())
 
     async def _collect(self, state: TrainingState) -> list[EpisodeGroup]:
         self._settling = False

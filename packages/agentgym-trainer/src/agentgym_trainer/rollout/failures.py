@@ -9,7 +9,8 @@ from agentgym_eval.util.errors import RunStopped
 from agentgym_trainer.rollout.groups import EpisodeOutcome
 
 _FEW = 10
-"""Fewer failed episodes don't predict that the following ones fail, too."""
+"""Fewer failed episodes don't predict that the following ones fail, too. They can't raise the success by which
+checkpoints are selected (`run.metrics.selection_means`)."""
 
 
 class TooManyFailed(RunStopped):
@@ -51,6 +52,6 @@ class FailureLimit:
             return
         raise TooManyFailed(
             f"{problem}, the last one ({failed[-1].task}) with {failed[-1].error}. An episode fails when its "
-            "environment or the engine breaks, not by what the policy does: fix that, or start a run with "
-            "--max-failed 1 to allow it."
+            "environment raises an exception or doesn't respond, which actions of the policy may cause, or when the "
+            "engine breaks: fix that, or start a run with --max-failed 1 to allow it."
         )

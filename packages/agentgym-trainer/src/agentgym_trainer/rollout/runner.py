@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import aclosing, contextmanager, suppress
@@ -39,6 +40,8 @@ from agentgym_trainer.tokens.chat import Chat, Context
 
 T = TypeVar("T")
 _GLANCE = 1.0  # seconds between looks: a signal just before a thread starts to wait doesn't wake it
+_CANCEL = 10.0
+"""Seconds that a cancelled coroutine has to end. A step of an environment that runs inline can't be cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +166,9 @@ class RolloutRunner:
     """Runs an engine and all episodes sampled from it in the event loop of one background thread.
 
     Used from the main thread, which may train in the meantime: `with RolloutRunner(engine) as rollouts: ...`
+
+    What is interrupted has 10 seconds to end. If an environment or the engine blocks the thread for longer, the thread
+    is abandoned: the runner counts as closed, with its engine still open, and the process should end by `os._exit`.
     """
 
     def __init__(self, engine: Engine, check: Callable[[], object] = lambda: None) -> None:
@@ -195,7 +201,8 @@ class RolloutRunner:
     def play(self, requests: Sequence[RolloutRequest], policy: Policy | EpisodePlayer) -> Generator[Episode]:
         """Play all requests concurrently, each in all slots of its environment, and yield episodes as they end.
 
-        If the caller closes the generator or is interrupted, the remaining episodes are cancelled before this returns.
+        If the caller closes the generator or is interrupted, the remaining episodes are cancelled before this returns,
+        or the thread is abandoned.
 
         Raises:
             EngineGone: if the engine can't be brought back.
@@ -227,7 +234,7 @@ class RolloutRunner:
         checked: bool = False,
         meanwhile: Callable[[Future[T]], object] = lambda _: None,
     ) -> T:
-        """Run a coroutine in the loop and return its result. An interruption cancels it first.
+        """Run a coroutine in the loop and return its result. An interruption cancels it first, or abandons the thread.
 
         Args:
             coroutine: The coroutine.
@@ -241,7 +248,27 @@ class RolloutRunner:
             meanwhile(running)
             while checked and not wait([running], _GLANCE).done:
                 self._check()
-            return _over(running).result()
+            while not wait([running], _GLANCE).done:
+                pass
+            return running.result()
+
+    def end(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        """Run a coroutine that ends others; if it doesn't within 10 seconds, abandon the thread. Nothing is left to do
+        if this runner is closed.
+        """
+        if not self._thread.alive:
+            coroutine.close()
+            return
+        with self._running(coroutine) as ending:
+            if _over(ending):
+                ending.result()
+            else:
+                self._thread.abandon()
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can run any more, since this was closed or its thread was abandoned."""
+        return not self._thread.alive
 
     def load(self, weights: Weights) -> None:
         """Load new weights into the engine. See `Engine.load`.
@@ -303,15 +330,18 @@ class RolloutRunner:
             self._thread.call_soon(begin)
             yield outcome
         finally:
-            if not outcome.done():
+            if not outcome.done() and self._thread.alive:
                 self._thread.call_soon(cancel)
-                _over(outcome)
+                if not _over(outcome):
+                    self._thread.abandon()
 
 
-def _over(outcome: Future[T]) -> Future[T]:
-    while not wait([outcome], _GLANCE).done:
-        pass
-    return outcome
+def _over(outcome: Future[Any]) -> bool:
+    """Wait until it is over, for at most 10 seconds, and return whether it is."""
+    until = time.monotonic() + _CANCEL
+    while (left := until - time.monotonic()) > 0 and not outcome.done():
+        wait([outcome], min(_GLANCE, left))
+    return outcome.done()
 
 
 def _settle(outcome: Future[T], task: asyncio.Task[T]) -> None:

@@ -135,10 +135,11 @@ class RunConsole:
 
     def evaluation(self, step: int, decoding: str, split: str, result: Report) -> None:
         """Show the result of an evaluation on tasks of this split."""
-        success = result.overall.success
+        success, failed = result.overall.success, result.overall.failed
         self._print(
             f"[dim]after {step} steps, {decoding} on {result.overall.tasks} {split} tasks:[/] "
             f"success {success.mean:.3f} [dim]({success.low:.3f} to {success.high:.3f})[/]"
+            + (f" [red]without {failed} failed episode{'s' * (failed > 1)}[/]" if failed else "")
         )
 
     def _bar(self, name: str, total: int) -> Any:

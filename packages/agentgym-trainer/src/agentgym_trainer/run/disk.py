@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 
+from agentgym_eval.storage.lock import check_lock
 from agentgym_eval.util.errors import RunStopped, UsageError
 from safetensors import SafetensorError
 
@@ -33,7 +34,9 @@ def writing(path: Path, *, then: str = "continue with --resume") -> Generator[No
 
     Raises:
         WriteError: for an OSError, and for the errors that torch, safetensors and tokenizers raise instead of one.
+        LockLost: before the block, when another process has taken over the lock on the run's folder.
     """
+    check_lock(path)
     try:
         yield
     except (WriteError, RunStopped, UsageError):

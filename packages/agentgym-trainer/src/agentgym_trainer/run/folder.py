@@ -32,6 +32,7 @@ from agentgym_trainer.config_files import SCHEMA, SETTINGS, read_run
 from agentgym_trainer.kinds import kind_of
 from agentgym_trainer.learner.finite_checks import without_nonfinite
 from agentgym_trainer.run.disk import remove, writing
+from agentgym_trainer.run.evaluation_files import load_evaluation, write_evaluation
 
 _EVALUATED = {False: "step", True: "test"}
 """Prefix of the names of evaluation files: during training, and on test tasks at the end."""
@@ -284,16 +285,25 @@ class RunFolder:
         """Save the episodes of an evaluation, during training or (`test`) on test tasks at the end."""
         path = self._evaluation(step, decoding, test)
         with writing(path):
-            self.evaluations.mkdir(exist_ok=True)
-        _write(path, "".join(f"{episode.to_json()}\n" for episode in episodes))
+            write_evaluation(path, episodes)
 
     def read_evaluation(self, step: int, decoding: str, *, test: bool = False) -> list[Episode] | None:
-        """Return the episodes of an evaluation, or None if it doesn't exist."""
+        """Return the episodes of an evaluation, or None if it doesn't exist or is damaged."""
         path = self._evaluation(step, decoding, test)
-        return list(read_episodes(path)) if path.exists() else None
+        if not path.exists():
+            return None
+        episodes, damage = load_evaluation(path)
+        return None if damage else episodes
+
+    def evaluation_damage(self, step: int, decoding: str, *, test: bool = False) -> str | None:
+        """Return what is wrong with the file of an evaluation, without a period; None if it is whole or not there."""
+        path = self._evaluation(step, decoding, test)
+        return load_evaluation(path)[1] if path.exists() else None
 
     def evaluated_steps(self, decoding: str, *, test: bool = False) -> list[int]:
-        """Return the evaluated steps in ascending order; with `test`, those of the tested models."""
+        """Return the evaluated steps in ascending order, also those of damaged files; with `test`, those of the tested
+        models.
+        """
         return sorted(_step(path) for path in self.evaluations.glob(f"{_EVALUATED[test]}-*-{decoding}.jsonl"))
 
     def _evaluation(self, step: int, decoding: str, test: bool) -> Path:

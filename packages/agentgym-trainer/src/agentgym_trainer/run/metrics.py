@@ -127,11 +127,25 @@ def success_by_task(groups: Iterable[GroupOutcome]) -> dict[str, float]:
 
 def task_means(episodes: Iterable[EpisodeOutcome]) -> dict[str, float]:
     """Return the mean success of each task, without tasks of which every episode failed."""
+    return selection_means(episode for episode in episodes if episode.stop != "failed")
+
+
+def selection_means(episodes: Iterable[EpisodeOutcome]) -> dict[str, float]:
+    """Return the mean success of each task, where a failed episode is no success.
+
+    Checkpoints and stages are selected by it. Without the failed episodes, a policy whose actions break the environment
+    in hard tasks would be compared on the easy ones.
+    """
     by_task: dict[str, list[bool]] = {}
     for episode in episodes:
-        if episode.stop != "failed":
-            by_task.setdefault(episode.task, []).append(bool(episode.success))
+        by_task.setdefault(episode.task, []).append(episode.stop != "failed" and bool(episode.success))
     return {task: fmean(known) for task, known in by_task.items()}
+
+
+def selection_success(episodes: Iterable[EpisodeOutcome]) -> float | None:
+    """Return the mean of `selection_means` over tasks; None if there are no episodes."""
+    by_task = selection_means(episodes)
+    return fmean(by_task.values()) if by_task else None
 
 
 def cut_while_improving(groups: Sequence[GroupOutcome]) -> float:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentgym_envs import Episode
 from agentgym_envs.util.files import write_whole
 from agentgym_envs.util.installation import command
 from agentgym_eval.metrics.intervals import Interval
@@ -20,7 +21,7 @@ from agentgym_trainer.config import BaseConfig, RLConfig, WorldConfig
 from agentgym_trainer.kinds import kind_of
 from agentgym_trainer.recipes import RECIPES
 from agentgym_trainer.run.disk import writing
-from agentgym_trainer.run.folder import DECODINGS, RunFolder, played_splits
+from agentgym_trainer.run.folder import DECODINGS, Decoding, RunFolder, played_splits
 from agentgym_trainer.run.plots import ByStep, draw_curve
 
 
@@ -37,16 +38,17 @@ def show_results(
         seconds: Duration of the session.
         suggested: Name of a recipe to run next; empty: none.
     """
-    found = {split: _metrics(config, folder, test=split == "test") for split in played_splits(config)}
-    during = config.evaluation.split
-    steps = max(found[during].overall[DECODINGS[0]])
+    found = {split: _metrics(config, folder, console, test=split == "test") for split in played_splits(config)}
+    found = {split: metrics for split, metrics in found.items() if metrics.steps}
+    steps = max(folder.evaluated_steps(DECODINGS[0]))
     _write_summary(folder, found, steps=steps, model_step=model_step, seconds=seconds)
     with writing(folder.curve):
         draw_curve(config, folder, {split: metrics.by_world for split, metrics in found.items()})
     kind = kind_of(config)
     shown = kind.columns(model_step)
     for split, metrics in reversed(found.items()):
-        console.print(_table(config, split, {step: shown[step] for step in shown if step in metrics.steps}, metrics))
+        if columns := {step: shown[step] for step in shown if step in metrics.steps}:
+            console.print(_table(config, split, columns, metrics))
     for line in (
         f"{steps} {kind.step_noun}; this session took {seconds:.0f} s. Run folder: {folder.path}",
         f"Learning curve: {folder.curve}",
@@ -102,13 +104,22 @@ class _Evaluations:
         return self.overall[DECODINGS[0]].keys()
 
 
-def _metrics(config: BaseConfig, folder: RunFolder, *, test: bool) -> _Evaluations:
-    """Read the evaluations during training, or (`test`) those on test tasks at the end, and compute their metrics."""
-    played = {
-        (decoding, step): folder.read_evaluation(step, decoding, test=test) or []
-        for decoding in DECODINGS
-        for step in folder.evaluated_steps(decoding, test=test)
-    }
+def _metrics(config: BaseConfig, folder: RunFolder, console: Console, *, test: bool) -> _Evaluations:
+    """Read the evaluations during training, or (`test`) those on test tasks at the end, and compute their metrics.
+
+    Steps with a damaged evaluation are left out, with a message.
+    """
+    played = dict[tuple[Decoding, int], list[Episode]]()
+    for step in folder.evaluated_steps(DECODINGS[0], test=test):
+        read = {(decoding, step): folder.read_evaluation(step, decoding, test=test) for decoding in DECODINGS}
+        whole = {key: episodes for key, episodes in read.items() if episodes is not None}
+        if len(whole) == len(read):
+            played |= whole
+            continue
+        damaged = (folder.evaluation_damage(step, decoding, test=test) for decoding in DECODINGS)
+        why = "; ".join(filter(None, damaged)) or "one of its files is missing"
+        sentence = f"The results leave out the evaluation after {step} steps: {why}."
+        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
 
     def metrics(world: str | None) -> ByStep:
         found: ByStep = {decoding: {} for decoding in DECODINGS}
@@ -158,15 +169,20 @@ def _table(config: BaseConfig, split: str, steps: dict[int, str], found: _Evalua
     sampling = {"sampled": f"sampled at {config.generation.temperature:g}", "greedy": "greedy"}
     for decoding, by in overall.items():
         for k in by[last].pass_at:
-            table.add_row(f"pass@{k}, {sampling[decoding]}", *(_interval(by[step].pass_at[k]) for step in steps))
+            table.add_row(
+                f"pass@{k}, {sampling[decoding]}", *(_interval(by[step].pass_at[k], by[step].failed) for step in steps)
+            )
     for world, metrics in by_world.items() if len(by_world) > 1 else ():
         for decoding, by in metrics.items():
-            table.add_row(f"{world.rpartition('/')[2]}, {decoding}", *(_interval(by[step].success) for step in steps))
+            table.add_row(
+                f"{world.rpartition('/')[2]}, {decoding}",
+                *(_interval(by[step].success, by[step].failed) for step in steps),
+            )
     for name in ("score", "turns"):
         table.add_row(f"{name}, sampled", *(f"{getattr(sampled[step], name).mean:.3f}" for step in steps))
     table.add_row("failed episodes", *(str(sum(by[step].failed for by in overall.values())) for step in steps))
     return table
 
 
-def _interval(at: Interval) -> str:
-    return f"{at.mean:.3f} ({at.low:.3f} to {at.high:.3f})"
+def _interval(at: Interval, failed: int) -> str:
+    return f"{at.mean:.3f} ({at.low:.3f} to {at.high:.3f}){f', {failed} failed' * bool(failed)}"

@@ -179,7 +179,8 @@ class Evolution:
             shutil.rmtree(own.path, ignore_errors=True)  # it may be incomplete
             RunFolder.create(own.path, config, f"iteration {number}")
         for decoding in DECODINGS if number else ():
-            own.save_evaluation(0, decoding, self.folder.read_evaluation(0, decoding) or [])
+            if (known := self.folder.read_evaluation(0, decoding)) is not None:  # otherwise it is played again
+                own.save_evaluation(0, decoding, known)
         own.save_data(data)
 
     def _merged(self, number: int, base: Sequence[Episode], sources: Iterable[Path]) -> list[Episode]:
@@ -203,7 +204,10 @@ class Evolution:
         copies = {step: own.evaluated_steps(DECODINGS[0])[-1]} | ({} if number else {0: 0})
         for decoding in DECODINGS:
             for target, source in copies.items():
-                self.folder.save_evaluation(target, decoding, own.read_evaluation(source, decoding) or [])
+                if (known := own.read_evaluation(source, decoding)) is not None:
+                    self.folder.save_evaluation(target, decoding, known)
+                elif damage := own.evaluation_damage(source, decoding):
+                    self.tracker.say(f"An evaluation of iteration {number} is incomplete, so it is left out: {damage}.")
         self.folder.model.unlink(missing_ok=True)
         self.folder.model.symlink_to(own.model.relative_to(self.folder.path))
         self.folder.log({"step": step, "iteration": number, **self._metrics(number), "seconds": seconds})

@@ -136,7 +136,8 @@ def open_expert(config: RLConfig, rollouts: RolloutRunner) -> Generator[Policy |
     try:
         yield expert
     finally:
-        rollouts.run(expert.close())
+        if not rollouts.closed:
+            rollouts.run(expert.close())
 
 
 def _find(spec: str) -> PolicyFactory:

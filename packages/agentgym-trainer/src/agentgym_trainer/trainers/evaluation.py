@@ -98,9 +98,9 @@ class Evaluator:
         self, split: Split, step: int, playing: Callable[[], AbstractContextManager[object]]
     ) -> dict[Decoding, list[EpisodeOutcome]]:
         """Play what isn't saved yet. The results are shown on the main process; all processes get the outcomes."""
-        test, saved = split == "test", dict[Decoding, list[Episode] | None]()
+        saved = dict[Decoding, list[Episode] | None]()
         if self.ranks.is_main:
-            saved = {decoding: self.folder.read_evaluation(step, decoding, test=test) for decoding in DECODINGS}
+            saved = {decoding: self._saved(split, step, decoding) for decoding in DECODINGS}
         missing = self.ranks.broadcast([decoding for decoding in DECODINGS if saved.get(decoding) is None])
         played: dict[Decoding, list[EpisodeOutcome]] = {}
         # Between the decodings, the engine keeps the weights.
@@ -125,6 +125,22 @@ class Evaluator:
         if self.ranks.is_main:
             self.folder.save_evaluation(step, decoding, episodes, test=split == "test")
         return episodes
+
+    def _saved(self, split: Split, step: int, decoding: Decoding) -> list[Episode] | None:
+        """Return the episodes of a saved evaluation; None, with a message if it is incomplete, if it must be played."""
+        test = split == "test"
+        known = self.folder.read_evaluation(step, decoding, test=test)
+        damage = self.folder.evaluation_damage(step, decoding, test=test) if known is None else None
+        if known is not None:
+            samples = 1 if decoding == "greedy" else self.config.evaluation.samples
+            expected = samples * sum(len(evaluated_tasks(self.config, world, split)) for world in self.worlds)
+            damage = f"it has {len(known)} of {expected} episodes" if len(known) != expected else None
+        if damage:
+            self.tracker.say(
+                f"The saved evaluation after {step} steps, {decoding} on {split} tasks, is incomplete: {damage}. It is "
+                "played again."
+            )
+        return None if damage else known
 
     def _group_specs(self, split: Split, samples: int, seed: int) -> list[GroupSpec]:
         groups = list[GroupSpec]()

@@ -42,9 +42,9 @@ from agentgym_trainer.run.folder import Decoding, RunFolder
 from agentgym_trainer.run.metrics import (
     batch_fill,
     cut_while_improving,
+    selection_means,
     success_by_task,
     success_metrics,
-    task_means,
 )
 from agentgym_trainer.run.phase_timer import PhaseTimer
 from agentgym_trainer.run.rollout_log import RolloutLogger, split_by_episode
@@ -301,8 +301,7 @@ class RLLoop:
         """Evaluate if it is due, log the step, and choose the horizon of the next one."""
         step, learned, split = state.step, state.learned or {}, self.config.evaluation.split
         played = self.evaluate(step) if self.evaluator.is_due(step, self.config.steps) else {}
-        success = success_metrics(played)
-        line = learned["line"] | {split: success}
+        line = learned["line"] | {split: success_metrics(played)}
         for name, metrics in line["worlds"].items():
             metrics[split] = success_metrics(played, name)
         for phase, seconds in self._timer.take().items():
@@ -311,10 +310,10 @@ class RLLoop:
             line["warnings"] = [asdict(warning) for warning in self.monitor.observe(line)]
             self.folder.log(line)
         self.console.step(line, self.config.steps)
-        outcome = StepOutcome(task_means(played["sampled"]) if played else None, learned["cut"])
+        outcome = StepOutcome(selection_means(played["sampled"]) if played else None, learned["cut"])
         with blaming(self.config.horizon, doing=f"say how many turns episodes have after step {step}"):
             stage = next_stage(self.config.horizon, state.stage, step, outcome)
-        return replace(state, stage=stage, learned=None).evaluated(success.get("sampled"))
+        return replace(state, stage=stage, learned=None).evaluated(outcome.mean_success)
 
     def evaluate(self, step: int) -> dict[Decoding, list[EpisodeOutcome]]:
         """Play the held-out tasks, sampled as in training and greedily; results on disk are read instead."""

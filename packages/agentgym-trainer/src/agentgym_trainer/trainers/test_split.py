@@ -46,7 +46,7 @@ def play_test(config: BaseConfig, folder: RunFolder, tracker: RunConsole, stoppi
     for step, model in {0: start, steps: str(folder.model)}.items():
         if ranks.any(stopping()):
             return False
-        if not ranks.broadcast(all(step in folder.evaluated_steps(decoding, test=True) for decoding in DECODINGS)):
+        if not ranks.broadcast(all(folder.read_evaluation(step, decoding, test=True) for decoding in DECODINGS)):
             _play(config, folder, tracker, stopping, model, step)
         if ranks.is_main:
             folder.notify(_metrics(folder, step))

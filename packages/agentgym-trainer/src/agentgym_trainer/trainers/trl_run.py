@@ -38,7 +38,7 @@ from agentgym_trainer.run.checkpoint import Checkpoints
 from agentgym_trainer.run.checkpoint_files import METRICS
 from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
-from agentgym_trainer.run.metrics import success_metrics, success_rate
+from agentgym_trainer.run.metrics import selection_success, success_metrics
 from agentgym_trainer.stopping import Stopped, Stopping
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.trainers.evaluation import Evaluator
@@ -207,6 +207,7 @@ class TRLRunCallback(TrainerCallback):
         self._tested: dict[str, Any] = {}
         self._cut_short: EngineError | TooManyFailed | Stopped | None = None
         self._best: Best | None = None
+        self._success: float | None = None
         self._evaluating = 0.0
         self._since = time.perf_counter()
 
@@ -291,7 +292,7 @@ class TRLRunCallback(TrainerCallback):
         began = time.perf_counter()
         self._tested = self._evaluate(state.global_step)
         self._evaluating = time.perf_counter() - began
-        self._best = _better(self._best, state.global_step, self._tested[self.config.evaluation.split]["sampled"])
+        self._best = _better(self._best, state.global_step, self._success)
 
     def _is_evaluated(self, step: int) -> bool:
         """Whether the line of this step contains its evaluation."""
@@ -301,6 +302,7 @@ class TRLRunCallback(TrainerCallback):
     def _evaluate(self, step: int) -> dict[str, Any]:
         """Return the success on evaluation tasks, over all environments and for each."""
         played, split = self.held_out.evaluate(step, lambda: self._playing(step)), self.config.evaluation.split
+        self._success = selection_success(played["sampled"])
         names = [world.name for world in self.held_out.worlds]
         worlds = {name: {split: success_metrics(played, name)} for name in names}
         return {split: success_metrics(played), "worlds": worlds}
@@ -328,8 +330,11 @@ class TRLRunCallback(TrainerCallback):
         """Return the best step among the saved evaluations, except the one before the first update."""
         best = None
         for step in self.folder.evaluated_steps("sampled"):
+            if damage := self.folder.evaluation_damage(step, "sampled"):
+                self.tracker.say(f"The evaluation after {step} steps doesn't count for the best checkpoint: {damage}.")
+                continue
             outcomes = map(EpisodeOutcome.of, self.folder.read_evaluation(step, "sampled") or [])
-            best = _better(best, step, success_rate(outcomes))
+            best = _better(best, step, selection_success(outcomes))
         return best
 
     def _tidy(self, step: int, latest: Path | None) -> None:
@@ -341,6 +346,6 @@ class TRLRunCallback(TrainerCallback):
 
 
 def _better(best: Best | None, step: int, success: float | None) -> Best | None:
-    """Return the better of two checkpoints, the first if they are equal. `success` is None if every episode failed."""
+    """Return the better of two checkpoints, the first if they are equal. `success` is None without an evaluation."""
     known = TrainingState(Stage(1), step, best=best).evaluated(success)
     return known.best
