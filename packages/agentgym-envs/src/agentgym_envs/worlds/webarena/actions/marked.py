@@ -21,6 +21,11 @@ async def reachable_marks(session: Session, page: Snapshot) -> list[Node]:
 
 
 async def marked_screenshot(session: Session, page: Snapshot) -> bytes:
-    """Return a screenshot of the active tab, whose snapshot is `page`, with marks, as PNG. Raises the same exceptions."""
+    """Return a screenshot of the active tab, whose snapshot is `page`, with marks, as PNG.
+
+    Raises:
+        EnvFault: if the browser fails.
+        TabClosed: if the tab closes.
+    """
     png = await session.screenshot()
     return await asyncio.to_thread(draw_marks, png, await reachable_marks(session, page))
