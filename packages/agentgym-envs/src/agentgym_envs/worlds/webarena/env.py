@@ -298,7 +298,7 @@ class WebArena(TextEnv):
         while True:
             await session.settle()
             try:
-                self._page = await session.guard(take_snapshot(session.tab))
+                self._page = await session.guard(take_snapshot(session.tab, icons=self._page_task is not None))
                 self._picture = await self._take_picture(session) if self._needs_picture else None
                 break
             except TabClosed:
