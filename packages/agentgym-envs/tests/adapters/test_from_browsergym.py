@@ -1,7 +1,6 @@
 """Tests of BrowserGym's environments as environments.
 
-They need packages with other versions than the lock's:
-`uv run --with browsergym-core --with browsergym-miniwob pytest -m long -k from_browsergym`.
+They need the extra `browsergym`: `uv sync --inexact --package agentgym-envs --extra browsergym`.
 """
 
 from __future__ import annotations
@@ -23,13 +22,15 @@ from gymnasium.error import DependencyNotInstalled
 
 if find_spec("browsergym") is None:
     pytest.skip(
-        "browsergym is missing: uv run --with browsergym-core --with browsergym-miniwob pytest -k from_browsergym",
+        "browsergym is missing: uv sync --inexact --package agentgym-envs --extra browsergym",
         allow_module_level=True,
     )
 
+from browsergym_settings import NO_DELAY
+
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("requires_browser")]
 SHELF = "browsergym:browsergym_tasks:shelf.borrow"
-QUICK = {"pre_observation_delay": 0.0, "slow_mo": 0}
+QUICK = {**NO_DELAY, "slow_mo": 0}
 
 
 def id_of(text: str, name: str) -> str:

@@ -38,7 +38,7 @@ try:
     from playwright.sync_api import sync_playwright
 except ModuleNotFoundError as missing:
     raise DependencyNotInstalled(
-        f"BrowserGym's environments need the package browsergym-core. Install it: {install('browsergym-core')}"
+        f"BrowserGym's environments need BrowserGym. Install it: {install('agentgym-envs[browsergym]')}"
     ) from missing
 
 _ACTIONS = ("chat", "infeas", "bid", "nav", "tab")
