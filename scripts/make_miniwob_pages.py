@@ -61,6 +61,7 @@ NEEDS: Mapping[Needs, Mapping[str, str]] = {
         "find-midpoint": _POINTS,
         "identify-shape": _SHAPES,
         "right-angle": _POINTS,
+        "text-editor": "in some of the problems, the swatches of its colors have no text",
         "tic-tac-toe": "the marks are pictures",
         "use-colorwheel-2": "the color is shown",
         "visual-addition": "the blocks have no text",

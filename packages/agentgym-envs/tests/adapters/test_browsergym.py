@@ -1,7 +1,6 @@
 """Tests of the embedded tasks as BrowserGym's.
 
-They need packages with other versions than the lock's:
-`uv run --with browsergym-core pytest -m long -k test_browsergym`.
+They need the extra `browsergym`: `uv sync --inexact --package agentgym-envs --extra browsergym`.
 """
 
 from __future__ import annotations
@@ -20,13 +19,14 @@ from agentgym_envs.worlds.webarena.sites import process
 
 if find_spec("browsergym") is None:
     pytest.skip(
-        "browsergym is missing: uv run --with browsergym-core pytest -k test_browsergym", allow_module_level=True
+        "browsergym is missing: uv sync --inexact --package agentgym-envs --extra browsergym", allow_module_level=True
     )
 
 from agentgym_envs.adapters.browsergym import browsergym_name
 from agentgym_envs.worlds.webarena.external_episode import external_tasks
 from browsergym.core.action.highlevel import HighLevelActionSet
 from browsergym.utils.obs import flatten_axtree_to_str
+from browsergym_settings import NO_DELAY
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("requires_browser")]
 ANSWER, PAGE, DATABASE = "shop/cost-with-option", "shop/narrowed", "shop/cheapest-to-cart"
@@ -41,7 +41,7 @@ class Player:
         self.task = external_tasks()[task_id]
         self.env = gymnasium.make(
             f"browsergym/{browsergym_name(task_id)}",
-            pre_observation_delay=0.0,
+            **NO_DELAY,
             action_mapping=ACTIONS.to_python_code,
             **options,
         )
@@ -192,7 +192,7 @@ def test_a_round_trip_as_an_environment_of_ours() -> None:
     plan = external_tasks()[first(ANSWER)].payload["plan"]
 
     def play() -> tuple[float, bool]:
-        env = make(f"browsergym:agentgym_envs.adapters.browsergym:{name}", settings={"pre_observation_delay": 0.0})
+        env = make(f"browsergym:agentgym_envs.adapters.browsergym:{name}", settings=NO_DELAY)
         text, _ = env.reset(options={"task": text_env(env).tasks.test.ids[0]})
         assert "Larkspur" in text
         _, reward, terminated, _, _ = env.step(f"send_msg_to_user({plan[-1]['answer']!r})")

@@ -1,14 +1,20 @@
 """Tests of BrowserGym's environments as environments.
 
-They need packages with other versions than the lock's:
-`uv run --with browsergym-core --with browsergym-miniwob pytest -m long -k from_browsergym`.
+They need the extra `browsergym`: `uv sync --inexact --package agentgym-envs --extra browsergym`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
+import subprocess
+import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from agentgym_envs import make, text_env
@@ -16,13 +22,15 @@ from gymnasium.error import DependencyNotInstalled
 
 if find_spec("browsergym") is None:
     pytest.skip(
-        "browsergym is missing: uv run --with browsergym-core --with browsergym-miniwob pytest -k from_browsergym",
+        "browsergym is missing: uv sync --inexact --package agentgym-envs --extra browsergym",
         allow_module_level=True,
     )
 
+from browsergym_settings import NO_DELAY
+
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("requires_browser")]
 SHELF = "browsergym:browsergym_tasks:shelf.borrow"
-QUICK = {"pre_observation_delay": 0.0, "slow_mo": 0}
+QUICK = {**NO_DELAY, "slow_mo": 0}
 
 
 def id_of(text: str, name: str) -> str:
@@ -90,6 +98,42 @@ def test_environments_of_several_threads_do_not_touch_each_other() -> None:
 
     with ThreadPoolExecutor(2) as threads:
         assert list(threads.map(play, range(3))) == [1.0, 1.0, 1.0]
+
+
+def test_event_loops_of_the_caller_run_while_an_environment_is_open() -> None:
+    async def answer() -> int:
+        return 42
+
+    with closing(make(SHELF, settings=QUICK)) as one, closing(make(SHELF, settings=QUICK)) as other:
+        first, _ = one.reset(options={"task": text_env(one).tasks.train.ids[0]})
+        with asyncio.Runner() as runner:
+            assert runner.run(answer()) == 42
+            other.reset(options={"task": text_env(other).tasks.train.ids[1]})
+            assert one.step("click('none')")[4]["valid"] is False
+            assert one.reset(options={"task": text_env(one).tasks.train.ids[0]})[0] == first
+            assert runner.run(answer()) == 42
+    with ThreadPoolExecutor(1) as thread:  # another thread than the one that began the episode
+        env = make(SHELF, settings=QUICK)
+        env.reset(options={"task": text_env(env).tasks.train.ids[0]})
+        assert thread.submit(env.step, "click('none')").result()[4]["valid"] is False
+        thread.submit(env.close).result()
+    assert asyncio.run(answer()) == 42
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("browsergym")]
+
+
+def test_evaluate_ends_with_a_report(tmp_path: Path) -> None:
+    pytest.importorskip("agentgym_eval")
+    (tmp_path / "actions.txt").write_text("click('none')\nsend_msg_to_user('Emma')\n")
+    command = [
+        *(sys.executable, "-c", "from agentgym_eval.cli.main import evaluate; evaluate()"),
+        *("--env", SHELF, "--policy", f"scripted:{tmp_path / 'actions.txt'}", "--agent", "bare", "--tasks", "2"),
+        *("--horizon", "2", "--slots", "2", "--out", str(tmp_path / "run")),
+    ]
+    folder = Path(__file__).parents[1]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "report.json").is_file()
 
 
 def test_wrong_names_are_refused() -> None:

@@ -25,7 +25,7 @@ try:
     from browsergym.core.task import AbstractBrowserTask  # pyright: ignore[reportMissingImports]
 except ModuleNotFoundError as missing:
     raise DependencyNotInstalled(
-        f"The BrowserGym adapter needs the package browsergym-core. Install it: {install('browsergym-core')}"
+        f"The BrowserGym adapter needs BrowserGym. Install it: {install('agentgym-envs[browsergym]')}"
     ) from missing
 
 PREFIX = "agentgym."

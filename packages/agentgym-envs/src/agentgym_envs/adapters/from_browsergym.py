@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import difflib
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib import resources
 from importlib.util import find_spec
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 import gymnasium
 from gymnasium.error import DependencyNotInstalled
@@ -37,7 +38,7 @@ try:
     from playwright.sync_api import sync_playwright
 except ModuleNotFoundError as missing:
     raise DependencyNotInstalled(
-        f"BrowserGym's environments need the package browsergym-core. Install it: {install('browsergym-core')}"
+        f"BrowserGym's environments need BrowserGym. Install it: {install('agentgym-envs[browsergym]')}"
     ) from missing
 
 _ACTIONS = ("chat", "infeas", "bid", "nav", "tab")
@@ -45,10 +46,15 @@ _MINIWOB = "miniwob"
 _PREFIX = "browsergym/"
 _CUT = " […]"
 _MOST_ERROR = 1000  # characters
+P, T = ParamSpec("P"), TypeVar("T")
 
 
 class BrowserGymEnv(ExternalEnv):
-    """Tasks that are registered with BrowserGym, each with seeds. A browser is started for each episode."""
+    """Tasks that are registered with BrowserGym, each with seeds. A browser is started for each episode.
+
+    BrowserGym uses Playwright's synchronous interface, which leaves an event loop running in its thread. So an
+    environment has a thread of its own for all that is BrowserGym's, and callers may use event loops of theirs.
+    """
 
     scheme: ClassVar[str] = "browsergym"
     step_seconds: ClassVar[float] = 1.0
@@ -89,6 +95,7 @@ class BrowserGymEnv(ExternalEnv):
             self._task_settings["base_url"] = f"file://{pages}/"
         self._inner: gymnasium.Env[Any, Any] | None = None
         self._playwright: _Playwright | None = None
+        self._thread: ThreadPoolExecutor | None = None
         self._said = 0
 
     def check_dependencies(self) -> None:
@@ -101,16 +108,51 @@ class BrowserGymEnv(ExternalEnv):
 
     def close(self) -> None:
         """Close the browser. May be called twice."""
-        self._end()
-        playwright, self._playwright = self._playwright, None
-        if playwright is not None:
-            playwright.leave()
+        thread = self._thread
+        if thread is None:
+            return
+        try:
+            self._call(self._quit)
+        finally:
+            self._thread = None
+            thread.shutdown()
+
+    def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function in the environment's thread, which the first call starts."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "browsergym")
+        return self._thread.submit(function, *args, **kwargs).result()
+
+    # The following run in the environment's thread.
+
+    def _quit(self) -> None:
+        """Close the episode's environment, and stop Playwright."""
+        try:
+            self._end()
+        finally:
+            playwright, self._playwright = self._playwright, None
+            if playwright is not None:
+                playwright.stop()
 
     def _end(self) -> None:
         """Close the episode's environment."""
         inner, self._inner = self._inner, None
         if inner is not None:
             inner.close()
+
+    def _reset(self, task: Task) -> Mapping[str, Any]:
+        """Start the episode's environment, and return its first observation."""
+        self._end()
+        settings = {"disable_env_checker": True, "action_mapping": self._actions.to_python_code, **self._settings}
+        if self._task_settings:
+            settings["task_kwargs"] = self._task_settings
+        if self._playwright is None:
+            self._playwright = _Playwright()
+        with self._playwright.given():
+            self._inner = gymnasium.make(f"{_PREFIX}{task.payload['task']}", **settings)
+            return self._inner.reset(seed=task.payload["seed"])[0]
+
+    # The following run in the caller's.
 
     def _seeds(self, split: Split, first: int) -> Tasks:
         """Return the seeds of a split, with the tasks of BrowserGym in turn."""
@@ -132,16 +174,7 @@ class BrowserGymEnv(ExternalEnv):
         )
 
     def _begin(self, task: Task) -> str:
-        self._end()
-        settings = {"disable_env_checker": True, "action_mapping": self._actions.to_python_code, **self._settings}
-        if self._task_settings:
-            settings["task_kwargs"] = self._task_settings
-        if self._playwright is None:
-            self._playwright = _THREADS.playwright
-            self._playwright.enter()
-        with self._playwright.given():
-            self._inner = gymnasium.make(f"{_PREFIX}{task.payload['task']}", **settings)
-            observation, _ = self._inner.reset(seed=task.payload["seed"])
+        observation = self._call(self._reset, task)
         self._said = len(_messages(observation))
         return writable(f"Goal: {observation['goal']}\n\n{_shown(observation)}")
 
@@ -149,7 +182,7 @@ class BrowserGymEnv(ExternalEnv):
         if self._inner is None:
             raise EnvFault(f"{self.name} has no browser.")
         heard = self._said
-        observation, reward, terminated, truncated, _ = self._inner.step(action)
+        observation, reward, terminated, truncated, _ = self._call(self._inner.step, action)
         self._earn(float(reward))
         said = _messages(observation)
         self._said = len(said)
@@ -166,28 +199,20 @@ class BrowserGymEnv(ExternalEnv):
 
 
 class _Playwright:
-    """The Playwright of one thread, while an environment of it is open.
+    """The Playwright of one environment, made and used in its thread. Its Chromium is that of our own environments.
 
     BrowserGym has one for all threads, although Playwright's objects belong to the thread that made them.
     """
 
     def __init__(self) -> None:
-        self._users, self._started = 0, cast("Any", None)
+        program = find_chromium()
+        self._started: Any = sync_playwright().start()
+        chromium = self._started.chromium
+        chromium.launch = partial(chromium.launch, executable_path=program)
 
-    def enter(self) -> None:
-        """Start it, unless it runs. Its Chromium is the one that our own environments use."""
-        if self._users == 0:
-            program = find_chromium()
-            self._started = sync_playwright().start()
-            chromium = self._started.chromium
-            chromium.launch = partial(chromium.launch, executable_path=program)
-        self._users += 1
-
-    def leave(self) -> None:
-        """Stop it, if nobody else uses it."""
-        self._users -= 1
-        if self._users == 0:
-            self._started.stop()
+    def stop(self) -> None:
+        """Stop it."""
+        self._started.stop()
 
     @contextmanager
     def given(self) -> Generator[None]:
@@ -201,12 +226,6 @@ class _Playwright:
                 browsergym.core._set_global_playwright(others)
 
 
-class _Threads(threading.local):
-    def __init__(self) -> None:
-        self.playwright = _Playwright()
-
-
-_THREADS = _Threads()
 _LOCK = threading.Lock()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.util.screenshots import ScreenshotStore, element_boxes
+from agentgym_envs.worlds.webarena.actions.marked import reachable_marks
 from agentgym_envs.worlds.webarena.env import WebArena
-from agentgym_envs.worlds.webarena.page.marks import colour
+from agentgym_envs.worlds.webarena.page.marks import colour, marked_nodes
 
 Make = Callable[..., WebArena]
 TASK: dict[str, Any] = {"eval": {"eval_types": ["string_match"], "reference_answers": {"exact_match": "42"}}}
@@ -78,3 +80,21 @@ def test_unwritable_screenshots_are_a_fault(custom_env: Make, tmp_path: Path) ->
     env = custom_env(TASK, pictures=tmp_path / "taken")
     with pytest.raises(EnvFault, match="Cannot write a screenshot"):
         env.reset(options=only_task(env))
+
+
+def test_nothing_behind_the_cookie_bar_of_the_rough_skin_is_marked(requires_browser: None) -> None:
+    with closing(WebArena(skin="rough", screenshot=True, marks=True)) as env:
+        task = next(task.id for task in env.tasks.test if task.cluster.startswith("shop/"))
+        _, info = env.reset(options={"task": task})
+        episode, page = env._episode, env._page
+        assert episode is not None
+        reached = {node.id for node in episode.run(reachable_marks(episode.session, page), 60)}
+        covered = [node for node in marked_nodes(page) if node.id not in reached]
+        assert len(covered) >= 5
+        assert len(reached) >= 20
+        height = info["screenshot"].shape[0]
+        for node in covered:
+            assert node.box is not None and node.box.bottom > height - 200, node
+        for node in covered[:4]:
+            text, *_ = env.step(f"click [{node.id}]")
+            assert "can't be reached" in text, node

@@ -22,6 +22,7 @@ with brought_by("webarena"):
     from agentgym_envs.worlds.webarena.actions import grammar
     from agentgym_envs.worlds.webarena.actions.action_types import Action, Stop
     from agentgym_envs.worlds.webarena.actions.candidates import candidate_actions
+    from agentgym_envs.worlds.webarena.actions.marked import marked_screenshot
     from agentgym_envs.worlds.webarena.actions.perform import perform
     from agentgym_envs.worlds.webarena.browser.login import Accounts
     from agentgym_envs.worlds.webarena.browser.playwright_errors import TabClosed
@@ -44,7 +45,7 @@ with brought_by("webarena"):
         judge_of,
         real_sites,
     )
-    from agentgym_envs.worlds.webarena.page.marks import ON_MARKS, ON_SCREENSHOTS, draw_marks, marked_nodes
+    from agentgym_envs.worlds.webarena.page.marks import ON_MARKS, ON_SCREENSHOTS
     from agentgym_envs.worlds.webarena.page.observation import frame, literal, one_line, shortened, tree
     from agentgym_envs.worlds.webarena.page.snapshot import take_snapshot
     from agentgym_envs.worlds.webarena.tasks.reset_hook import ResetHook
@@ -297,7 +298,7 @@ class WebArena(TextEnv):
         while True:
             await session.settle()
             try:
-                self._page = await session.guard(take_snapshot(session.tab))
+                self._page = await session.guard(take_snapshot(session.tab, icons=self._page_task is not None))
                 self._picture = await self._take_picture(session) if self._needs_picture else None
                 break
             except TabClosed:
@@ -309,8 +310,7 @@ class WebArena(TextEnv):
 
     async def _take_picture(self, session: Session) -> bytes:
         """Take a screenshot of the page, with marks if they are drawn."""
-        png = await session.screenshot()
-        return await asyncio.to_thread(draw_marks, png, marked_nodes(self._page)) if self._marks else png
+        return await (marked_screenshot(session, self._page) if self._marks else session.screenshot())
 
     def _stop(self, episode: EpisodeSession, answer: str) -> Feedback:
         self._verdict = episode.run(self._evaluate_answer(episode, answer), _EPISODE_TIMEOUT)

@@ -83,7 +83,11 @@ def _right_answers(task: Task) -> Iterator[str]:
         yield f"{' ('.join(phrases)}{')' * (len(phrases) - 1)} is the answer to what you asked me."
     if terms := task["eval"]["reference_answers"].get("terms"):
         yield f"{phrases[0]} ({' + '.join(terms)})"
-        yield f"{' - '.join(terms)} = ${phrases[0]}"
+        yield f"{' - '.join(terms)} = {_with_unit(phrases[0], task['intent'])}"
+
+
+def _with_unit(number: str, intent: str) -> str:
+    return f"{number} km" if "kilometres" in intent else f"${number}"
 
 
 def test_right_answers_of_every_task_score(answered: list[Task]) -> None:
@@ -128,6 +132,7 @@ def _wrong_answers(task: Task) -> Iterator[str]:
         if {token.kind for token in tokens(value)} == {"number"}:
             yield from (right.replace(value, hedge) for hedge in _sums(Decimal(value.replace(",", ""))))
             yield from (f"{right} ({hedge})" for hedge in _sums(Decimal(value.replace(",", ""))))
+            yield from (right.replace(value, stated) for stated in _in_wrong_units(value, task["intent"]))
     terms = references.get("terms", ())
     for term in terms:
         if tokens(term) != tokens(right):
@@ -136,6 +141,13 @@ def _wrong_answers(task: Task) -> Iterator[str]:
             yield f"{right} or {term}" if len(terms) > 1 else f"{right} or {_next(term)}"
     if len(phrases) > 1:
         yield from (", ".join(phrase for phrase in phrases if phrase != missing) for missing in phrases)
+
+
+def _in_wrong_units(value: str, intent: str) -> Iterator[str]:
+    wrong = [" %", " kg", " minutes", " miles", "k", " €", " km/h"]
+    yield from (f"{value}{unit}" for unit in wrong)
+    yield from (f"{sign}{value}" for sign in ("€", "£", "EUR "))
+    yield f"${value}" if "kilometres" in intent or "people" in intent else f"{value} km"
 
 
 def _sums(right: Decimal) -> Iterator[str]:

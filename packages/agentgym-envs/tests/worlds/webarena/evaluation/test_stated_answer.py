@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from agentgym_envs.worlds.webarena.evaluation.stated_answer import equals, states
 
@@ -135,3 +137,169 @@ def test_long_answers_are_refused() -> None:
 )
 def test_must_equal(reference: str, answer: str, equal: bool) -> None:
     assert equals(reference, answer) is equal
+
+
+# Units.
+
+DRIVE = "I drive from A to B and from there to C. How many kilometres is that in all, adding up the two distances?"
+PRICE = "What does the Thistle Cove Griddle cost in diameter 24 cm?"
+PEOPLE = "How many people live in the town?"
+YEAR = "Who founded the firm, and in which year?"
+
+
+@pytest.mark.parametrize(
+    ("question", "required", "answers"),
+    [
+        (DRIVE, "313.3", ["313.3", "313.3 km", "313.3km", "313.30 kilometers", "Distance in km: 313.3", "313.3 (km)"]),
+        (PRICE, "36.00", ["36", "$36", "36 dollars", "36 USD", "US$36.00", "It costs $36.00 in diameter 24 cm."]),
+        (PRICE, "24.00", ["$24", "The one of 24 cm costs $24", "24"]),
+        (PEOPLE, "3,722", ["3,722", "3,722 people", "3722 inhabitants"]),
+        (YEAR, "1929", ["1929", "Year: 1929", "1929 (year)"]),
+        ("How heavy is it?", "5", ["5", "5 kg", "5 pounds"]),
+        ("What is the width?", "5", ["5 cm", "5 inches"]),
+        ("What is the total of the order?", "5", ["$5", "The total of the month: 5"]),
+        ("How much is it in euros?", "5", ["€5", "5 euros", "5"]),
+    ],
+)
+def test_units_of_the_question_are_right(question: str, required: str, answers: list[str]) -> None:
+    assert [answer for answer in answers if not states([required], answer, question=question)] == []
+
+
+@pytest.mark.parametrize(
+    ("question", "required", "answers"),
+    [
+        (DRIVE, "313.3", ["313.3 minutes", "313.3 miles", "$313.3", "313.3 m", "313.3 %", "313.3 (miles)", "€ 313.3"]),
+        (DRIVE, "313.3", ["Distance in miles: 313.3", "313.3 km/h", "313.3k", "$313.3 km", "313.3 kg"]),
+        (PRICE, "36.00", ["36 km", "36 %", "36 cm", "€36", "36 euros", "£36", "-$36", "36k", "36 cents", "36 million"]),
+        (PRICE, "24.00", ["24 cm", "24 km"]),
+        (PEOPLE, "3,722", ["3,722 km", "$3,722", "3,722%", "3,722 thousand"]),
+        (YEAR, "1929", ["$1929", "1929 km"]),
+        ("How heavy is it?", "5", ["5 km", "$5", "5 k"]),
+        ("How much is it in euros?", "5", ["$5", "5 dollars"]),
+        ("", "5", ["5k", "5 million"]),
+    ],
+)
+def test_other_units_are_refused(question: str, required: str, answers: list[str]) -> None:
+    assert [answer for answer in answers if states([required], answer, question=question)] == []
+
+
+def test_units_of_the_reference_and_of_terms() -> None:
+    assert states(["$5"], "5", question="How far is it?")
+    assert states(["$5"], "5 dollars", question="How far is it?")
+    assert not states(["$5"], "5 km", question="How far is it?")
+    assert states(["313.3"], "143.3 km + 170 km = 313.3 km", terms=["143.3", "170.0"], question=DRIVE)
+    assert not states(["313.3"], "143.3 miles + 170 miles = 313.3", terms=["143.3", "170.0"], question=DRIVE)
+
+
+def test_must_equal_knows_units() -> None:
+    assert not equals("90", "$90", question="How many orders were placed? Answer with the number alone.")
+    assert not equals("90", "90%", question="How many orders were placed? Answer with the number alone.")
+    assert equals("66.09", "$66.09", question="What does it cost?")
+
+
+# Candidates of the question.
+
+SMALLEST = "Which of the towns Hollowell, Linden and Swanmere has the fewest inhabitants, and how many are they?"
+NEARER = (
+    "I want to visit the firm behind Bramble or the one behind Sandpiper, whichever is the shorter drive in time. Which"
+    " brand's is it, and how long does the drive take (2 h 5 min)?"
+)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Of Hollowell, Linden and Swanmere, Hollowell has the fewest inhabitants: 4,575",
+        "Of the three towns Swanmere, Linden, and Hollowell, it is Hollowell (4575)",
+        "Hollowell has the fewest inhabitants (4,575) of Hollowell, Linden and Swanmere.",
+        "Hollowell has fewer inhabitants than Linden and Swanmere: 4,575",
+        "Hollowell is smaller than either Linden or Swanmere, with 4,575",
+        "Hollowell is smaller than Linden. It has 4,575 inhabitants.",
+    ],
+)
+def test_candidates_of_the_question_may_be_repeated(answer: str) -> None:
+    assert states(["Hollowell", "4,575"], answer, rivals=["Linden", "Swanmere"], question=SMALLEST)
+    assert not states(["Linden", "4,575"], answer, rivals=["Hollowell", "Swanmere"], question=SMALLEST)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Bramble is nearer than Sandpiper: 1 h 52 min",
+        "Bramble's head office is closer than Sandpiper's (1 h 52 min)",
+        "Between Bramble and Sandpiper, Bramble is the shorter drive: 1 h 52 min",
+        "The drive to Bramble is shorter than to Sandpiper: 112 minutes",
+    ],
+)
+def test_comparisons_may_name_what_is_compared(answer: str) -> None:
+    assert states(["Bramble", "1 h 52 min"], answer, rivals=["Sandpiper"], question=NEARER)
+    assert not states(["Sandpiper", "1 h 52 min"], answer, rivals=["Bramble"], question=NEARER)
+    assert not states(["Bramble", "1 h 52 min"], answer, rivals=["Sandpiper"])  # not in the question
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Hollowell or Linden",
+        "Hollowell, Linden",
+        "Hollowell or Linden's",
+        "Of Hollowell, Linden and Swanmere",
+        "Of Hollowell, Linden and Swanmere, Linden",
+        "Of Hollowell, Linden and Swanmere, Linden or Hollowell",
+        "Of Hollowell, Linden and Swanmere, Hollowell, then Swanmere",
+        "Of Hollowell, Linden and Swanmere, of Hollowell, Linden and Swanmere",
+        "Of Hollowell and Linden, Hollowell",
+        "Of Linden and Swanmere, Hollowell",
+        "Of Linden, Linden and Swanmere, Hollowell",
+        "Hollowell is larger than Linden",
+        "Hollowell is not smaller than Linden",
+        "Linden is smaller than Hollowell",
+        "Hollowell is smaller than Linden or Swanmere is smaller than Linden",
+        "Hollowell is smaller than Linden, Linden is smaller than Hollowell",
+        "Hollowell is smaller than Linden, Swanmere too",
+        "Hollowell is smaller than Linden or Swanmere is",
+        "Smaller than Linden, smaller than Hollowell",
+        "Either Hollowell is smaller than Linden, or it is the other way round",
+        "Hollowell, if it is smaller than Linden",
+        "Hollowell is smaller than Linden? Swanmere",
+    ],
+)
+def test_hedges_among_candidates_of_the_question_are_refused(answer: str) -> None:
+    for ending in (": 4,575", ", 4,575 inhabitants", " (4,575)"):
+        assert not states(["Hollowell", "4,575"], answer + ending, rivals=["Linden", "Swanmere"], question=SMALLEST)
+
+
+def test_no_answer_is_right_for_two_candidates() -> None:
+    towns = ["Hollowell", "Linden", "Swanmere"]
+    parts = [*towns, "smaller than", "of Hollowell, Linden and Swanmere", "and", ",", "or", "not"]
+    for length in (1, 2, 3, 4):
+        for chosen in itertools.product(parts, repeat=length):
+            answer = f"{' '.join(chosen)}: 4,575"
+            right = [
+                town
+                for town in towns
+                if states([town, "4,575"], answer, rivals=[each for each in towns if each != town], question=SMALLEST)
+            ]
+            assert len(right) <= 1, answer
+
+
+# What an answer may add.
+
+
+def test_year_of_a_census_is_no_second_number() -> None:
+    assert states(["3,722"], "3,722 (2021 census)", question=PEOPLE)
+    assert states(["3,722"], "3,722 at the census of 2021", question=PEOPLE)
+    for answer in ("3,722 (2021)", "3,722 or 2021", "3,722 (4575 census)", "3,722, 2021 census or 4,575"):
+        assert not states(["3,722"], answer, question=PEOPLE)
+    assert not states(["2,021"], "3,722 (2021 census)", question=PEOPLE)
+    assert states(["2021"], "the 2021 census", question="In which year was the census?")
+
+
+def test_number_of_the_terms_is_no_second_number() -> None:
+    question = "Add up the totals of the orders I placed in November 2024."
+    terms = ["60.70", "129.95"]
+    assert states(["190.65"], "I placed 2 orders, which add up to $190.65", terms=terms, question=question)
+    assert states(["190.65"], "2 orders: $60.70 + $129.95 = $190.65", terms=terms, question=question)
+    for answer in ("3 orders, $190.65", "190.65 or 2", "2 parcels, $190.65", "2 orders, $190.65 or $190.66"):
+        assert not states(["190.65"], answer, terms=terms, question=question)
+    assert not states(["2"], "2 orders, which add up to $190.65", terms=terms, question=question)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
@@ -53,6 +54,24 @@ def test_the_page_rewards_the_right_button_and_ends_the_episode(env: WebArena) -
     observation, reward, terminated, _, info = env.step("click [3]")
     assert observation == "The episode has ended: the page's reward is 1."
     assert (reward, terminated, info["success"], info["raw"]["parts"]) == (1.0, True, True, {"reward": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("page", "icons"),
+    [
+        ("social-media", {"reply", "retweet", "like", "more"}),
+        ("social-media-all", {"reply", "retweet", "like", "share"}),
+        ("social-media-some", {"reply", "retweet", "like", "share"}),
+        ("email-inbox", {"open-search", "trash", "star"}),
+        ("email-inbox-important", {"open-search", "trash", "star"}),
+        ("text-editor", {"bold", "italic", "underline"}),
+        ("circle-center", set[str]()),
+    ],
+)
+def test_icons_without_a_name_have_the_word_of_the_markup(env: WebArena, page: str, icons: set[str]) -> None:
+    text = start(env, page)
+    assert set(re.findall(r"\] (?:image|button) '' icon: ([\w-]+)", text)) == icons
+    assert not re.search(r"\] (?:image|button) ''(?! icon:)", text) or not icons
 
 
 def test_a_negative_reward_is_a_score_of_zero(env: WebArena) -> None:

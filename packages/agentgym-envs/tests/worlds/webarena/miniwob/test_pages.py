@@ -14,6 +14,7 @@ from agentgym_envs.worlds.webarena.env import WebArena
 from agentgym_envs.worlds.webarena.miniwob.page_server import html_folder
 from agentgym_envs.worlds.webarena.miniwob.pages import NEEDS, choose_pages, pages, placeholder_words
 from agentgym_envs.worlds.webarena.miniwob.scripts import SCRIPTS
+from agentgym_envs.worlds.webarena.miniwob.scripts.synonyms import SYNONYMS
 from agentgym_envs.worlds.webarena.miniwob.tasks import SEEDS, miniwob_tasks
 from dev_packages import require_packages
 
@@ -33,6 +34,14 @@ def test_the_interchangeable_words_are_those_of_the_packages_placeholder_text() 
     assert theirs - {*placeholder_words()} == {"a", "at", "id", "in", "integer", "sit"}  # English words
     assert WebArena(task_set="miniwob").interchangeable_names() == (tuple(sorted(theirs & {*placeholder_words()})),)
     assert WebArena().interchangeable_names() == ()
+
+
+def test_synonyms_are_those_of_the_page() -> None:
+    require_packages("miniwob")
+    page = (html_folder() / "miniwob" / "click-checkboxes-soft.html").read_text()
+    listed = re.search(r"SYNONYMS = \[(.*?)\n\];", page, re.DOTALL)
+    assert listed is not None
+    assert [set(re.findall("'([^']+)'", line)) for line in listed[1].strip().splitlines()] == [*map(set, SYNONYMS)]
 
 
 def test_more_than_a_hundred_scripts_reach_the_reward_in_every_recorded_episode() -> None:

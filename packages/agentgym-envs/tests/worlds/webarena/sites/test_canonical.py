@@ -70,6 +70,8 @@ def test_pages_of_all_templates_name_an_address_that_scores(template: str, brows
     [
         ("map/show-directions", "from=", "from=%20"),
         ("shop/narrowed", "to=", "to=$"),
+        ("shop/narrowed", "to=", "from=0&to="),
+        ("shop/narrowed", "to=", "from=0.00&rating=&stock=&to="),
         (LABEL, "state=opened&", ""),
         (LABEL, "state=opened", "state=nonsense"),  # which the site reads as open
         (LABEL, "state=opened", "state=opened&sort=oldest&page=1"),

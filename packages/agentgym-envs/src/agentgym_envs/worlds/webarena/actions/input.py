@@ -7,7 +7,7 @@ is none.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from itertools import product
@@ -29,6 +29,9 @@ _SHOWN = 80
 _DRAG_STEPS = 10  # many libraries for dragging need several moves
 _SHARES = (0.5, 0.1, 0.9)  # of an element's width and height
 _HOVER_CHECKS, _HOVER_PAUSE = 10, 0.05  # pause in seconds
+_REPLACED = frozenset(("checkbox", "radio", "switch"))
+_LABELLED = frozenset(("INPUT", "SELECT", "TEXTAREA"))
+_OWNERS = frozenset(("A", "BUTTON", "LABEL", "SUMMARY"))
 _CLICKS: dict[str, dict[str, Any]] = {"single": {}, "double": {"click_count": 2}, "right": {"button": "right"}}
 
 
@@ -84,7 +87,7 @@ class PageInput:
         try:
             x, y = await self.aim(node)
         except ActionRefused:
-            if kind != "single" or node.role not in ("checkbox", "radio", "switch") or self.tag(node) != "INPUT":
+            if kind != "single" or node.role not in _REPLACED or self.tag(node) != "INPUT":
                 raise
             await self.call(node, scripts.CLICK)  # pages often hide the input behind a styled replacement
             return
@@ -174,6 +177,46 @@ class PageInput:
                         return point
                     covering = hit if covering is None else covering
         raise ActionRefused(self._covered(node, covering))
+
+    async def reachable(self, nodes: Sequence[Node]) -> list[Node]:
+        """Return those of the visible nodes that a click reaches without scrolling, in the same order: not those that
+        something else covers. An input behind a styled replacement, on which a click works, counts as reachable.
+        """
+        scrolled = await self._scroll_offset()
+        if scrolled != self.layout.scroll:
+            return list(nodes)  # the page has scrolled since the snapshot, whose positions say nothing now
+        reached = await asyncio.gather(*(self._reaches(node, node.seen, scrolled) for node in nodes))
+        return [node for node, reaches in zip(nodes, reached, strict=True) if reaches]
+
+    async def _reaches(self, node: Node, seen: Box | None, scrolled: tuple[float, float]) -> bool:
+        if seen is None:
+            return False
+        middle, *others = _points(seen)
+        try:
+            async with self._refuse_missing(node):
+                hit = await self._hit(middle, scrolled)
+                if self._counts(hit, node) or self._replaces(hit, node):
+                    return True
+                hits = await asyncio.gather(*(self._hit(point, scrolled) for point in others))
+                if any(self._counts(other, node) for other in hits):
+                    return True
+                labelled = hit is not None and self.tag(node) in _LABELLED
+                return labelled and await self._hits_now(node, node.backend_id, hit)
+        except ActionRefused:
+            return False
+
+    def _counts(self, hit: int | None, node: Node) -> bool:
+        """Whether the hit node is the node, inside it, or in the same link, button or label, all by the snapshot."""
+        tags = ((self.layout.tag(around), around) for around in self.layout.ancestors(node.backend_id))
+        owner = next((around for tag, around in tags if tag in _OWNERS), node.backend_id)
+        return self._hits(hit, node, node.backend_id) or self._hits(hit, node, owner)
+
+    def _replaces(self, hit: int | None, node: Node) -> bool:
+        """Whether the hit node is beside an input that pages often hide behind a styled replacement."""
+        if hit is None or node.role not in _REPLACED or self.tag(node) != "INPUT":
+            return False
+        around = self.layout.parents[node.backend_id]
+        return self.layout.tag(around) not in ("BODY", "FORM") and around in self.layout.ancestors(hit)
 
     async def _await_hover_effects(self, node: Node, point: tuple[float, float]) -> None:
         """Wait for an element that moves away or shrinks for a moment when the mouse reaches it, as one does whose

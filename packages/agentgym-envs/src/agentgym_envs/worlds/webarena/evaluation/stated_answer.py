@@ -6,25 +6,41 @@ A policy trained on a reward that looks for a phrase learns to list all candidat
 - no candidate of `must_not_state`, which the generator of the task knows, occurs,
 - it has no second value of a required kind, such as another number, except values of the question and, where the task
   asks for a sum or difference, all its terms, which the generator of the task knows (`313.3 km (151.2 km + 162.1 km)`),
+- the units of its numbers are those that the phrases have or the question asks for, as far as that is known, or none,
 - its other words, leaving out those of the question, make up a short sentence at most.
+
+Candidates and values that an answer only repeats don't count: those of `restatements`, the year of a census
+(`3,722 (2021 census)`), and the number of the terms (`2 orders, $190.65 in all`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
-from agentgym_envs.worlds.webarena.evaluation.answer_tokens import WORD, Token, tokens
+from agentgym_envs.worlds.webarena.evaluation.answer_tokens import WORD, Token, normalised, tokens
+from agentgym_envs.worlds.webarena.evaluation.restatements import without_restatements
+from agentgym_envs.worlds.webarena.evaluation.units import agree, asked_units
 
 _MAX_EXTRA_CHARS: Final = 45  # of words that are neither required nor in the question
 _NOT_APPLICABLE: Final = "N/A"  # the answer to tasks that can't be done, so always another candidate
 _NUMERAL = re.compile(r"^\s*\(?\d{1,2}[.)]\s+", re.MULTILINE)
+_CENSUS = re.compile(r"\b(?:19|20)\d\d census\b|\bcensus (?:of )?(?:19|20)\d\d\b", re.IGNORECASE)
+_ASKS_FOR_YEAR = re.compile(r"\b(?:years?|when|census|dates?)\b", re.IGNORECASE)
 
 
-def equals(reference: str, answer: str) -> bool:
-    """Whether `answer` consists of the same words and values as `reference`, and nothing else."""
-    return tokens(reference) == tokens(answer)
+def equals(reference: str, answer: str, *, question: str = "") -> bool:
+    """Whether `answer` consists of the same words and values as `reference`, and nothing else.
+
+    Args:
+        reference: The right answer.
+        answer: The agent's answer.
+        question: The task's intent, which may say in what unit a number is.
+    """
+    wanted, found = tokens(reference), tokens(answer)
+    return wanted == found and _units_agree(wanted, found, (), question)
 
 
 def states(
@@ -47,11 +63,18 @@ def states(
     """
     if len(required) > 1:
         answer = _NUMERAL.sub(" ", answer)
-    wanted = {tokens(phrase) for phrase in required}
-    found, rest = _phrases(tokens(answer), wanted | {tokens(rival) for rival in (*rivals, _NOT_APPLICABLE)})
+    if not _ASKS_FOR_YEAR.search(question):
+        answer = _CENSUS.sub("census", answer)
+    said = _words(without_restatements(answer, question, required, rivals))
+    wanted = {_words(phrase) for phrase in required}
+    asked = {token for token in _words(question) if token.kind != "duration"}  # "2 h 5 min" is an example of the form
+    if terms:
+        said = _without_count(said, len(terms), wanted, asked)
+    found, rest = _phrases(said, wanted | {_words(rival) for rival in (*rivals, _NOT_APPLICABLE)})
     if found != wanted:
         return False
-    asked = {token for token in tokens(question) if token.kind != "duration"}  # "2 h 5 min" is an example of the form
+    if not _units_agree([token for phrase in wanted for token in phrase], said, terms, question):
+        return False
     known = {token for phrase in wanted for token in phrase} | asked
     extra = [token for token in rest if token not in known]
     kinds = {token.kind for phrase in wanted for token in phrase} - {WORD}
@@ -59,6 +82,44 @@ def states(
     if values and _unsigned(values) != _unsigned(token for term in terms for token in tokens(term)) - _unsigned(known):
         return False
     return sum(len(token.text) for token in extra if token not in values) <= _MAX_EXTRA_CHARS
+
+
+def _words(text: str) -> tuple[Token, ...]:
+    """Return the tokens of a text, without the `'s` of possessives: `Bramble or Sandpiper's` names both."""
+    return tuple(
+        replace(token, text=token.text.removesuffix("'s")) if token.kind == WORD else token for token in tokens(text)
+    )
+
+
+def _units_agree(wanted: Iterable[Token], said: Sequence[Token], terms: Iterable[str], question: str) -> bool:
+    """Whether the answer states required numbers and terms in units that are expected, or without one. A number of the
+    question, such as the 24 of `24 cm`, may also be repeated with its unit.
+    """
+    asked = asked_units(normalised(question))
+    expected = {token: frozenset().union(*token.units) or asked for token in wanted if token.kind == "number"}
+    expected = {token: asked for term in terms for token in tokens(term)} | expected
+    for token, units in expected.items():
+        stated = [each.units for each in said if each == token]
+        given = frozenset[str]().union(*(unit for each in tokens(question) if each == token for unit in each.units))
+        if not all(agree(each, units) or agree(each, given) for each in stated):
+            return False
+        if stated and not any(agree(each, units) for each in stated):
+            return False
+    return True
+
+
+def _without_count(
+    said: tuple[Token, ...], count: int, wanted: Collection[tuple[Token, ...]], asked: Collection[Token]
+) -> tuple[Token, ...]:
+    """Leave out the number of the terms before a word of the question, as in `2 orders`."""
+    number = Token("number", str(count))
+    if any(number in phrase for phrase in wanted):
+        return said
+    return tuple(
+        token
+        for i, token in enumerate(said)
+        if token != number or not (said[i + 1 : i + 2] and said[i + 1].kind == WORD and said[i + 1] in asked)
+    )
 
 
 def _phrases(answer: tuple[Token, ...], phrases: set[tuple[Token, ...]]) -> tuple[set[tuple[Token, ...]], list[Token]]:

@@ -65,7 +65,7 @@ async def score(task: Mapping[str, Any], answer: str, judge: Judge | None) -> fl
     phrases: list[str] = references.get("must_include", [])
     if not all(included(phrase, answer, as_word=len(phrases) == 1) for phrase in phrases):
         return 0.0
-    if "must_equal" in references and not equals(references["must_equal"], answer):
+    if "must_equal" in references and not equals(references["must_equal"], answer, question=task["intent"]):
         return 0.0
     if "must_state" in references:
         rivals: list[str] = references.get("must_not_state", [])

@@ -46,7 +46,8 @@ def colour(id: int) -> tuple[int, int, int]:
 
 def marked_nodes(page: Snapshot) -> list[Node]:
     """Return the visible elements that can be acted on, in document order, each box once: where several elements have
-    the same box, the outermost one, such as a link around a button.
+    the same box, the outermost one, such as a link around a button. `PageInput.reachable` leaves out those that others
+    cover.
     """
     marked: dict[Box, Node] = {}
     for node in page.nodes:

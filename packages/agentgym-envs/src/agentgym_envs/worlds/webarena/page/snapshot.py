@@ -21,6 +21,7 @@ from agentgym_envs.worlds.webarena.page.axtree import (
     select_nodes,
 )
 from agentgym_envs.worlds.webarena.page.geometry import STYLES, Box, Layout, Place, iframes
+from agentgym_envs.worlds.webarena.page.icons import with_icons
 from agentgym_envs.worlds.webarena.page.large_pages import partial_tree
 
 if TYPE_CHECKING:
@@ -97,8 +98,12 @@ class Snapshot:
         return next((nodes[id] for id in self.layout.ancestors(backend_id) if id in nodes), None)
 
 
-async def take_snapshot(tab: Tab) -> Snapshot:
+async def take_snapshot(tab: Tab, *, icons: bool = False) -> Snapshot:
     """Take a snapshot of the page in `tab`.
+
+    Args:
+        tab: The tab.
+        icons: Whether icons without a name have the property `icon`; see `icons`.
 
     Raises:
         TabClosed: if the tab closes.
@@ -111,21 +116,22 @@ async def take_snapshot(tab: Tab) -> Snapshot:
     with playwright_errors():
         for _ in range(_RETRIES):
             try:
-                return await _take(tab.cdp)
+                return await _take(tab.cdp, icons)
             except Error as error:  # a page that navigates during the snapshot loses its frames
                 if is_closed(error):
                     raise
                 await asyncio.sleep(_RETRY_PAUSE)
-        return await _take(tab.cdp)
+        return await _take(tab.cdp, icons)
 
 
-async def _take(cdp: CDPSession) -> Snapshot:
+async def _take(cdp: CDPSession, icons: bool) -> Snapshot:
     captured = await cdp.send("DOMSnapshot.captureSnapshot", {"computedStyles": list(STYLES)})
     layout = Layout(captured, {iframe: box for iframe in iframes(captured) if (box := await _content_box(cdp, iframe))})
     bounded = layout.size > LARGE
     root = await (partial_tree(cdp, layout) if bounded else _full_tree(cdp, layout.frame_id))
     await _insert_frames(cdp, root, layout.frames)
     kept = select_nodes(root, layout.clickable)
+    kept = with_icons(kept, layout) if icons else kept
     return Snapshot(tuple(_nodes(kept, _places(kept, layout), layout.viewport)), layout, bounded)
 
 

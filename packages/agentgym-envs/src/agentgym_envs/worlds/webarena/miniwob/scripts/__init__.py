@@ -29,6 +29,7 @@ SCRIPTS: Final[Mapping[str, Script]] = {
     "click-button-sequence": buttons.click_button_sequence,
     "click-checkboxes": buttons.click_checkboxes,
     "click-checkboxes-large": buttons.click_checkboxes,
+    "click-checkboxes-soft": buttons.click_checkboxes_soft,
     "click-checkboxes-transfer": buttons.click_checkboxes,
     "click-collapsible": menus.click_collapsible,
     "click-collapsible-2": menus.click_collapsible_2,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from agentgym_envs.worlds.webarena.miniwob.scripts.synonyms import SYNONYMS
 from agentgym_envs.worlds.webarena.miniwob.view import NotFound, View, numbers, ordinal
 
 NUMERALS = (
@@ -81,6 +82,15 @@ def click_checkboxes(view: View) -> Iterator[str]:
     for name in view.asked("Select (.*) and click").split(", "):
         if name != "nothing":
             yield view.act_on(view.page.find("checkbox", name)[0])
+    yield view.act_on(view.page.find("button", "Submit")[0])
+
+
+def click_checkboxes_soft(view: View) -> Iterator[str]:
+    """`click-checkboxes-soft`: words that mean the same, by the page's own groups."""
+    asked = view.asked("similar to (.*) and click").split(", ")
+    for box in view.page.find("checkbox"):
+        if any({box.name, word} <= group for word in asked for group in SYNONYMS):
+            yield view.act_on(box)
     yield view.act_on(view.page.find("button", "Submit")[0])
 
 

@@ -124,6 +124,8 @@ def _listing(
         given += [] if value is None else [value]
     sort = visit.text("sort") if visit.text("sort") in _SORTS else "position"
     read = {field: f"{value / 100:g}" if field in ("from", "to") else value for field, (_, value) in tests.items()}
+    if read.get("from") == "0":  # every price is at least 0
+        read["from"] = None
     read |= {field: visit.text(field, 200) for field in ("q", "name", "sku", "description")}
     read |= {"stock": 1 if "stock" in tests else None, "sort": None if sort == "position" else sort}
     visit.canonical(**read)
