@@ -26,17 +26,6 @@ def _absent_brand(databases: Databases, random: Random) -> Iterator[Case]:
         yield Case(holes, entities, judged, [*open_category(row), stop("N/A")])
 
 
-def _never_ordered(databases: Databases, random: Random) -> Iterator[Case]:
-    """Ask for the order of a product that the customer never bought."""
-    sql = "SELECT name FROM products JOIN order_items ON product = products.id JOIN orders ON orders.id = order_id"
-    bought = set(column(databases["shop"], f"{sql} WHERE account = 1"))
-    for row in goods(databases, random):
-        if row["name"] not in bought:
-            judged = unachievable(f"The customer never ordered the {row['name']}.")
-            plan = [*open_order(row["name"], 0)[:-1], stop("N/A")]
-            yield Case({"product": row["name"]}, about(row), judged, plan)
-
-
 def _not_shipped(databases: Databases, random: Random) -> Iterator[Case]:
     """Ask for the parcel with a product that was ordered, but not shipped."""
     where = "NOT EXISTS (SELECT 1 FROM shipments WHERE order_id = orders.id)"
@@ -48,7 +37,6 @@ def _not_shipped(databases: Databases, random: Random) -> Iterator[Case]:
 
 TEMPLATES = (
     _ACHIEVABLE["shop/cheapest-of-brand"].unachievable(_absent_brand),
-    _ACHIEVABLE["shop/order-total"].unachievable(_never_ordered),
     _ACHIEVABLE["shop/tracking"].unachievable(_not_shipped),
 )
 """Templates of this module."""
