@@ -10,6 +10,8 @@ from agentgym_envs.worlds.webarena.sites.map.finding import find
 from agentgym_envs.worlds.webarena.sites.map.journeys import MODES
 from agentgym_envs.worlds.webarena.sites.tasks import Step, choose, click, fill
 
+BY = {"car": "by car", "bike": "by bicycle", "foot": "on foot"}
+"""Words for the modes of travel."""
 VISITED = (
     "café",
     "restaurant",
@@ -30,10 +32,17 @@ def search(text: str) -> Step:
     return fill("searchbox", "Search places", text, enter=True)
 
 
-def get_directions(start: str, end: str, mode: str) -> list[Step]:
-    """Fill in the form for directions, on the start page or the page of directions."""
+def get_directions(start: str, end: str, mode: str, *stops: str) -> list[Step]:
+    """Fill in the form for directions, on the start page or the page of directions; it has a field for a first stop."""
+    further = [
+        step
+        for number, stop in enumerate(stops[1:], start=2)
+        for step in (click("button", "Get directions"), fill("textbox", f"Stop {number}", stop))
+    ]
     return [
         fill("textbox", "From", start),
+        *(fill("textbox", "Stop 1", stop) for stop in stops[:1]),
+        *further,
         fill("textbox", "To", end),
         choose("Travel by", MODES[mode]),
         click("button", "Get directions"),

@@ -9,10 +9,12 @@ from random import Random
 from urllib.parse import urlencode
 
 from agentgym_envs.worlds.webarena.sites.directory import PLACES
+from agentgym_envs.worlds.webarena.sites.map import tasks_routes
 from agentgym_envs.worlds.webarena.sites.map.finding import best, closest, distance, find
 from agentgym_envs.worlds.webarena.sites.map.journeys import MODES, journey
 from agentgym_envs.worlds.webarena.sites.map.kinds import KINDS
 from agentgym_envs.worlds.webarena.sites.map.task_parts import (
+    BY,
     get_directions,
     in_towns,
     named,
@@ -35,7 +37,6 @@ from agentgym_envs.worlds.webarena.sites.tasks import (
 )
 
 _URL = PLACES["map"].url
-_BY = {"car": "by car", "bike": "by bicycle", "foot": "on foot"}
 _APART = 0.08
 """Minimum margin in km between the nearest and the second-nearest place, so that the answer is unambiguous."""
 
@@ -61,7 +62,7 @@ def _travel_times(databases: Databases, random: Random) -> Iterator[Case]:
     for start, end in pairs:
         mode = random.choice(sorted(MODES))
         time = journey(start, end, mode).time
-        values = {"start": start["name"], "end": end["name"], "by": _BY[mode]}
+        values = {"start": start["name"], "end": end["name"], "by": BY[mode]}
         plan = [*get_directions(start["name"], end["name"], mode), stop(time)]
         yield Case(values, in_towns(start["name"], end["name"]), said(time), plan)
 
@@ -118,7 +119,7 @@ def _show_directions(databases: Databases, random: Random) -> Iterator[Case]:
         mode = random.choice(("bike", "foot"))
         query = urlencode({"from": start["name"], "to": end["name"], "mode": mode})
         judged = at(f"{_URL}/directions?{query}", any_case=("from", "to"))
-        values = {"start": start["name"], "end": end["name"], "by": _BY[mode]}
+        values = {"start": start["name"], "end": end["name"], "by": BY[mode]}
         plan = [*get_directions(start["name"], end["name"], mode), stop()]
         yield Case(values, in_towns(start["name"], end["name"]), judged, plan)
 
@@ -177,6 +178,8 @@ def _two_stages(databases: Databases, random: Random) -> Iterator[Case]:
         a, b, c = random.sample(towns, 3)
         shown = [journey(*ends, "car").length.removesuffix(" km") for ends in ((a, b), (b, c))]
         total = f"{sum(map(float, shown)):.1f}"
+        if total != tasks_routes.route([a, b, c], "car")[0].removesuffix(" km"):
+            continue  # a route with a stop shows another total, as it rounds once
         values = {"a": a["name"], "b": b["name"], "c": c["name"]}
         plan = [
             *get_directions(a["name"], b["name"], "car"),
@@ -247,4 +250,5 @@ TEMPLATES = (
         _two_stages,
         held_out=True,
     ),
+    *tasks_routes.TEMPLATES,
 )
