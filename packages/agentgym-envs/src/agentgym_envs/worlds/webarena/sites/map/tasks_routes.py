@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from agentgym_envs.worlds.webarena.sites.directory import PLACES
 from agentgym_envs.worlds.webarena.sites.map.finding import best
 from agentgym_envs.worlds.webarena.sites.map.journeys import MODES, Journey, journey, total
-from agentgym_envs.worlds.webarena.sites.map.task_parts import BY, get_directions, in_towns, shuffled, towns_of
+from agentgym_envs.worlds.webarena.sites.map.task_parts import BY, get_directions, in_towns, named, shuffled, towns_of
 from agentgym_envs.worlds.webarena.sites.tasks import (
     Case,
     Databases,
@@ -148,14 +148,15 @@ def _nearer(databases: Databases, random: Random) -> Iterator[Case]:
             plan = [*_to_here(pair[0], names[0], "foot"), tab(1), *_to_here(pair[1], names[0], "foot"), stop(answer)]
             judged = said(pair[near]["name"], walks[near].time, rivals=(row["name"] for row in pair))
             pages = [f"{_URL}/place/{row['id']}" for row in pair]
-            yield Case({"start": names[0]}, in_towns(start["town"]), judged, plan, start=pages)
+            yield Case({"start": named(start)}, in_towns(start["town"]), judged, plan, start=pages)
 
 
 TEMPLATES = (
     Template(
         "map/time-with-stop",
         ("map",),
-        "How long does it take to go {{by}} from {{start}} to {{end}} by way of {{stop}}? Answer in the form 2 h 5 min.",
+        "How long does it take to go {{by}} from {{start}} to {{end}} by way of {{stop}}? Answer in the form "
+        "2 h 5 min.",
         _with_stop,
     ),
     Template(
@@ -167,8 +168,8 @@ TEMPLATES = (
     Template(
         "map/order-of-stops",
         ("map",),
-        "I drive from {{start}} to {{end}} and have to stop in {{first}} and in {{second}} on the way, in any order. Which "
-        "of the two do I visit first so that the route is shorter, and how many kilometres has it?",
+        "I drive from {{start}} to {{end}} and have to stop in {{first}} and in {{second}} on the way, in any order. "
+        "Which of the two do I visit first so that the route is shorter, and how many kilometres has it?",
         _better_order,
         held_out=True,
     ),

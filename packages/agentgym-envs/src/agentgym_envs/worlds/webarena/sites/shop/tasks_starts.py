@@ -120,8 +120,8 @@ STARTING = (
     Template(
         "shop/most-reviewed-of-tabs",
         SHOPPING,
-        "Of the three products in my tabs, all from {{category}}, put {{quantity}} of the one with the most reviews into"
-        " my cart.",
+        "Of the three products in my tabs, all from {{category}}, put {{quantity}} of the one with the most reviews"
+        " into my cart.",
         _most_reviewed_tab,
         held_out=True,
     ),

@@ -125,19 +125,17 @@ def _hold_largest(databases: Databases, random: Random) -> Iterator[Case]:
     for _ in range(40):
         for orders in by_split.values():
             some = random.sample(orders, 3)
-            total, order = max(some)
-            word, (chosen, goal) = random.choice((("highest", (total, order)), ("lowest", min(some))))
-            if len({amount for amount, _ in some}) < 3:
+            if len({total for total, _ in some}) < 3:
                 continue
-            back = [tab(index)] if (index := some.index((chosen, goal))) < 2 else []
+            word, goal = random.choice((("highest", max(some)), ("lowest", min(some))))
+            back = [tab(index)] if (index := some.index(goal)) < 2 else []
             plan = [tab(1), tab(2), *back, click("button", "Hold"), stop()]
-            query = (
-                f"SELECT status, (SELECT count(*) FROM orders WHERE status = 'on hold') FROM orders WHERE id = {goal}"
-            )
+            count = "(SELECT count(*) FROM orders WHERE status = 'on hold')"
+            query = f"SELECT status, {count} FROM orders WHERE id = {goal[1]}"
             judged = rows("shopping_admin", query, ["on hold", after])
-            numbers = [identity for _, identity in some]
-            pages = [f"{URL}/orders/{identity}" for identity in numbers]
-            entities = one(*(f"order:{identity}" for identity in numbers))
+            numbers = [order for _, order in some]
+            pages = [f"{URL}/orders/{order}" for order in numbers]
+            entities = one(*(f"order:{order}" for order in numbers))
             yield Case({"extreme": word}, entities, judged, plan, start=pages)
 
 
