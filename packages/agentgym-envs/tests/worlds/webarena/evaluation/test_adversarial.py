@@ -113,7 +113,7 @@ def _wrong_answers(task: Task) -> Iterator[str]:
     phrases, references = _phrases(task), task["eval"]["reference_answers"]
     right = ", ".join(phrases)
     yield ""
-    yield "N/A"
+    yield "It can't be done." if phrases == ["N/A"] else "N/A"
     yield " ".join(map(str, range(1000)))
     yield f"{right} " + "I don't know whether this is really the case but believe so because somebody wrote that once"
     yield re.sub(r"[^\W_]", "x", right)

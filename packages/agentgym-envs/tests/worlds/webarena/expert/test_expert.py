@@ -16,6 +16,7 @@ from agentgym_envs.worlds.webarena.evaluation import database, string_match, url
 from agentgym_envs.worlds.webarena.page.observation import literal
 from agentgym_envs.worlds.webarena.sites import store
 from agentgym_envs.worlds.webarena.sites.directory import PLACES
+from agentgym_envs.worlds.webarena.tasks.task_files import start_urls
 
 CONCURRENT = 8
 MAX_TURNS = 30
@@ -38,7 +39,7 @@ def may_score_immediately(task: Task) -> bool:
             case "string_match":
                 score = asyncio.run(string_match.score(payload, "", None))
             case "url_match":
-                score = url_match.score(evaluation, f"{payload['start_url']}/")
+                score = url_match.score(evaluation, f"{start_urls(payload)[0]}/")
             case "database":
                 score = database.score(evaluation["database"], files)
             case _:

@@ -40,9 +40,9 @@ def _days(chosen: Sequence[str]) -> tuple[str, str]:
 
 def _table(counts: Mapping[str, int], chosen: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the rows of the answer, and as rivals all other pairs of a month and a number in it."""
-    lines = [f"{month_name(month)}: {counts[month]}" for month in chosen]
-    numbers = sorted({counts[month] for month in chosen})
-    rivals = [f"{month_name(month)}: {n}" for month in chosen for n in numbers if n != counts[month]]
+    lines = [f"{month}: {counts[month]}" for month in chosen]
+    numbers = sorted({counts[month] for month in chosen} | {int(month[5:]) for month in chosen})
+    rivals = [f"{month}: {n}" for month in chosen for n in numbers if n != counts[month]]
     return lines, rivals
 
 
@@ -85,13 +85,13 @@ TEMPLATES = (
     Template(
         "admin/orders-by-month", SITES,
         "How many orders were placed in each month from {{first}} to {{last}}, leaving out cancelled ones? Answer with "
-        "the months and their numbers only, as in a table: the month, the year, the number.",
+        "the months and their numbers only, and write the months like 2024-03.",
         _orders_by_month,
     ),
     Template(
         "admin/new-customers-by-month", SITES,
         "List how many customers opened an account in each month from {{first}} to {{last}}. Answer with the months "
-        "and their numbers only, as in a table: the month, the year, the number.",
+        "and their numbers only, and write the months like 2024-03.",
         _customers_by_month, held_out=True,
     ),
     Template(
