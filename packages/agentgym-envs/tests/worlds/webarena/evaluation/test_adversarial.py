@@ -82,8 +82,8 @@ def _right_answers(task: Task) -> Iterator[str]:
             yield "\n".join(f"{number}. {phrase}" for number, phrase in enumerate(phrases, start=1))
         yield f"{' ('.join(phrases)}{')' * (len(phrases) - 1)} is the answer to what you asked me."
     if terms := task["eval"]["reference_answers"].get("terms"):
-        yield f"{phrases[0]} ({' + '.join(terms)})"
-        yield f"{' - '.join(terms)} = ${phrases[0]}"
+        yield f"{', '.join(phrases)} ({' + '.join(terms)})"
+        yield f"{' - '.join(terms)} = ${', '.join(phrases)}"
 
 
 def test_right_answers_of_every_task_score(answered: list[Task]) -> None:
@@ -105,8 +105,9 @@ def _next(value: str) -> str:
 
 
 def _values(phrases: list[str]) -> list[str]:
-    """Return the phrases that are values as a whole."""
-    return [phrase for phrase in phrases if {token.kind for token in tokens(phrase)}.isdisjoint({WORD, "day"})]
+    """Return the phrases that are one value as a whole, not a row of a table."""
+    single = [(phrase, tokens(phrase)) for phrase in phrases]
+    return [phrase for phrase, found in single if len(found) == 1 and found[0].kind not in (WORD, "day")]
 
 
 def _wrong_answers(task: Task) -> Iterator[str]:

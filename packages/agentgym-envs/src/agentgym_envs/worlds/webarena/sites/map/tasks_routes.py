@@ -100,7 +100,7 @@ def _better_order(databases: Databases, random: Random) -> Iterator[Case]:
             click("button", "Get directions"),
             stop(f"{short[1]['name']}, {length} km"),
         ]
-        judged = said(short[1]["name"], length, rivals=(names[1], names[2]), terms=shown)
+        judged = said(length, short[1]["name"], rivals=(names[1], names[2]), terms=shown)
         yield Case(values, in_towns(*names), judged, plan)
 
 
