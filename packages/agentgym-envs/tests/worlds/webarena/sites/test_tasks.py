@@ -17,7 +17,18 @@ from agentgym_envs.worlds.webarena.evaluation import string_match
 from agentgym_envs.worlds.webarena.evaluation.parts import check_eval
 from agentgym_envs.worlds.webarena.sites import store
 from agentgym_envs.worlds.webarena.sites.directory import PLACES
-from agentgym_envs.worlds.webarena.sites.tasks import Case, Template, both, deal, rows, said, split_of, stop, templates
+from agentgym_envs.worlds.webarena.sites.tasks import (
+    UNACHIEVABLE,
+    Case,
+    Template,
+    both,
+    deal,
+    rows,
+    said,
+    split_of,
+    stop,
+    templates,
+)
 from agentgym_envs.worlds.webarena.tasks.task_files import start_urls
 
 SPLITS = ("train", "dev", "test")
@@ -89,8 +100,8 @@ def _answers(task: Task, answer: str) -> bool:
 def test_always_answering_not_applicable_scores_only_on_unachievable_tasks(tasks: dict[str, list[Task]]) -> None:
     every = [task for split in SPLITS for task in tasks[split]]
     scoring = [task for task in every if _answers(task, "N/A")]
-    assert all(task["template"].endswith("-unachievable") for task in scoring)
-    assert len(scoring) == sum(task["template"].endswith("-unachievable") for task in every)
+    assert all(task["template"].endswith(UNACHIEVABLE) for task in scoring)
+    assert len(scoring) == sum(task["template"].endswith(UNACHIEVABLE) for task in every)
     assert 0.045 <= len(scoring) / len(every) <= 0.06
     for split in SPLITS:
         share = sum(task in scoring for task in tasks[split]) / len(tasks[split])
@@ -99,7 +110,7 @@ def test_always_answering_not_applicable_scores_only_on_unachievable_tasks(tasks
 
 def test_unachievable_tasks_have_the_wording_of_achievable_ones(tasks: dict[str, list[Task]]) -> None:
     by_name = {template.name: template for template in templates()}
-    twins = {name: by_name[name.removesuffix("-unachievable")] for name in by_name if name.endswith("-unachievable")}
+    twins = {name: by_name[name.removesuffix(UNACHIEVABLE)] for name in by_name if name.endswith(UNACHIEVABLE)}
     assert len(twins) >= 10
     assert {site for name in twins for site in by_name[name].sites} == PLACES.keys() - {"homepage"}
     for name, twin in twins.items():
@@ -116,7 +127,7 @@ def test_unachievable_tasks_have_the_wording_of_achievable_ones(tasks: dict[str,
 def test_empty_and_constant_answers_rarely_score(tasks: dict[str, list[Task]]) -> None:
     answers: Counter[str] = Counter()
     for task in tasks["test"]:
-        if task["eval"]["eval_types"] == ["string_match"] and not task["template"].endswith("-unachievable"):
+        if task["eval"]["eval_types"] == ["string_match"] and not task["template"].endswith(UNACHIEVABLE):
             reference = task["eval"]["reference_answers"]
             expected = [reference["must_equal"]] if "must_equal" in reference else reference["must_state"]
             assert all(str(part).strip() for part in expected), task["intent"]

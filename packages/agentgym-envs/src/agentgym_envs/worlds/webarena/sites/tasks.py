@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from agentgym_envs.worlds.webarena.sites.directory import PLACES
 
@@ -22,7 +22,10 @@ Databases = Mapping[str, sqlite3.Connection]
 """Read-only connections by name (`shop`, `forum`, `code`, `map`, `wiki`); rows are `sqlite3.Row`."""
 Step = Mapping[str, Any]
 _COLLECTIONS = ("shop", "shop_admin", "forum", "code", "map", "wiki", "cross_site")
-_UNACHIEVABLE = ("shop", "shop_admin", "forum", "code", "map", "wiki")
+_WITH_UNACHIEVABLE = ("shop", "shop_admin", "forum", "code", "map", "wiki")
+UNACHIEVABLE: Final = "-unachievable"
+"""The end of the names of templates whose tasks can't be done, after that of an achievable one with the same wording.
+"""
 _HOLE = re.compile(r"\{\{(\w+)\}\}")
 _WANTED = {"train": 5, "dev": 1, "test": 1}
 _WANTED_HELD_OUT = {"train": 0, "dev": 0, "test": 4}
@@ -65,7 +68,7 @@ class Template:
         Args:
             cases: Yields cases that `unachievable` judges.
         """
-        return replace(self, name=f"{self.name}-unachievable", cases=cases)
+        return replace(self, name=f"{self.name}{UNACHIEVABLE}", cases=cases)
 
 
 def said(
@@ -192,7 +195,10 @@ def split_of(entity: str) -> str:
 
 def templates() -> list[Template]:
     """Return all templates in a fixed order."""
-    names = [*(f"{site}.tasks" for site in _COLLECTIONS), *(f"{site}.tasks_unachievable" for site in _UNACHIEVABLE)]
+    names = [
+        *(f"{site}.tasks" for site in _COLLECTIONS),
+        *(f"{site}.tasks_unachievable" for site in _WITH_UNACHIEVABLE),
+    ]
     modules = [import_module(f"agentgym_envs.worlds.webarena.sites.{name}") for name in names]
     return [template for module in modules for template in module.TEMPLATES]
 
