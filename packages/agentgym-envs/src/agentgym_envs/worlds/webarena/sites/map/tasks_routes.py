@@ -28,6 +28,8 @@ from agentgym_envs.worlds.webarena.sites.tasks import (
 )
 
 _URL = PLACES["map"].url
+_FOUR: Sequence[str] = ("start", "first", "second", "end")
+"""The placeholders of routes with two stops."""
 _MARGIN = 3_000
 """Minimum difference of two routes in metres, so that it shows in spite of rounding."""
 _CLEAR = 90
@@ -76,7 +78,7 @@ def _show_stops(databases: Databases, random: Random) -> Iterator[Case]:
             defaults={"mode": "car"},
             any_case=("from", "stop1", "stop2", "to"),
         )
-        values = dict(zip(("start", "first", "second", "end"), names, strict=True))
+        values = dict(zip(_FOUR, names, strict=True))
         plan = [*get_directions(names[0], names[3], "car", *names[1:3]), stop()]
         yield Case(values, in_towns(*names), judged, plan)
 
@@ -92,7 +94,7 @@ def _better_order(databases: Databases, random: Random) -> Iterator[Case]:
         if gap < _MARGIN or f"{sum(map(float, shown)):.1f}" != length:
             continue
         names = [place["name"] for place in (start, first, second, end)]
-        values = dict(zip(("start", "first", "second", "end"), names, strict=True))
+        values = dict(zip(_FOUR, names, strict=True))
         again = [fill("textbox", "Stop 1", names[2]), fill("textbox", "Stop 2", names[1])]
         plan = [
             *get_directions(names[0], names[3], "car", *names[1:3]),
