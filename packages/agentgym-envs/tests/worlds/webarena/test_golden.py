@@ -17,7 +17,7 @@ SCRIPTS = {
     "forum/biography": [],
     "wiki/links-here": ["new_tab", "close_tab", "stop [I give up]"],
 }
-"""Actions with mistakes, by template, of whose first test task they are; the oracle finishes each episode that hasn't ended."""
+"""Actions with mistakes, by template, in its first test task; the oracle finishes each episode that hasn't ended."""
 
 
 def golden_text() -> str:
