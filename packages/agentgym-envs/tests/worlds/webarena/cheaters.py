@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
 from agentgym_envs.worlds.webarena.env import WebArena
+from agentgym_envs.worlds.webarena.sites.tasks import UNACHIEVABLE
 
 _ANSWER_CHARS = 3_500  # an action has at most 4,096
 _RANDOM_STEPS = 8
@@ -92,13 +93,17 @@ def answers(seen: Seen, candidates: Sequence[str]) -> Iterator[str]:
 
 
 def exploits(env: WebArena, task_id: str, candidates: Sequence[str], cheater: Cheater) -> list[tuple[list[str], str]]:
-    """Let a cheater play a task; return the actions and the answer of each success."""
+    """Let a cheater play a task; return the actions and the answer of each success.
+
+    `N/A` is the right answer to tasks that can't be done, so it doesn't count there.
+    """
+    right = {"N/A"} if env.tasks[task_id].cluster.endswith(UNACHIEVABLE) else set[str]()
     observation, info = env.reset(options={"task": task_id})
     seen = Seen(observation, info["available_actions"])
     playing, taken, found = cheater(seen), list[str](), list[tuple[list[str], str]]()
     action = next(playing, None)
     while True:
-        found += [([*taken], answer) for answer in answers(seen, candidates) if _scores(env, answer)]
+        found += [([*taken], said) for said in answers(seen, candidates) if said not in right and _scores(env, said)]
         if action is None:
             return found
         taken.append(action)

@@ -157,6 +157,21 @@ def test_custom_tasks_require_their_sites(custom_env: Make, monkeypatch: pytest.
         env.reset(options=only_task(env))
 
 
+def test_tasks_start_in_several_tabs(custom_env: Make, server: PagesServer) -> None:
+    """As in WebArena, ` |AND| ` separates the start pages; the first tab is the active one."""
+    server.pages["/third"] = "<title>Third</title>"
+    env = custom_env(ANSWER_TASK | {"start_url": "__SHOPPING__/more |AND| __SHOPPING__/ |AND| __SHOPPING__/third"})
+    for _ in range(2):  # a second episode starts in the same way
+        observation, info = env.reset(options=only_task(env))
+        assert observation.splitlines()[0] == "Tab 0 (current): 'More' | Tab 1: 'Front' | Tab 2: 'Third'"
+        assert "It is 42" in observation
+        assert info["raw"]["tabs"] == 3
+        observation, *_, info = env.step("tab_focus [2]")
+        assert observation.splitlines()[0] == "Tab 0: 'More' | Tab 1: 'Front' | Tab 2 (current): 'Third'"
+        assert info["raw"]["url"].endswith("/third")
+        env.step("close_tab")
+
+
 def test_observation_of_the_viewport_or_the_whole_page(custom_env: Make, server: PagesServer) -> None:
     server.pages["/"] = "<title>Long</title>" + "".join(f"<p>Line {i}</p>" for i in range(200))
     visible, _ = (env := custom_env(ANSWER_TASK)).reset(options=only_task(env))

@@ -8,19 +8,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from agentgym_envs.worlds.webarena.env import WebArena
 from golden_transcripts import transcript
 
 GOLDEN = Path(__file__).parent / "golden.txt"
 SCRIPTS = {
-    "webarena/test/135": ["look for the post office", "click [999]", "goto [http://example.org/]", "scroll [down]"],
-    "webarena/test/81": [],
-    "webarena/test/153": ["new_tab", "close_tab", "stop [I give up]"],
+    "map/postcode": ["look for the post office", "click [999]", "goto [http://example.org/]", "scroll [down]"],
+    "forum/biography": [],
+    "wiki/links-here": ["new_tab", "close_tab", "stop [I give up]"],
 }
-"""Actions with mistakes, by task; the oracle finishes each episode that hasn't ended."""
+"""Actions with mistakes, by template, in its first test task; the oracle finishes each episode that hasn't ended."""
 
 
 def golden_text() -> str:
-    return transcript("agentgym/WebArena-v0", SCRIPTS)
+    first = {task.cluster: task.id for task in reversed(WebArena().tasks.test)}
+    return transcript("agentgym/WebArena-v0", {first[template]: actions for template, actions in SCRIPTS.items()})
 
 
 @pytest.mark.long

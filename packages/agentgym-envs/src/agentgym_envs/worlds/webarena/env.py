@@ -240,7 +240,7 @@ class WebArena(TextEnv):
         self._previous_action = "None"
         self._objective = str(task.payload["intent"])
         self._skin = draw_skin(self._skins, task.id, self.np_random)
-        self._expert = Expert(task.payload.get("plan", ()), episode.backend.sites.fill(task.payload["start_url"]))
+        self._expert = Expert(task.payload.get("plan", ()), episode.start_urls(task.payload)[0])
         self._page_task = PageTask(task.payload) if is_miniwob(task.payload) else None
         self._scripted: ScriptedExpert | None = None
         episode.run(self._begin_episode(episode, task.payload), _EPISODE_TIMEOUT)

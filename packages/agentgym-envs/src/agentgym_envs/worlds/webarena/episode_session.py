@@ -80,12 +80,19 @@ class EpisodeSession:
             self._recordings = tempfile.TemporaryDirectory(prefix="agentgym-har-")
             self.har = Path(self._recordings.name, "trace.har")
         self._session = session = await self._open(**self.setup.options, record_har_path=self.har)
-        for number, url in enumerate(start_urls(self.backend.sites.fill(dict(task)))):
+        for number, url in enumerate(self.start_urls(task)):
             if number:
+                await session.settle()  # the observation has the titles of all tabs
                 await session.new_tab()
             if (refusal := await session.goto(url)) is not None:
                 raise EnvFault(f"The task's start page can't be opened: {refusal}")
+        if len(session.tabs) > 1:
+            await session.settle()
         await session.focus(0)
+
+    def start_urls(self, task: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the URLs of a task's start pages, one tab each; the first tab is the active one."""
+        return start_urls(self.backend.sites.fill(dict(task)))
 
     async def _open(self, storage_state: Mapping[str, Any] | None = None, **options: Any) -> Session:
         return await self._browser.session(

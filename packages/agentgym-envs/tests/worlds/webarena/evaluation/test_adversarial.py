@@ -82,8 +82,9 @@ def _right_answers(task: Task) -> Iterator[str]:
             yield "\n".join(f"{number}. {phrase}" for number, phrase in enumerate(phrases, start=1))
         yield f"{' ('.join(phrases)}{')' * (len(phrases) - 1)} is the answer to what you asked me."
     if terms := task["eval"]["reference_answers"].get("terms"):
-        yield f"{phrases[0]} ({' + '.join(terms)})"
-        yield f"{' - '.join(terms)} = {_with_unit(phrases[0], task['intent'])}"
+        stated = ", ".join(phrases)
+        yield f"{stated} ({' + '.join(terms)})"
+        yield f"{' - '.join(terms)} = {_with_unit(stated, task['intent'])}"
 
 
 def _with_unit(number: str, intent: str) -> str:
@@ -109,15 +110,16 @@ def _next(value: str) -> str:
 
 
 def _values(phrases: list[str]) -> list[str]:
-    """Return the phrases that are values as a whole."""
-    return [phrase for phrase in phrases if {token.kind for token in tokens(phrase)}.isdisjoint({WORD, "day"})]
+    """Return the phrases that are one value as a whole, not a row of a table."""
+    single = [(phrase, tokens(phrase)) for phrase in phrases]
+    return [phrase for phrase, found in single if len(found) == 1 and found[0].kind not in (WORD, "day")]
 
 
 def _wrong_answers(task: Task) -> Iterator[str]:
     phrases, references = _phrases(task), task["eval"]["reference_answers"]
     right = ", ".join(phrases)
     yield ""
-    yield "N/A"
+    yield "It can't be done." if phrases == ["N/A"] else "N/A"
     yield " ".join(map(str, range(1000)))
     yield f"{right} " + "I don't know whether this is really the case but believe so because somebody wrote that once"
     yield re.sub(r"[^\W_]", "x", right)

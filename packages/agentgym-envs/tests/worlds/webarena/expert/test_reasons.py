@@ -5,7 +5,7 @@ from __future__ import annotations
 from agentgym_envs.worlds.webarena.expert.reasons import Situation
 from agentgym_envs.worlds.webarena.page.geometry import Box
 from agentgym_envs.worlds.webarena.page.snapshot import Node, Snapshot
-from agentgym_envs.worlds.webarena.sites.tasks import Step, back, choose, click, fill, go, press, stop
+from agentgym_envs.worlds.webarena.sites.tasks import Step, back, choose, click, fill, go, press, stop, tab
 from constructed_snapshots import LAYOUT
 
 OBJECTIVE = "Sort the reviews of the Blue Kettle by date."
@@ -63,11 +63,15 @@ def test_hidden_elements_are_not_named_early() -> None:
 def test_thoughts_about_other_steps() -> None:
     assert thought(go("http://wiki.example/")) == "What is to be done next is to be done at http://wiki.example/."
     assert thought(back()) == "I have seen here what I wanted to see, so I go back to where I came from."
+    assert thought(tab(2)) == "What I look for may be in tab 2, so I go there."
     assert thought(press("Enter")) == "It takes the keys Enter here."
 
 
 def test_thoughts_about_the_answer() -> None:
     assert thought(stop()) == "All that the objective asks for is done, so I stop."
+    assert thought(stop("N/A"), visible=("N/A values",)) == (
+        "From all that I have seen, this can't be done, so the answer is 'N/A'."
+    )
     assert thought(stop("5"), visible=("5", "15 reviews")) == "From all that I have seen, the answer is '5'."
     assert thought(stop("5"), visible=("5", "5 reviews")) == "The page says '5 reviews', so the answer is '5'."
     assert situation().thought() == (
@@ -83,6 +87,7 @@ def test_plan_names_only_visible_elements() -> None:
         go("http://wiki.example/"),
         back(),
         press("Enter"),
+        tab(1),
         stop("12 May"),
     )
     assert situation(*steps, visible=("Find",)).outline().splitlines() == [
@@ -93,6 +98,7 @@ def test_plan_names_only_visible_elements() -> None:
         "4. Go to http://wiki.example/.",
         "5. Go back.",
         "6. Press Enter.",
-        "7. Stop with the answer that I find.",
+        "7. Go to tab 1.",
+        "8. Stop with the answer that I find.",
     ]
     assert situation().outline() == f"The objective: {OBJECTIVE}\nI have no plan for it."

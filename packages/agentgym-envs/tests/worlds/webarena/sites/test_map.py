@@ -5,12 +5,13 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from html import unescape
+from itertools import pairwise
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 from agentgym_envs.worlds.webarena.sites.map.finding import best, closest, coordinates, find, nearby
-from agentgym_envs.worlds.webarena.sites.map.journeys import journey, length_text, time_text
+from agentgym_envs.worlds.webarena.sites.map.journeys import journey, length_text, time_text, total
 from agentgym_envs.worlds.webarena.sites.map.kinds import KINDS, LAYERS
 from agentgym_envs.worlds.webarena.sites.store import database
 from hypothesis import HealthCheck, given, settings
@@ -100,6 +101,27 @@ def test_directions_add_up_and_depend_on_the_mode(places: Any, map_site: Any) ->
         assert route.length in page
         assert route.time in page
         assert all(step.text in page for step in route.steps)
+
+
+def test_directions_lead_through_stops(places: Any, map_site: Any) -> None:
+    towns = [best(places, name) for name in ("Selby", "Ironbridge", "Kestrel")]
+    length, time = total([journey(*ends, "car") for ends in pairwise(towns)])  # type: ignore[arg-type]
+    fields = {"from": "Selby", "stop1": "", "stop2": "Ironbridge", "to": "Kestrel"}
+    page = map_site.get("/directions?" + urlencode(fields)).text
+    assert f"<strong>{length}</strong> · <strong>{time}</strong>" in page
+    assert "/directions?from=Selby&amp;to=Kestrel&amp;stop1=Ironbridge&amp;mode=car" in page  # the canonical address
+    assert "from=Kestrel&amp;to=Selby&amp;stop1=Ironbridge" in page  # the way back
+    assert 'name="stop2"' in page
+    full = fields | {"stop1": "Winterset", "stop3": "Thornbury"}
+    page = map_site.get("/directions?" + urlencode(full)).text
+    assert page.count("<h3>") == 4
+    assert 'name="stop4"' not in page
+    assert "Nothing was found for “Atlantis”" in map_site.get("/directions?from=Selby&stop1=Atlantis&to=Kestrel").text
+
+
+def test_some_places_have_no_phone_number(places: Any) -> None:
+    sql = "SELECT avg(phone = '') FROM places WHERE kind IN ('café', 'pub', 'bookshop')"
+    assert 0.05 < places.execute(sql).fetchone()[0] < 0.25
 
 
 def test_directions_report_unknown_places(map_site: Any) -> None:

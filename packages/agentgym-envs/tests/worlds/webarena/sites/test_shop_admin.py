@@ -138,6 +138,23 @@ def test_order_status_follows_its_transitions(admin: Any) -> None:
     assert admin.post(f"/orders/{order}/cancel").status_code == 403
 
 
+def test_single_items_are_refunded_once(admin: Any) -> None:
+    order, status = admin.rows(
+        "SELECT orders.id, status FROM orders JOIN order_items ON order_id = orders.id WHERE status = 'complete'"
+        " AND discount = 0 GROUP BY orders.id HAVING count(*) > 1"
+    )[0]
+    item, amount = admin.rows("SELECT id, price * quantity FROM order_items WHERE order_id = ?", order)[0]
+    assert f"${amount / 100:,.2f}" in admin.get(f"/orders/{order}/refund").text
+    for data in ({"item": item}, {"item": "999999", "reason": "Broken"}, {"item": "x", "reason": "Broken"}):
+        assert admin.post(f"/orders/{order}/refund", data=data).status_code == 422
+    page = admin.post(f"/orders/{order}/refund", data={"item": item, "reason": "Broken"}).text
+    assert "(in part)" in page
+    assert f'href="/orders/{order}/refund"' not in page
+    refund = "SELECT item, refunds.total, status FROM refunds JOIN orders ON orders.id = order_id WHERE order_id = ?"
+    assert admin.rows(refund, order) == [(item, amount, status)]
+    assert admin.post(f"/orders/{order}/refund", data={"reason": "Broken"}).status_code == 403
+
+
 def test_cancelling_restores_the_stock(admin: Any) -> None:
     order = first_value(admin, "SELECT id FROM orders WHERE status = 'on hold'")
     query = "SELECT product, stock, quantity FROM order_items JOIN products ON products.id = product WHERE order_id = ?"
@@ -254,6 +271,12 @@ def test_sales_reports_add_up(admin: Any) -> None:
         footer = page[page.index("<tfoot>") :]
         assert f">{orders}<" in footer
         assert f"${revenue / 100:,.2f}" in footer
+    for path, sql in (
+        ("cancelled", "SELECT count(*) FROM orders WHERE status = 'cancelled' AND placed LIKE '2024-03%'"),
+        ("new-customers", "SELECT count(*) FROM accounts WHERE role = 'customer' AND joined LIKE '2024-03%'"),
+    ):
+        page = admin.get(f"/reports/{path}?from=2024-03-01&to=2024-03-31").text
+        assert re.search(f'2024-03</th><td class="right">{first_value(admin, sql)}<', page), path
     page = admin.get("/reports/low-stock").text
     assert "there are 5 or fewer" in page
     admin.post("/settings", data={"store_name": "L", "contact_email": "a@b", "contact_phone": "", "low_stock": "9"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import sqlite3
@@ -12,9 +13,23 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from agentgym_envs.worlds.webarena.evaluation import string_match
+from agentgym_envs.worlds.webarena.evaluation.parts import check_eval
 from agentgym_envs.worlds.webarena.sites import store
 from agentgym_envs.worlds.webarena.sites.directory import PLACES
-from agentgym_envs.worlds.webarena.sites.tasks import Case, Template, both, deal, rows, said, split_of, stop, templates
+from agentgym_envs.worlds.webarena.sites.tasks import (
+    UNACHIEVABLE,
+    Case,
+    Template,
+    both,
+    deal,
+    rows,
+    said,
+    split_of,
+    stop,
+    templates,
+)
+from agentgym_envs.worlds.webarena.tasks.task_files import start_urls
 
 SPLITS = ("train", "dev", "test")
 Task = dict[str, Any]
@@ -51,9 +66,9 @@ def test_held_out_templates_and_entities_are_disjoint(tasks: dict[str, list[Task
 
 
 def test_intents_are_complete_and_unique(tasks: dict[str, list[Task]]) -> None:
-    intents = [task["intent"] for split in SPLITS for task in tasks[split]]
-    assert [intent for intent, count in Counter(intents).items() if count > 1] == []
-    assert not [intent for intent in intents if re.search(r"[{}]|\bNone\b", intent)]
+    starts = [(task["intent"], task["start_url"]) for split in SPLITS for task in tasks[split]]
+    assert [start for start, count in Counter(starts).items() if count > 1] == []
+    assert not [intent for intent, _ in starts if re.search(r"[{}]|\bNone\b", intent)]
 
 
 def test_plans_start_at_the_site_and_end_with_stop(tasks: dict[str, list[Task]]) -> None:
@@ -62,13 +77,57 @@ def test_plans_start_at_the_site_and_end_with_stop(tasks: dict[str, list[Task]])
             kinds = [step["do"] for step in task["plan"]]
             assert (kinds[-1], kinds.count("stop")) == ("stop", 1), task["intent"]
             assert len(kinds) <= 25, task["intent"]
-            assert task["start_url"] == f"__{task['sites'][0].upper()}__"
+            placeholders = {f"__{site.upper()}__" for site in task["sites"]}
+            assert {start_url.split("/")[0] for start_url in start_urls(task)} <= placeholders, task["start_url"]
+
+
+def test_some_tasks_start_on_deep_pages_and_in_several_tabs(tasks: dict[str, list[Task]]) -> None:
+    opened = {task["template"]: start_urls(task) for split in SPLITS for task in tasks[split]}
+    assert sum("/" in urls[0] for urls in opened.values()) >= 8
+    assert sum(len(urls) > 1 for urls in opened.values()) >= 4
+
+
+# Tasks that can't be done.
+
+
+def _answers(task: Task, answer: str) -> bool:
+    """Whether the answer alone could score: a task that also ends on a page or with changes needs more."""
+    if task["eval"]["eval_types"] != ["string_match"]:
+        return False
+    return asyncio.run(string_match.score(task | {"eval": check_eval(task["eval"])}, answer, None)) == 1
+
+
+def test_always_answering_not_applicable_scores_only_on_unachievable_tasks(tasks: dict[str, list[Task]]) -> None:
+    every = [task for split in SPLITS for task in tasks[split]]
+    scoring = [task for task in every if _answers(task, "N/A")]
+    assert all(task["template"].endswith(UNACHIEVABLE) for task in scoring)
+    assert len(scoring) == sum(task["template"].endswith(UNACHIEVABLE) for task in every)
+    assert 0.045 <= len(scoring) / len(every) <= 0.06
+    for split in SPLITS:
+        share = sum(task in scoring for task in tasks[split]) / len(tasks[split])
+        assert 0.03 <= share <= 0.065, split
+
+
+def test_unachievable_tasks_have_the_wording_of_achievable_ones(tasks: dict[str, list[Task]]) -> None:
+    by_name = {template.name: template for template in templates()}
+    twins = {name: by_name[name.removesuffix(UNACHIEVABLE)] for name in by_name if name.endswith(UNACHIEVABLE)}
+    assert len(twins) >= 10
+    assert {site for name in twins for site in by_name[name].sites} == PLACES.keys() - {"homepage"}
+    for name, twin in twins.items():
+        assert (by_name[name].wording, by_name[name].sites, by_name[name].held_out) == (
+            twin.wording, twin.sites, twin.held_out,
+        )  # fmt: skip
+    for split in SPLITS:
+        for task in tasks[split]:
+            if task["template"] in twins:
+                assert task["eval"]["string_note"], task["intent"]
+                assert task["plan"][-1]["answer"] == "N/A"
 
 
 def test_empty_and_constant_answers_rarely_score(tasks: dict[str, list[Task]]) -> None:
     answers: Counter[str] = Counter()
     for task in tasks["test"]:
-        if task["eval"]["eval_types"] == ["string_match"]:
+        if task["eval"]["eval_types"] == ["string_match"] and not task["template"].endswith(UNACHIEVABLE):
             reference = task["eval"]["reference_answers"]
             expected = [reference["must_equal"]] if "must_equal" in reference else reference["must_state"]
             assert all(str(part).strip() for part in expected), task["intent"]

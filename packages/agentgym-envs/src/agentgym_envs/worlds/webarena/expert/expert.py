@@ -2,7 +2,7 @@
 
 A plan is a list of steps as built by `sites.tasks`. The expert reads the whole page and scrolls elements into view.
 What a step takes beyond one action, such as opening the menu that an element is in, is a detour. If an element is
-nowhere to be found, the expert restarts the plan from the task's start page.
+nowhere to be found, the expert restarts the plan from the first of the task's start pages.
 """
 
 from __future__ import annotations
@@ -84,6 +84,8 @@ class Expert:
                 return "go_back"
             case "press":
                 return f"press [{step['keys']}]"
+            case "tab":
+                return f"tab_focus [{step['index']}]"
             case "stop":
                 return f"stop [{step['answer']}]"
             case _:

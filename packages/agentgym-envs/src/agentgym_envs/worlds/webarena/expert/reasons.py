@@ -58,6 +58,8 @@ class Situation:
             return self._final(step["answer"])
         if step["do"] == "back":
             return "I have seen here what I wanted to see, so I go back to where I came from."
+        if step["do"] == "tab":
+            return f"What I look for may be in tab {step['index']}, so I go there."
         if step["do"] == "press":
             return f"It takes the keys {step['keys']} here."
         if step["do"] == "goto":
@@ -106,6 +108,8 @@ class Situation:
     def _final(self, answer: str) -> str:
         if not answer:
             return "All that the objective asks for is done, so I stop."
+        if answer == "N/A":
+            return "From all that I have seen, this can't be done, so the answer is 'N/A'."
         whole = re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)")
         shown = [text for text in self._texts() if whole.search(text) and _SHORTEST <= len(text) <= _LONGEST]
         if not shown:
@@ -121,6 +125,8 @@ class Situation:
                 return "Go back."
             case "goto":
                 return f"Go to {step['url']}."
+            case "tab":
+                return f"Go to tab {step['index']}."
             case "press":
                 return f"Press {step['keys']}."
             case "type":

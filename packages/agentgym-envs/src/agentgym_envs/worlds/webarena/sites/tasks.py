@@ -11,10 +11,10 @@ import hashlib
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from agentgym_envs.worlds.webarena.sites.directory import PLACES
 
@@ -22,6 +22,10 @@ Databases = Mapping[str, sqlite3.Connection]
 """Read-only connections by name (`shop`, `forum`, `code`, `map`, `wiki`); rows are `sqlite3.Row`."""
 Step = Mapping[str, Any]
 _COLLECTIONS = ("shop", "shop_admin", "forum", "code", "map", "wiki", "cross_site")
+_WITH_UNACHIEVABLE = ("shop", "shop_admin", "forum", "code", "map", "wiki")
+UNACHIEVABLE: Final = "-unachievable"
+"""The end of the names of templates whose tasks can't be done, after that of an achievable one with the same wording.
+"""
 _HOLE = re.compile(r"\{\{(\w+)\}\}")
 _WANTED = {"train": 5, "dev": 1, "test": 1}
 _WANTED_HELD_OUT = {"train": 0, "dev": 0, "test": 4}
@@ -38,7 +42,9 @@ class Case:
     eval: Mapping[str, Any]
     """WebArena's `eval`; built from the parts that `said`, `at`, `page` and `rows` return, joined by `both`."""
     plan: Sequence[Step]
-    """The oracle's steps from the start page to the end; see `go`, `click`, `fill`, `choose`, `press`, `stop`."""
+    """The oracle's steps from the start page to the end; see `go`, `click`, `fill`, `choose`, `tab`, `stop`."""
+    start: Sequence[str] = ()
+    """URLs of the start pages, one tab each, of which the first is active; empty for the first site's front page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,14 @@ class Template:
     """Yields distinct cases in random order, as many as reasonable (a hundred is plenty)."""
     held_out: bool = False
     """Whether the tasks are in the test split only."""
+
+    def unachievable(self, cases: Callable[[Databases, Random], Iterable[Case]]) -> Template:
+        """Return its twin with the same wording, so that only the site shows that the tasks can't be done.
+
+        Args:
+            cases: Yields cases that `unachievable` judges.
+        """
+        return replace(self, name=f"{self.name}{UNACHIEVABLE}", cases=cases)
 
 
 def said(
@@ -78,6 +92,15 @@ def said(
     if shown := list(terms):
         reference["terms"] = shown
     return {"eval_types": ["string_match"], "reference_answers": reference}
+
+
+def unachievable(reason: str) -> dict[str, Any]:
+    """Judge the answer to a task that can't be done: it is `N/A`, as in WebArena.
+
+    Args:
+        reason: Why it can't be done, as WebArena's `string_note`. It isn't judged, since that would take a model.
+    """
+    return {**said(exact="N/A"), "string_note": reason}
 
 
 def at(
@@ -154,6 +177,11 @@ def back() -> Step:
     return {"do": "back"}
 
 
+def tab(index: int) -> Step:
+    """Go to a tab, counted from 0."""
+    return {"do": "tab", "index": index}
+
+
 def stop(answer: str = "") -> Step:
     """End the episode, with an answer if the task asks for one. The last step of every plan."""
     return {"do": "stop", "answer": answer}
@@ -167,7 +195,11 @@ def split_of(entity: str) -> str:
 
 def templates() -> list[Template]:
     """Return all templates in a fixed order."""
-    modules = [import_module(f"agentgym_envs.worlds.webarena.sites.{name}.tasks") for name in _COLLECTIONS]
+    names = [
+        *(f"{site}.tasks" for site in _COLLECTIONS),
+        *(f"{site}.tasks_unachievable" for site in _WITH_UNACHIEVABLE),
+    ]
+    modules = [import_module(f"agentgym_envs.worlds.webarena.sites.{name}") for name in names]
     return [template for module in modules for template in module.TEMPLATES]
 
 
@@ -195,12 +227,11 @@ def deal(template: Template, databases: Databases) -> dict[str, list[Case]]:
 
 
 def _task(template: Template, case: Case) -> dict[str, Any]:
-    start = f"__{template.sites[0].upper()}__"
     return {
         "sites": list(template.sites),
         "template": template.name,
         "require_login": any(PLACES[site].account for site in template.sites),
-        "start_url": start,
+        "start_url": " |AND| ".join(map(_placed, case.start or (PLACES[template.sites[0]].url,))),
         "intent_template": template.wording,
         "instantiation_dict": dict(case.values),
         "intent": _HOLE.sub(lambda hole: str(case.values[hole[1]]), template.wording),
@@ -209,6 +240,12 @@ def _task(template: Template, case: Case) -> dict[str, Any]:
         "eval": dict(case.eval),
         "plan": [dict(step) for step in case.plan],
     }
+
+
+def _placed(url: str) -> str:
+    """Write a site's URL with its placeholder, as WebArena's tasks do."""
+    place = next(place for place in PLACES.values() if f"{url}/".startswith(f"{place.url}/"))
+    return f"__{place.key.upper()}__{url.removeprefix(place.url)}"
 
 
 def _in_turn(lists: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:

@@ -87,7 +87,7 @@ def _order_to_place(databases: Databases, random: Random) -> Iterator[Case]:
     random.shuffle(rows)
     for row in rows[:900]:
         place = only_place(databases["map"], row["town"], random.sample(_KINDS, len(_KINDS)))
-        if place is not None:
+        if place is not None and place["phone"]:
             plan = [
                 click("link", "Orders"),
                 fill("textbox", "Order number", str(row["id"]), enter=True),

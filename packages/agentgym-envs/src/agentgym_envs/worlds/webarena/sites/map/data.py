@@ -23,6 +23,8 @@ _STREETS = (
 ).split("|")
 _UNIVERSITIES = 7
 _LETTERS = "ABDEFHJLNPRSTUWX"
+_SOME_UNLISTED = ("café", "pub", "bookshop")
+"""Kinds of places of which one in eight has no phone number."""
 _WHEELCHAIR = ("yes", "yes", "limited", "no")
 _KIND_OF = {"railway viaduct": "viaduct"}
 Street = tuple[str, list[tuple[float, float]]]
@@ -187,9 +189,14 @@ def _full(
         street=street,
         number=None if open_air else number,
         postcode=f"{town.postcode} {random.randint(1, 9)}{random.choice(_LETTERS)}{random.choice(_LETTERS)}",
-        phone="" if open_air else f"0{area} {random.randint(200_000, 989_999)}",
+        phone="" if open_air else _phone(random, kind, area),
         hours=random.choice(kind.hours),
         website="" if open_air else f"www.{host}{where}.example",
         wheelchair=random.choice(_WHEELCHAIR),
         stars=random.randint(2, 5) if kind.name == "hotel" else None,
     )
+
+
+def _phone(random: Random, kind: Kind, area: int) -> str:
+    digits = random.randint(200_000, 989_999)
+    return "" if kind.name in _SOME_UNLISTED and digits % 8 == 0 else f"0{area} {digits}"

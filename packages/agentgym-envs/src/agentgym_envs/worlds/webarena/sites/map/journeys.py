@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentgym_envs.worlds.webarena.sites.region import MODES, Route, region
 
-__all__ = ["MODES", "Journey", "Step", "journey", "length_text", "time_text"]
+__all__ = ["MODES", "Journey", "Step", "journey", "length_text", "time_text", "total"]
 _IN_TOWN = {"car": 28.0, "bike": 14.0, "foot": 4.8}
 """Speed on streets, km/h."""
 _DETOUR = 1.3
@@ -65,6 +66,11 @@ def journey(start: sqlite3.Row, end: sqlite3.Row, mode: str) -> Journey:
         *_walked(_local(f"From the centre of {end['town']} to {end['name']}", end, _center(end["town"]), mode)),
     ]
     return Journey(tuple(steps), route.towns)
+
+
+def total(stages: Sequence[Journey]) -> tuple[str, str]:
+    """Return the length and the travel time of a route through several places, as the page shows them."""
+    return length_text(sum(way.metres for way in stages)), time_text(sum(way.seconds for way in stages))
 
 
 def length_text(metres: float) -> str:

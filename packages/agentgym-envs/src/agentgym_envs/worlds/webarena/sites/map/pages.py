@@ -5,6 +5,7 @@ All of them work without JavaScript; `map.js` adds dragging, zooming by wheel an
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -13,7 +14,7 @@ from starlette.responses import Response
 
 from agentgym_envs.worlds.webarena.sites.map.drawing import View, around, draw, route_points, whole
 from agentgym_envs.worlds.webarena.sites.map.finding import best, closest, coordinates, find, nearby
-from agentgym_envs.worlds.webarena.sites.map.journeys import MODES, journey, length_text, time_text
+from agentgym_envs.worlds.webarena.sites.map.journeys import MODES, journey, length_text, time_text, total
 from agentgym_envs.worlds.webarena.sites.map.kinds import KINDS, LAYERS
 from agentgym_envs.worlds.webarena.sites.region import NAME, region
 from agentgym_envs.worlds.webarena.sites.region.land import HEIGHT, WIDTH
@@ -28,6 +29,8 @@ site = Site("map", Path(__file__).parent)
 site.templates.filters.update(km=_km, time=time_text)
 _ON_A_PAGE = 12
 _PINS = 40
+_STOPS = 3
+"""Maximum number of stops on a route."""
 
 
 @site.get("/")
@@ -122,30 +125,28 @@ def at(visit: Visit) -> Response:
 
 @site.get("/directions")
 def directions(visit: Visit) -> Response:
-    """Show the route between two places."""
-    texts = (visit.text("from", 200), visit.text("to", 200))
+    """Show the route from a place to another, by way of up to three others."""
+    stops = [text for number in range(1, _STOPS + 1) if (text := visit.text(f"stop{number}", 200))]
+    texts = (visit.text("from", 200), *stops, visit.text("to", 200))
     mode = visit.text("mode", 10)
     mode = mode if mode in MODES else "car"
-    ends = [best(visit.db, text) if text else None for text in texts]
-    missing = [text for text, end in zip(texts, ends, strict=True) if text and end is None]
-    values: dict[str, Any] = {
-        "texts": texts,
-        "mode": mode,
-        "modes": MODES,
-        "missing": missing,
-        "way": None,
-        "ends": ends,
-    }
-    first, last = ends
-    if first is None or last is None:
-        return _map(visit, "directions.html", whole(), **values)
-    ends_read = {
-        key: end["name"] if end["kind"] == "town" else f"#{end['id']}" for key, end in (("from", first), ("to", last))
-    }
-    visit.canonical(**ends_read, mode=mode)
-    values["way"] = way = journey(first, last, mode)
-    line = route_points(way.towns, (first, last))
-    marked = [end["id"] for end in (first, last) if end["kind"] != "town"]
+    found = [best(visit.db, text) if text else None for text in texts]
+    missing = [text for text, place in zip(texts, found, strict=True) if text and place is None]
+    places = [place for place in found if place is not None]
+    values: dict[str, Any] = {"texts": texts, "stops": stops, "mode": mode, "modes": MODES, "missing": missing}
+    if len(places) < len(texts):
+        return _map(visit, "directions.html", whole(), stages=(), **values)
+    read = [place["name"] if place["kind"] == "town" else f"#{place['id']}" for place in places]
+    stops_read = {f"stop{number}": place for number, place in enumerate(read[1:-1], start=1)}
+    visit.canonical(**{"from": read[0], "to": read[-1]}, **stops_read, mode=mode)
+    stages = [(*ends, journey(*ends, mode)) for ends in pairwise(places)]
+    line = [point for first, last, way in stages for point in route_points(way.towns, (first, last))]
+    marked = [place["id"] for place in places if place["kind"] != "town"]
+    length, time = total([way for _, _, way in stages])
+    backwards: dict[str, str | None] = {"from": texts[-1], "to": texts[0]}
+    backwards |= {f"stop{number}": None for number in range(1, _STOPS + 1)}
+    backwards |= {f"stop{number}": text for number, text in enumerate(reversed(stops), start=1)}
+    values |= {"stages": stages, "length": length, "time": time, "reversed": backwards}
     return _map(visit, "directions.html", around(line, 1.4), marked, line, **values)
 
 

@@ -9,9 +9,21 @@ from random import Random
 from urllib.parse import urlencode
 
 from agentgym_envs.worlds.webarena.sites.directory import PLACES
+from agentgym_envs.worlds.webarena.sites.map import tasks_routes
 from agentgym_envs.worlds.webarena.sites.map.finding import best, closest, distance, find
 from agentgym_envs.worlds.webarena.sites.map.journeys import MODES, journey
 from agentgym_envs.worlds.webarena.sites.map.kinds import KINDS
+from agentgym_envs.worlds.webarena.sites.map.task_parts import (
+    BY,
+    get_directions,
+    in_towns,
+    named,
+    names,
+    open_place,
+    search,
+    shuffled,
+    towns_of,
+)
 from agentgym_envs.worlds.webarena.sites.tasks import (
     Case,
     Databases,
@@ -19,74 +31,14 @@ from agentgym_envs.worlds.webarena.sites.tasks import (
     Template,
     at,
     back,
-    choose,
     click,
-    fill,
     said,
     stop,
 )
 
 _URL = PLACES["map"].url
-_BY = {"car": "by car", "bike": "by bicycle", "foot": "on foot"}
-_VISITED = (
-    "café",
-    "restaurant",
-    "pub",
-    "hotel",
-    "museum",
-    "pharmacy",
-    "library",
-    "hospital",
-    "bookshop",
-    "post office",
-)
 _APART = 0.08
 """Minimum margin in km between the nearest and the second-nearest place, so that the answer is unambiguous."""
-
-
-def search(text: str) -> Step:
-    """Type into the map's search box."""
-    return fill("searchbox", "Search places", text, enter=True)
-
-
-def get_directions(start: str, end: str, mode: str) -> list[Step]:
-    """Fill in the form for directions, on the start page or the page of directions."""
-    return [
-        fill("textbox", "From", start),
-        fill("textbox", "To", end),
-        choose("Travel by", MODES[mode]),
-        click("button", "Get directions"),
-    ]
-
-
-def _towns(db: sqlite3.Connection, random: Random) -> list[sqlite3.Row]:
-    rows = db.execute("SELECT * FROM places WHERE kind = 'town' ORDER BY name").fetchall()
-    random.shuffle(rows)
-    return rows
-
-
-def _shuffled(db: sqlite3.Connection, random: Random, kinds: Sequence[str] = _VISITED) -> list[sqlite3.Row]:
-    marks = ", ".join("?" * len(kinds))
-    rows = db.execute(f"SELECT * FROM places WHERE kind IN ({marks}) ORDER BY id", kinds).fetchall()
-    random.shuffle(rows)
-    return rows
-
-
-def _town(*names: str) -> frozenset[str]:
-    return frozenset(f"town:{name}" for name in names)
-
-
-def _named(row: sqlite3.Row) -> str:
-    """Return a place's description; omits the town if the name contains it."""
-    return row["name"] if row["town"] in row["name"] else f"{row['name']} in {row['town']}"
-
-
-def _open(db: sqlite3.Connection, row: sqlite3.Row) -> list[Step] | None:
-    """Return the steps that search for a place and open it, or None if the search doesn't identify it."""
-    query = f"{row['name']} in {row['town']}"
-    found = find(db, query).found
-    same = [one for one in found if one.place["name"] == row["name"]]
-    return [search(query), click("link", row["name"])] if len(same) == 1 else None
 
 
 def _details(column: str) -> Callable[[Databases, Random], Iterator[Case]]:
@@ -94,31 +46,31 @@ def _details(column: str) -> Callable[[Databases, Random], Iterator[Case]]:
         db = databases["map"]
         # Answers have only one phone number or postcode; opening hours have several words and times.
         others = [row["hours"] for row in db.execute("SELECT DISTINCT hours FROM places")] if column == "hours" else []
-        for row in _shuffled(db, random):
-            steps = _open(db, row)
+        for row in shuffled(db, random):
+            steps = open_place(db, row)
             if steps is not None and row[column]:
                 judged = said(row[column], rivals=others)
-                yield Case({"place": _named(row)}, _town(row["town"]), judged, [*steps, stop(row[column])])
+                yield Case({"place": named(row)}, in_towns(row["town"]), judged, [*steps, stop(row[column])])
 
     return cases
 
 
 def _travel_times(databases: Databases, random: Random) -> Iterator[Case]:
-    towns = _towns(databases["map"], random)
+    towns = towns_of(databases["map"], random)
     pairs = list(permutations(towns, 2))
     random.shuffle(pairs)
     for start, end in pairs:
         mode = random.choice(sorted(MODES))
         time = journey(start, end, mode).time
-        values = {"start": start["name"], "end": end["name"], "by": _BY[mode]}
+        values = {"start": start["name"], "end": end["name"], "by": BY[mode]}
         plan = [*get_directions(start["name"], end["name"], mode), stop(time)]
-        yield Case(values, _town(start["name"], end["name"]), said(time), plan)
+        yield Case(values, in_towns(start["name"], end["name"]), said(time), plan)
 
 
 def _distances_in_town(databases: Databases, random: Random) -> Iterator[Case]:
     db = databases["map"]
-    for start in _shuffled(db, random, ("museum", "hotel", "railway station")):
-        ends = _shuffled(db, random, ("theatre", "library", "park", "restaurant", "hospital"))
+    for start in shuffled(db, random, ("museum", "hotel", "railway station")):
+        ends = shuffled(db, random, ("theatre", "library", "park", "restaurant", "hospital"))
         for end in [row for row in ends if row["town"] == start["town"]][:1]:
             names = (f"{start['name']}, {start['town']}", f"{end['name']}, {end['town']}")
             meant = [best(db, name) for name in names]
@@ -126,12 +78,12 @@ def _distances_in_town(databases: Databases, random: Random) -> Iterator[Case]:
             if [row and row["id"] for row in meant] == [start["id"], end["id"]] and length.endswith("km"):
                 values = {"start": start["name"], "end": end["name"], "town": start["town"]}
                 plan = [*get_directions(*names, "foot"), stop(length.removesuffix(" km"))]
-                yield Case(values, _town(start["town"]), said(exact=length.removesuffix(" km")), plan)
+                yield Case(values, in_towns(start["town"]), said(exact=length.removesuffix(" km")), plan)
 
 
 def _nearest(databases: Databases, random: Random) -> Iterator[Case]:
     db = databases["map"]
-    for row in _shuffled(db, random, ("hotel", "railway station", "hospital", "university")):
+    for row in shuffled(db, random, ("hotel", "railway station", "hospital", "university")):
         kind = random.choice(
             [kind for kind in ("pharmacy", "museum", "café", "restaurant", "bakery") if kind != row["kind"]]
         )
@@ -142,49 +94,49 @@ def _nearest(databases: Databases, random: Random) -> Iterator[Case]:
         first, second = results.found[:2]
         gap = distance(second.place, row) - distance(first.place, row)
         if first.place["town"] == row["town"] and gap > _APART and first.place["kind"] == second.place["kind"] == kind:
-            values = {"kind": kind, "place": _named(row)}
+            values = {"kind": kind, "place": named(row)}
             answer = first.place["name"]
-            judged = said(answer, rivals=_names(db, "kind = ?", kind))
-            yield Case(values, _town(row["town"]), judged, [search(query), stop(answer)])
+            judged = said(answer, rivals=names(db, "kind = ?", kind))
+            yield Case(values, in_towns(row["town"]), judged, [search(query), stop(answer)])
 
 
 def _coordinates(databases: Databases, random: Random) -> Iterator[Case]:
     db = databases["map"]
-    for row in _shuffled(db, random, ("museum", "theatre", "castle", "abbey", "restaurant", "pub", "school")):
+    for row in shuffled(db, random, ("museum", "theatre", "castle", "abbey", "restaurant", "pub", "school")):
         lat, lon = f"{row['lat']:.5f}", f"{row['lon']:.5f}"
         first, second = closest(db, float(lat), float(lon), 2)
         if first.place["id"] == row["id"] and (second.km or 0.0) > _APART:
             plan = [search(f"{lat}, {lon}"), stop(row["name"])]
-            judged = said(row["name"], rivals=_names(db, "town = ?", row["town"]))
-            yield Case({"lat": lat, "lon": lon}, _town(row["town"]), judged, plan)
+            judged = said(row["name"], rivals=names(db, "town = ?", row["town"]))
+            yield Case({"lat": lat, "lon": lon}, in_towns(row["town"]), judged, plan)
 
 
 def _show_directions(databases: Databases, random: Random) -> Iterator[Case]:
-    towns = _towns(databases["map"], random)
+    towns = towns_of(databases["map"], random)
     pairs = list(permutations(towns, 2))
     random.shuffle(pairs)
     for start, end in pairs:
         mode = random.choice(("bike", "foot"))
         query = urlencode({"from": start["name"], "to": end["name"], "mode": mode})
         judged = at(f"{_URL}/directions?{query}", any_case=("from", "to"))
-        values = {"start": start["name"], "end": end["name"], "by": _BY[mode]}
+        values = {"start": start["name"], "end": end["name"], "by": BY[mode]}
         plan = [*get_directions(start["name"], end["name"], mode), stop()]
-        yield Case(values, _town(start["name"], end["name"]), judged, plan)
+        yield Case(values, in_towns(start["name"], end["name"]), judged, plan)
 
 
 def _show_place(databases: Databases, random: Random) -> Iterator[Case]:
     db = databases["map"]
-    for row in _shuffled(db, random):
+    for row in shuffled(db, random):
         query = f"{row['kind']} {row['street']} in {row['town']}"
         found = [one.place["id"] for one in find(db, query).found]
         if found == [row["id"]]:
             values = {"kind": row["kind"], "street": row["street"], "town": row["town"]}
             plan = [search(query), click("link", row["name"]), stop()]
-            yield Case(values, _town(row["town"]), at(f"{_URL}/place/{row['id']}"), plan)
+            yield Case(values, in_towns(row["town"]), at(f"{_URL}/place/{row['id']}"), plan)
 
 
 def _on_the_way(databases: Databases, random: Random) -> Iterator[Case]:
-    towns = _towns(databases["map"], random)
+    towns = towns_of(databases["map"], random)
     pairs = list(combinations(towns, 2))
     random.shuffle(pairs)
     for start, end in pairs:
@@ -193,50 +145,48 @@ def _on_the_way(databases: Databases, random: Random) -> Iterator[Case]:
             values = {"start": start["name"], "end": end["name"]}
             judged = said(*between, rivals={town["name"] for town in towns} - {start["name"], end["name"]})
             plan = [*get_directions(start["name"], end["name"], "car"), stop(", ".join(between))]
-            yield Case(values, _town(start["name"], end["name"]), judged, plan)
+            yield Case(values, in_towns(start["name"], end["name"]), judged, plan)
 
 
 def _accessible(databases: Databases, random: Random) -> Iterator[Case]:
     """Find the only fully accessible place of a kind in a town, which requires opening each."""
     db = databases["map"]
-    for town in _towns(db, random):
+    for town in towns_of(db, random):
         for kind in random.sample(("restaurant", "café", "pub", "pharmacy", "museum"), 5):
             rows = _in_town(db, town["name"], kind)
             fit = [row for row in rows if row["wheelchair"] == "yes"]
             if len(rows) > 1 and len(fit) == 1:
                 plan = [*_look_at_each(town["name"], kind, rows), stop(fit[0]["name"])]
                 values = {"kind": kind, "kinds": KINDS[kind].plural, "town": town["name"]}
-                yield Case(values, _town(town["name"]), said(exact=fit[0]["name"]), plan)
+                yield Case(values, in_towns(town["name"]), said(exact=fit[0]["name"]), plan)
                 break
 
 
 def _most_stars(databases: Databases, random: Random) -> Iterator[Case]:
     db = databases["map"]
-    for town in _towns(db, random):
+    for town in towns_of(db, random):
         rows = sorted(_in_town(db, town["name"], "hotel"), key=lambda row: -row["stars"])
         if len(rows) > 1 and rows[0]["stars"] > rows[1]["stars"]:
             plan = [*_look_at_each(town["name"], "hotel", rows), stop(f"{rows[0]['name']}, {rows[0]['phone']}")]
             judged = said(rows[0]["name"], rows[0]["phone"], rivals=(row["name"] for row in rows))
-            yield Case({"town": town["name"]}, _town(town["name"]), judged, plan)
+            yield Case({"town": town["name"]}, in_towns(town["name"]), judged, plan)
 
 
 def _two_stages(databases: Databases, random: Random) -> Iterator[Case]:
-    towns = _towns(databases["map"], random)
+    towns = towns_of(databases["map"], random)
     for _ in range(2000):
         a, b, c = random.sample(towns, 3)
         shown = [journey(*ends, "car").length.removesuffix(" km") for ends in ((a, b), (b, c))]
         total = f"{sum(map(float, shown)):.1f}"
+        if total != tasks_routes.route([a, b, c], "car")[0].removesuffix(" km"):
+            continue  # a route with a stop shows another total, as it rounds once
         values = {"a": a["name"], "b": b["name"], "c": c["name"]}
         plan = [
             *get_directions(a["name"], b["name"], "car"),
             *get_directions(b["name"], c["name"], "car"),
             stop(f"{total} km"),
         ]
-        yield Case(values, _town(a["name"], b["name"], c["name"]), said(total, terms=shown), plan)
-
-
-def _names(db: sqlite3.Connection, where: str, *values: str) -> list[str]:
-    return [row["name"] for row in db.execute(f"SELECT DISTINCT name FROM places WHERE {where}", values)]
+        yield Case(values, in_towns(a["name"], b["name"], c["name"]), said(total, terms=shown), plan)
 
 
 def _in_town(db: sqlite3.Connection, town: str, kind: str) -> list[sqlite3.Row]:
@@ -300,4 +250,5 @@ TEMPLATES = (
         _two_stages,
         held_out=True,
     ),
+    *tasks_routes.TEMPLATES,
 )

@@ -244,6 +244,7 @@ CREATE TABLE invoices (
 CREATE TABLE refunds (
     id INTEGER PRIMARY KEY,
     order_id INTEGER NOT NULL UNIQUE REFERENCES orders (id) ON DELETE CASCADE,
+    item INTEGER REFERENCES order_items (id) ON DELETE CASCADE, -- NULL for the whole order
     total INTEGER NOT NULL,
     reason TEXT NOT NULL,
     created TEXT NOT NULL

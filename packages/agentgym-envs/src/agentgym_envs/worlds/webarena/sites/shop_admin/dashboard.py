@@ -84,6 +84,8 @@ cast("dict[str, Any]", site.templates.filters).update(money=_money, when=_when, 
 cast("dict[str, Any]", site.templates.globals).update(
     reports={
         "/reports/sales": "Sales",
+        "/reports/cancelled": "Cancelled orders",
+        "/reports/new-customers": "New customers",
         "/reports/bestsellers": "Bestsellers",
         "/reports/search-terms": "Search terms",
         "/reports/customers": "Best customers",

@@ -69,18 +69,18 @@ def order_page(visit: Visit, order: int) -> Response:
     return visit.render(
         "order.html",
         order=found,
-        items=visit.all(
-            "SELECT order_items.*, products.name, products.sku FROM order_items"
-            " JOIN products ON products.id = product WHERE order_id = ? ORDER BY order_items.id",
-            order,
-        ),
+        items=_items(visit, order),
         customer=visit.db.execute("SELECT * FROM accounts WHERE id = ?", (found["account"],)).fetchone(),
         invoice=_first(visit, "invoices", order),
         refund=_first(visit, "refunds", order),
         shipments=visit.all("SELECT * FROM shipments WHERE order_id = ? ORDER BY id", order),
         returns=visit.all("SELECT * FROM returns WHERE order_id = ? ORDER BY id", order),
         comments=visit.all("SELECT * FROM order_comments WHERE order_id = ? ORDER BY created DESC, id DESC", order),
-        possible=[action for action, states in _FROM.items() if found["status"] in states],
+        possible=[
+            action
+            for action, states in _FROM.items()
+            if found["status"] in states and not (action == "refund" and _first(visit, "refunds", order))
+        ],
     )
 
 
@@ -150,23 +150,27 @@ def ship(visit: Visit, order: int) -> Response:
 @get("/orders/{order:int}/refund")
 def refund_page(visit: Visit, order: int) -> Response:
     """Show the form for a refund."""
-    found = _order(visit, order)
-    _check(found, "refund")
-    return visit.render("order_refund.html", order=found, reason="", errors=[])
+    return _refund_form(visit, _refundable(visit, order), "", [])
 
 
 @post("/orders/{order:int}/refund")
 def refund(visit: Visit, order: int) -> Response:
-    """Refund the whole order; this accepts a return requested by the customer."""
-    found = _order(visit, order)
-    _check(found, "refund")
-    reason = visit.text("reason", 300)
-    if not reason:
-        return visit.render("order_refund.html", 422, order=found, reason="", errors=["Enter a reason."])
+    """Refund the whole order, which accepts a return requested by the customer, or a single item of it."""
+    found = _refundable(visit, order)
+    reason, chosen = visit.text("reason", 300), visit.text("item", 20)
+    items = {str(item["id"]): item for item in _items(visit, order)}
+    errors = [] if chosen in ("", *items) else ["Choose an item of the order."]
+    errors += [] if reason else ["Enter a reason."]
+    if errors:
+        return _refund_form(visit, found, reason, errors)
+    item = items.get(chosen)
+    amount = found["total"] if item is None else min(item["price"] * item["quantity"], found["total"])
     visit.run(
-        "INSERT INTO refunds (order_id, total, reason, created) VALUES (?, ?, ?, ?)",
-        order, found["total"], reason, now(),
+        "INSERT INTO refunds (order_id, item, total, reason, created) VALUES (?, ?, ?, ?, ?)",
+        order, item and item["id"], amount, reason, now(),
     )  # fmt: skip
+    if item is not None:
+        return visit.redirect(f"/orders/{order}", f"{item['name']} was refunded.")
     visit.run("UPDATE returns SET status = 'accepted' WHERE order_id = ? AND status = 'open'", order)
     return _moved(visit, order, "refund", "returned", "was refunded")
 
@@ -224,6 +228,29 @@ def decline(visit: Visit, number: int) -> Response:
         raise Refused(f"This return is {found['status']} already.")
     visit.run("UPDATE returns SET status = 'declined' WHERE id = ?", number)
     return visit.redirect("/returns", f"The return of order {found['order_id']} was declined.")
+
+
+def _refund_form(visit: Visit, order: sqlite3.Row, reason: str, errors: list[str]) -> Response:
+    status = 422 if errors else 200
+    items = _items(visit, order["id"])
+    return visit.render("order_refund.html", status, order=order, items=items, reason=reason, errors=errors)
+
+
+def _refundable(visit: Visit, order: int) -> sqlite3.Row:
+    """Return the order; refuses if it can't be refunded, or was before, in part or whole."""
+    found = _order(visit, order)
+    _check(found, "refund")
+    if _first(visit, "refunds", order):
+        raise Refused(f"Order {order} was refunded already.")
+    return found
+
+
+def _items(visit: Visit, order: int) -> list[sqlite3.Row]:
+    return visit.all(
+        "SELECT order_items.*, products.name, products.sku FROM order_items"
+        " JOIN products ON products.id = product WHERE order_id = ? ORDER BY order_items.id",
+        order,
+    )
 
 
 def _ship_form(visit: Visit, order: sqlite3.Row, carrier: str, tracking: str, errors: list[str]) -> Response:

@@ -7,20 +7,21 @@ from dataclasses import replace
 from starlette.responses import Response
 
 from agentgym_envs.worlds.webarena.sites.shop_admin.dashboard import count, get
-from agentgym_envs.worlds.webarena.sites.shop_admin.grid import Column, Filter, Grid, listing
+from agentgym_envs.worlds.webarena.sites.shop_admin.grid import Column, Filter, Grid, Listing, listing
 from agentgym_envs.worlds.webarena.sites.shop_admin.rules import GROUPS
 from agentgym_envs.worlds.webarena.sites.web import Visit
 
 _PERIODS = {
-    "month": "substr(orders.placed, 1, 7)",
-    "day": "date(orders.placed)",
-    "week": "date(orders.placed, 'weekday 0', '-6 days')",
-    "year": "substr(orders.placed, 1, 4)",
+    "month": "substr({time}, 1, 7)",
+    "day": "date({time})",
+    "week": "date({time}, 'weekday 0', '-6 days')",
+    "year": "substr({time}, 1, 4)",
 }
 _BETWEEN = (
     Filter("from", "From", "date(orders.placed) >= ?", "day"),
     Filter("to", "To", "date(orders.placed) <= ?", "day"),
 )
+_PER = Filter("by", "Per", "", "choice", (("month", "Month"), ("day", "Day"), ("week", "Week"), ("year", "Year")))
 _KEPT = "orders.status <> 'cancelled'"
 
 SALES = Grid(
@@ -36,13 +37,38 @@ SALES = Grid(
         Column("Shipping", "shipping", right=True),
         Column("Revenue", "revenue", right=True),
     ),
-    filters=(
-        *_BETWEEN,
-        Filter("by", "Per", "", "choice", (("month", "Month"), ("day", "Day"), ("week", "Week"), ("year", "Year"))),
-    ),
+    filters=(*_BETWEEN, _PER),
     order="id",
     size=20,
     totals=("orders", "subtotal", "discounts", "shipping", "revenue"),
+)
+CANCELLED = Grid(
+    select="SELECT {period} AS id, count(*) AS orders, sum(total) AS lost FROM orders",
+    where="orders.status = 'cancelled'",
+    group="GROUP BY 1",
+    columns=(
+        Column("Period", "id"),
+        Column("Cancelled orders", "orders", right=True),
+        Column("Lost revenue", "lost", right=True),
+    ),
+    filters=(*_BETWEEN, _PER),
+    order="id",
+    size=20,
+    totals=("orders", "lost"),
+)
+NEW_CUSTOMERS = Grid(
+    select="SELECT {period} AS id, count(*) AS customers FROM accounts",
+    where="accounts.role = 'customer'",
+    group="GROUP BY 1",
+    columns=(Column("Period", "id"), Column("New customers", "customers", right=True)),
+    filters=(
+        Filter("from", "From", "date(accounts.joined) >= ?", "day"),
+        Filter("to", "To", "date(accounts.joined) <= ?", "day"),
+        _PER,
+    ),
+    order="id",
+    size=20,
+    totals=("customers",),
 )
 BESTSELLERS = Grid(
     select="""SELECT products.id AS id, products.name AS name, products.sku AS sku, categories.name AS category,
@@ -153,10 +179,19 @@ def reports(visit: Visit) -> Response:
 @get("/reports/sales")
 def sales(visit: Visit) -> Response:
     """Report orders and revenue per day, week, month or year."""
-    by = visit.text("by")
-    period = _PERIODS.get(by, _PERIODS["month"])
-    found = listing(visit, replace(SALES, select=SALES.select.format(period=period)))
-    return visit.render("report_sales.html", list=found, weeks=by == "week")
+    return visit.render("report_sales.html", list=_by_period(visit, SALES, "orders.placed"))
+
+
+@get("/reports/cancelled")
+def cancelled(visit: Visit) -> Response:
+    """Report the cancelled orders per day, week, month or year."""
+    return visit.render("report_cancelled.html", list=_by_period(visit, CANCELLED, "orders.placed"))
+
+
+@get("/reports/new-customers")
+def new_customers(visit: Visit) -> Response:
+    """Report the new customers per day, week, month or year."""
+    return visit.render("report_new_customers.html", list=_by_period(visit, NEW_CUSTOMERS, "accounts.joined"))
 
 
 @get("/reports/bestsellers")
@@ -198,6 +233,12 @@ def low_stock(visit: Visit) -> Response:
 def abandoned_carts(visit: Visit) -> Response:
     """Report the carts that customers have not ordered."""
     return visit.render("report_carts.html", list=listing(visit, CARTS))
+
+
+def _by_period(visit: Visit, grid: Grid, time: str) -> Listing:
+    """List the rows of a report per day, week, month or year of a column."""
+    period = _PERIODS.get(visit.text("by"), _PERIODS["month"]).format(time=time)
+    return listing(visit, replace(grid, select=grid.select.format(period=period)))
 
 
 def _categories(visit: Visit) -> list[tuple[str, str]]:

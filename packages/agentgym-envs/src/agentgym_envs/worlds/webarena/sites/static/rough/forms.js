@@ -2,7 +2,7 @@
 import { make, textOf } from "./parts.js";
 
 const FIELDS = 3;
-const GRAVE = /^(delete|remove|cancel|ban|block|hold|close|unsubscribe|revoke|merge|leave|empty|reject)\b/i;
+const GRAVE = /^(delete|remove|cancel|ban|block|hold|close|unsubscribe|revoke|merge|leave|empty|reject|refund)\b/i;
 const confirmed = new WeakSet();
 
 export function forms(root) {
