@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import combinations
 from random import Random
 
+from agentgym_envs.worlds.webarena.sites.changes import changed
 from agentgym_envs.worlds.webarena.sites.code.data_people import ssh_key
 from agentgym_envs.worlds.webarena.sites.code.task_parts import (
     about,
@@ -184,9 +185,8 @@ def deploy_key(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
         title, key = f"Server in {random.choice(TOWNS)}", ssh_key(random)
         plan = [*to_project(row), click("link", "Settings"), fill("textbox", "Deploy key title", title)]
         plan += [fill("textbox", "Deploy key", key), click("button", "Add deploy key"), stop()]
-        query = f"SELECT project, title, key, can_push FROM deploy_keys WHERE id > {last(db, 'deploy_keys')}"
         values = {"key": key, "title": title, "project": row["place"]}
-        done = rows("gitlab", query, (row["project_id"], title, key, 0))
+        done = changed("gitlab", "deploy_key_contents", new=[(row["project_id"], title, key, 0, 1)])
         yield Case(values, about(f"project:{row['place']}"), done, plan)
 
 
