@@ -14,3 +14,8 @@ CREATE VIEW merge_contents AS SELECT id, project, title,
 CREATE VIEW ssh_key_contents AS SELECT account, title, key, count(*) AS copies FROM ssh_keys GROUP BY 1, 2, 3;
 CREATE VIEW deploy_key_contents AS SELECT project, title, key, can_push, count(*) AS copies FROM deploy_keys
     GROUP BY 1, 2, 3, 4;
+CREATE VIEW project_contents AS SELECT id, namespace, path, name, description, visibility, default_branch, archived,
+    (SELECT group_concat(topic) FROM (SELECT topic FROM topics WHERE project = projects.id ORDER BY 1)) AS topics
+    FROM projects;
+CREATE VIEW member_contents AS SELECT project, account, role, expires FROM members;
+CREATE VIEW account_contents AS SELECT id, name, full_name, email, bio, job, location, status FROM accounts;

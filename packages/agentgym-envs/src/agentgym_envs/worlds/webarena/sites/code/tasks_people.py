@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from random import Random
 
-from agentgym_envs.worlds.webarena.sites.changes import changed
+from agentgym_envs.worlds.webarena.sites.changes import changed, edited
 from agentgym_envs.worlds.webarena.sites.code.data_people import ssh_key
 from agentgym_envs.worlds.webarena.sites.code.task_parts import about, ask, people, template, to_person, value
 from agentgym_envs.worlds.webarena.sites.names import TOWNS
@@ -43,7 +43,7 @@ def status(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     random.shuffle(texts)
     for text in texts:
         plan = [click("link", "Your profile"), click("link", "Edit profile"), fill("textbox", "Your status", text)]
-        done = rows("gitlab", "SELECT status, bio FROM accounts WHERE id = 1", (text, "Weather, walks and web pages."))
+        done = edited(db, "gitlab", "account_contents", 1, status=text)
         yield Case({"status": text}, about(f"status:{text}"), done, [*plan, click("button", "Set status"), stop()])
 
 

@@ -8,7 +8,7 @@ from itertools import groupby, product
 from random import Random
 from typing import Any
 
-from agentgym_envs.worlds.webarena.sites.changes import changed
+from agentgym_envs.worlds.webarena.sites.changes import changed, edited
 from agentgym_envs.worlds.webarena.sites.cross_site.steps import (
     money,
     on_map,
@@ -168,8 +168,8 @@ def _open_issue(databases: Databases, random: Random) -> Iterator[Case]:
 def _move_house(databases: Databases, random: Random) -> Iterator[Case]:
     """Set the location of the profile at the code host to the town of a brand's head office."""
     me = _account("gitlab")
-    query = f"SELECT location, job, full_name FROM accounts WHERE name = '{me}'"
-    row = databases["code"].execute("SELECT * FROM accounts WHERE name = ?", (me,)).fetchone()
+    db = databases["code"]
+    row = db.execute("SELECT * FROM accounts WHERE name = ?", (me,)).fetchone()
     for firm in random.sample(region().firms, len(region().firms)):
         if firm.seat == row["location"]:
             continue
@@ -180,7 +180,7 @@ def _move_house(databases: Databases, random: Random) -> Iterator[Case]:
             click("button", "Update profile"),
             stop(),
         ]
-        wanted = rows("gitlab", query, (firm.seat, row["job"], row["full_name"]))
+        wanted = edited(db, "gitlab", "account_contents", row["id"], location=firm.seat)
         yield Case({"brand": firm.brand}, frozenset({f"brand:{firm.brand}"}), wanted, plan)
 
 
