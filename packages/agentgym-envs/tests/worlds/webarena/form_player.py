@@ -18,13 +18,23 @@ from xml.etree.ElementTree import Element, TreeBuilder
 
 from agentgym_envs.worlds.webarena.evaluation import database
 from agentgym_envs.worlds.webarena.sites import store
-from agentgym_envs.worlds.webarena.sites.directory import EPISODE_HEADER, PLACES, SESSION_COOKIE
+from agentgym_envs.worlds.webarena.sites.directory import EPISODE_HEADER, PLACES, SESSION_COOKIE, SKIN_HEADER
 from agentgym_envs.worlds.webarena.sites.server import Web
 from starlette.testclient import TestClient
 
 _VOID = {"br", "hr", "img", "input", "link", "meta", "path", "rect", "circle", "stop", "ellipse", "line", "use"}
 _CONTROLS = {"input", "select", "textarea", "button"}
 _INPUTS = {"checkbox": "checkbox", "radio": "radio", "search": "searchbox", "submit": "button", "hidden": ""}
+
+
+def tasks_by_template() -> dict[str, list[dict[str, Any]]]:
+    """Return the tasks that a database decides, by template."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for split in store.tasks().values():
+        for task in split:
+            if "database" in task["eval"]["eval_types"]:
+                found.setdefault(task["template"], []).append(task)
+    return found
 
 
 class _Parser(HTMLParser):
@@ -168,9 +178,11 @@ def _role(element: Element) -> str:
 
 
 class Player:
-    """A visitor in an episode of its own, signed in to the sites of a task."""
+    """A visitor in an episode of its own, signed in to the sites of a task unless `signed_in=False`."""
 
-    def __init__(self, web: Web, root: Path, task: Mapping[str, Any]) -> None:
+    def __init__(
+        self, web: Web, root: Path, task: Mapping[str, Any], *, signed_in: bool = True, skin: str = "plain"
+    ) -> None:
         self.task = task
         self._folder = root / secrets.token_hex(16)
         self._folder.mkdir()
@@ -181,9 +193,9 @@ class Player:
                 self.files[key] = self._folder / f"{place.database}.sqlite"
                 if not self.files[key].exists():
                     shutil.copyfile(store.database(place.database), self.files[key])
-            account = place.account if key in task["sites"] else None
+            account = place.account if signed_in and key in task["sites"] else None
             cookies = {SESSION_COOKIE: account.session} if account else None
-            headers = {EPISODE_HEADER: self._folder.name}
+            headers = {EPISODE_HEADER: self._folder.name, SKIN_HEADER: skin}
             self.clients[place.host] = TestClient(web, base_url=place.url, headers=headers, cookies=cookies)
         self.posts: list[Post] = []
         """The writing requests so far."""

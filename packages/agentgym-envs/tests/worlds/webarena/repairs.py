@@ -182,6 +182,16 @@ def _invite_again(player: Player, task: Task) -> list[str | Step]:
     ]
 
 
+def _old_text(player: Player, task: Task) -> list[str | Step]:
+    project, path, _ = task["eval"]["database"][0]["rows"][0]
+    sql = "SELECT text FROM files JOIN contents ON contents.id = content WHERE project = ? AND path = ?"
+    return [
+        click("link", "Edit file"),
+        fill("textbox", "Content", _value("code", sql, project, path)),
+        "Commit changes",
+    ]
+
+
 def _own_comment(player: Player, task: Task) -> list[str | Step]:
     names = [player.page.name(button) for button in player.page.root.iter("button")]
     return [[name for name in names if name.startswith("Delete comment")][-1]]
@@ -249,6 +259,11 @@ UNDOS: Mapping[str, Undo] = {
     "code/follow": presses("Unfollow"),
     "code/ssh-key": presses("Delete the key {title}"),
     "code/todo-done": presses(f"{_CODE}/dashboard/todos?state=done", "Undo: {title}"),
+    "code/set-default": _old_text,
+    "code/readme-part": _old_text,
+    "code/fix-typo": _old_text,
+    "forum/repost-picture": presses("Delete post"),
+    "forum/repost-top-picture": presses("Delete post"),
     "across/post-phone": presses("Delete post"),
     "across/post-population": presses("Delete post"),
     "across/post-cheaper": presses("Delete post"),

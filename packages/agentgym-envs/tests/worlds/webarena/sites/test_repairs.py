@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_envs.worlds.webarena.sites import store
 from agentgym_envs.worlds.webarena.sites.directory import PLACES
 from agentgym_envs.worlds.webarena.sites.server import Web
-from form_player import Player
+from form_player import Player, tasks_by_template
 from repairs import FINAL, OVERWRITING, UNDOS, undo
 
 Task = dict[str, Any]
@@ -20,12 +19,7 @@ Tasks = dict[str, list[Task]]
 @pytest.fixture(scope="module")
 def tasks() -> Tasks:
     """The tasks that a database decides, by template."""
-    found: Tasks = {}
-    for split in store.tasks().values():
-        for task in split:
-            if "database" in task["eval"]["eval_types"]:
-                found.setdefault(task["template"], []).append(task)
-    return found
+    return tasks_by_template()
 
 
 @pytest.fixture(scope="module")

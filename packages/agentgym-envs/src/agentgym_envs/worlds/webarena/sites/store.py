@@ -15,6 +15,7 @@ from agentgym_envs.util.files import cache_folder, write_whole
 from agentgym_envs.worlds.webarena.sites.directory import PLACES, databases
 
 _HERE = Path(__file__).parent
+_CONTENT_VIEWS = "SELECT name FROM sqlite_master WHERE type = 'view' AND name GLOB '*_contents' ORDER BY name"
 _MAKERS = ("*.py", "*.sql", "*.txt")
 
 
@@ -62,11 +63,11 @@ def make_database(name: str) -> bytes:
 
 
 def _keep_initial_rows(db: sqlite3.Connection, name: str) -> None:
-    """Copy each view `V` of `contents.sql` to a table `initial_V`, which judges compare the view with."""
+    """Copy each view `X_contents` of `contents.sql` to a table `initial_X_contents`, which judges compare it with."""
     contents = _HERE / name / "contents.sql"
     if contents.exists():
         db.executescript(contents.read_text(encoding="utf-8"))
-        for (view,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'view' ORDER BY name").fetchall():
+        for (view,) in db.execute(_CONTENT_VIEWS).fetchall():
             db.execute(f"CREATE TABLE initial_{view} AS SELECT * FROM {view}")
 
 

@@ -19,3 +19,13 @@ CREATE VIEW project_contents AS SELECT id, namespace, path, name, description, v
     FROM projects;
 CREATE VIEW member_contents AS SELECT project, account, role, expires FROM members;
 CREATE VIEW account_contents AS SELECT id, name, full_name, email, bio, job, location, status FROM accounts;
+CREATE VIEW file_contents AS SELECT project, path, content FROM files;
+-- The files whose text differs from the initial one in more than blanks at the ends of lines, and new ones.
+CREATE VIEW plain_texts AS SELECT id, rtrim(replace(replace(replace(replace(text, char(13), ''),
+    '    ' || char(10), char(10)), '  ' || char(10), char(10)), ' ' || char(10), char(10)), ' ' || char(9) || char(10))
+    AS text FROM contents;
+CREATE VIEW changed_files AS SELECT now.project, now.path, new.text FROM files AS now
+    JOIN plain_texts AS new ON new.id = now.content
+    LEFT JOIN initial_file_contents AS start ON start.project = now.project AND start.path = now.path
+    LEFT JOIN plain_texts AS old ON old.id = start.content
+    WHERE now.content IS NOT start.content AND new.text IS NOT old.text;
