@@ -12,9 +12,9 @@ from golden_transcripts import transcript
 
 GOLDEN = Path(__file__).parent / "golden.txt"
 SCRIPTS = {
-    "webarena/test/135": ["look for the post office", "click [999]", "goto [http://example.org/]", "scroll [down]"],
+    "webarena/test/140": ["look for the post office", "click [999]", "goto [http://example.org/]", "scroll [down]"],
     "webarena/test/81": [],
-    "webarena/test/153": ["new_tab", "close_tab", "stop [I give up]"],
+    "webarena/test/158": ["new_tab", "close_tab", "stop [I give up]"],
 }
 """Actions with mistakes, by task; the oracle finishes each episode that hasn't ended."""
 

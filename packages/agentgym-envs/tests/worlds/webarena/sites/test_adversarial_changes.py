@@ -79,11 +79,11 @@ def _plays(player: Player, plan: list[Any]) -> None:
     player.play(plan)
 
 
-def _looks_around(player: Player, task: Task) -> None:
+def _looks_around(player: Player, plan: list[Any]) -> None:
     start = player.page
     for link in [link for link in start.root.iter("a") if link.get("href", "").startswith("/")][:6]:
         player.play([{"do": "goto", "url": start.url.rstrip("/") + link.attrib["href"]}])
-    player.play([{"do": "goto", "url": start.url}, *task["plan"]])
+    player.play([{"do": "goto", "url": start.url}, *plan])
 
 
 def _signs_out(player: Player, posts: list[Post], task: Task) -> None:
@@ -107,7 +107,7 @@ def _right(task: Task, posts: list[Post]) -> Iterator[tuple[str, Route]]:
     yield "plan", partial(_plays, plan=task["plan"])
     yield "requests alone", lambda player: _sends(player, *posts)
     yield "typos corrected", partial(_plays, plan=_with_typos(task["plan"]))
-    yield "looked around first", partial(_looks_around, task=task)
+    yield "looked around first", partial(_looks_around, plan=task["plan"])
     yield "signed out at the end", partial(_signs_out, posts=posts, task=task)
     more = [replace(post, fields=(*post.fields, ("unknown", "1"))) for post in posts]
     yield "fields that the site doesn't know", lambda player: _sends(player, *more)
@@ -126,7 +126,7 @@ def _other_value(value: str) -> str:
 
 def _wrong(task: Task, posts: list[Post], others: list[Post]) -> Iterator[tuple[str, Route]]:
     yield "nothing", lambda player: None
-    yield "searches for the objective", lambda player: player.get(f"{player.page.url}search?q=1")
+    yield "looks around", partial(_looks_around, plan=[])
     for i in range(len(posts)):
         yield f"without request {i}", lambda player, i=i: _sends(player, *posts[:i], *posts[i + 1 :])
     yield "another task", lambda player: _sends(player, *others)
