@@ -60,6 +60,9 @@ OPEN: Mapping[str, set[str]] = {
     "code/new-group": {"description"},
     "code/set-reviewer": {"assignee"},
     "code/new-merge": {"body", "assignee", "reviewer"},
+    "code/set-default": {"fixed", "message"},
+    "code/fix-typo": {"fixed", "message"},
+    "code/readme-part": {"fixed"},
 }
 """Fields that tasks leave open, or whose other values mean the same to the site."""
 
@@ -111,13 +114,15 @@ def _right(task: Task, posts: list[Post]) -> Iterator[tuple[str, Route]]:
     yield "signed out at the end", partial(_signs_out, posts=posts, task=task)
     more = [replace(post, fields=(*post.fields, ("unknown", "1"))) for post in posts]
     yield "fields that the site doesn't know", lambda player: _sends(player, *more)
-    spaced = [
-        replace(post, fields=tuple((key, f" {value} " if " " in value else value) for key, value in post.fields))
-        for post in posts
-    ]
+    spaced = [replace(post, fields=tuple((key, _spaced(value)) for key, value in post.fields)) for post in posts]
     yield "spaces around texts", lambda player: _sends(player, *spaced)
     if task["template"] not in ONCE:
         yield "requests twice", lambda player: _sends(player, *posts, *posts)
+
+
+def _spaced(value: str) -> str:
+    """Put blanks around a text of one line, and at the end of a file."""
+    return f"{value}  \r\n" if "\n" in value else f" {value} " if " " in value else value
 
 
 def _other_value(value: str) -> str:
