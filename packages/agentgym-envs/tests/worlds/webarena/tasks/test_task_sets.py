@@ -23,7 +23,7 @@ def test_templates_select_tasks_of_every_split() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"templates": "map/fone"}, "There is no template 'map/fone' among the 203 .* Did you mean map/phone"),
+        ({"templates": "map/fone"}, "There is no template 'map/fone' among the 208 .* Did you mean map/phone"),
         ({"templates": ["soup"]}, "There is no template 'soup' .* Names are like 'map/phone'"),
         ({"templates": []}, "templates is empty"),
         ({"templates": 3}, "templates must be a template's name or a list of names"),

@@ -15,6 +15,7 @@ from agentgym_envs.util.files import cache_folder, write_whole
 from agentgym_envs.worlds.webarena.sites.directory import PLACES, databases
 
 _HERE = Path(__file__).parent
+_CONTENT_VIEWS = "SELECT name FROM sqlite_master WHERE type = 'view' AND name GLOB '*_contents' ORDER BY name"
 _MAKERS = ("*.py", "*.sql", "*.txt")
 
 
@@ -40,7 +41,7 @@ def database(name: str) -> Path:
 
 
 def make_database(name: str) -> bytes:
-    """Return the bytes of a database file: its schema, the rows of `data.fill`, and the signed-in sessions."""
+    """Return the bytes of a database file: schema, the rows of `data.fill`, signed-in sessions, initial rows."""
     db = sqlite3.connect(":memory:")
     try:
         db.executescript((_HERE / name / "schema.sql").read_text(encoding="utf-8"))
@@ -53,11 +54,21 @@ def make_database(name: str) -> bytes:
                 "INSERT INTO sessions SELECT ?, id FROM accounts WHERE name = ? AND password = ?",
                 (account.session, account.name, account.password),
             )
+        _keep_initial_rows(db, name)
         db.commit()
         db.execute("VACUUM")
         return db.serialize()
     finally:
         db.close()
+
+
+def _keep_initial_rows(db: sqlite3.Connection, name: str) -> None:
+    """Copy each view `X_contents` of `contents.sql` to a table `initial_X_contents`, which judges compare it with."""
+    contents = _HERE / name / "contents.sql"
+    if contents.exists():
+        db.executescript(contents.read_text(encoding="utf-8"))
+        for (view,) in db.execute(_CONTENT_VIEWS).fetchall():
+            db.execute(f"CREATE TABLE initial_{view} AS SELECT * FROM {view}")
 
 
 @cache

@@ -13,6 +13,14 @@ if TYPE_CHECKING:
 
 SUFFIXES = {"Python": "py", "TypeScript": "ts", "Go": "go", "Rust": "rs", "Ruby": "rb", "C": "c"}
 """File extension of each language."""
+MISSPELT = (
+    ("easier", "eaiser"),
+    ("stable", "stabel"),
+    ("version", "verison"),
+    ("First", "Frist"),
+    ("set up", "set up"),
+)
+"""Words of the change logs, and how some projects misspell them; the last pair is none."""
 _HEADS = {
     "Python": '"""The {c}."""\n\nfrom __future__ import annotations\n\nfrom dataclasses import dataclass\n\n\n',
     "TypeScript": "// The {c}.\n\n",
@@ -104,7 +112,9 @@ def _readme(project: Project, name: str, text: str, licence: str) -> str:
 
 def _changes(random: Random, project: Project) -> str:
     entries = [f"- The {part} is easier to set up." for part in random.sample(project.components, 2)]
-    return f"# Changes\n\n## Unreleased\n\n{entries[0]}\n\n## 1.0\n\n{entries[1]}\n- First stable version.\n"
+    text = f"# Changes\n\n## Unreleased\n\n{entries[0]}\n\n## 1.0\n\n{entries[1]}\n- First stable version.\n"
+    right, wrong = MISSPELT[project.id % len(MISSPELT)]
+    return text[::-1].replace(right[::-1], wrong[::-1], 1)[::-1]
 
 
 def _page(component: str, number: str) -> str:

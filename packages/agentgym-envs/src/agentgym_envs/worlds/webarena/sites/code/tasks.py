@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from agentgym_envs.worlds.webarena.sites.code import tasks_ask, tasks_issues, tasks_merges, tasks_people, tasks_projects
+from agentgym_envs.worlds.webarena.sites.code import (
+    tasks_ask,
+    tasks_files,
+    tasks_issues,
+    tasks_merges,
+    tasks_people,
+    tasks_projects,
+)
 
 TEMPLATES = (
     *tasks_ask.TEMPLATES,
@@ -10,5 +17,6 @@ TEMPLATES = (
     *tasks_merges.TEMPLATES,
     *tasks_projects.TEMPLATES,
     *tasks_people.TEMPLATES,
+    *tasks_files.TEMPLATES,
 )
 """All templates of the code host in a fixed order."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from random import Random
-from typing import Any
 
+from agentgym_envs.worlds.webarena.sites.changes import edited
 from agentgym_envs.worlds.webarena.sites.code.task_parts import (
     about,
     ask,
@@ -48,12 +48,11 @@ _REMARKS = (
 )
 
 
-def _people_and_labels(db: sqlite3.Connection, issue: int) -> tuple[str, str]:
-    """Return the names of an issue's assignees and labels in the format of `_STATE`."""
-    labels = "SELECT name FROM labels JOIN issue_labels ON label = id WHERE issue = ? ORDER BY name"
-    people = "SELECT name FROM accounts JOIN issue_assignees ON account = id WHERE issue = ? ORDER BY name"
-    found = [",".join(row[0] for row in db.execute(query, (issue,))) for query in (people, labels)]
-    return found[0], found[1]
+def _with(db: sqlite3.Connection, kind: str, issue: int, more: int) -> str:
+    """Return the ids of an issue's labels (`label`) or assignees (`account`) and one more, as in `issue_contents`."""
+    table = {"label": "issue_labels", "account": "issue_assignees"}[kind]
+    before = [row[0] for row in db.execute(f"SELECT {kind} FROM {table} WHERE issue = ?", (issue,))]
+    return ",".join(map(str, sorted([*before, more])))
 
 
 _STATE = (
@@ -99,9 +98,7 @@ def new_issue(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 def close_issue(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     """Close an issue."""
     for row in issues(db, random, 20):
-        done = rows(
-            "gitlab", "SELECT id, state FROM issues WHERE closed >= '2025-06-16' ORDER BY id", (row["id"], "closed")
-        )
+        done = edited(db, "gitlab", "issue_contents", row["id"], state="closed")
         plan = [*to_issue(row), click("button", "Close issue"), stop()]
         yield Case({"title": row["title"], "project": row["place"]}, about(f"issue:{row['title']}"), done, plan)
 
@@ -121,13 +118,12 @@ def comment_on_issue(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 def label_issue(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     """Set labels with the picker."""
     for row in issues(db, random, 20):
-        people, before = _people_and_labels(db, row["id"])
         free = (
             "SELECT * FROM labels WHERE project = ? AND id NOT IN (SELECT label FROM issue_labels WHERE issue = ?)"
             " ORDER BY id"
         )
-        label = ask(db, random, free, row["project_id"], row["id"])[0]["name"]
-        after = ",".join(sorted([*filter(None, before.split(",")), label]))
+        added = ask(db, random, free, row["project_id"], row["id"])[0]
+        label = added["name"]
         plan = [
             *to_issue(row),
             click("button", "Edit labels"),
@@ -137,9 +133,8 @@ def label_issue(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
             stop(),
         ]
         values = {"label": label, "title": row["title"], "project": row["place"]}
-        yield Case(
-            values, about(f"issue:{row['title']}"), _changed(row, people, after, row["due"], row["weight"]), plan
-        )
+        done = edited(db, "gitlab", "issue_contents", row["id"], labels=_with(db, "label", row["id"], added["id"]))
+        yield Case(values, about(f"issue:{row['title']}"), done, plan)
 
 
 @template(
@@ -148,12 +143,13 @@ def label_issue(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 def assign_issue(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     """Set assignees with the picker."""
     for row in issues(db, random, 20):
-        before, labels = _people_and_labels(db, row["id"])
-        free = [person for person in members(db, row["project_id"]) if person["name"] not in before.split(",")]
+        working = [
+            found[0] for found in db.execute("SELECT account FROM issue_assignees WHERE issue = ?", (row["id"],))
+        ]
+        free = [person for person in members(db, row["project_id"]) if person["id"] not in working]
         if not free:
             continue
         person = random.choice(free)
-        after = ",".join(sorted([*filter(None, before.split(",")), person["name"]]))
         plan = [
             *to_issue(row),
             click("button", "Edit assignees"),
@@ -162,9 +158,8 @@ def assign_issue(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
             stop(),
         ]
         values = {"person": person["full_name"], "title": row["title"], "project": row["place"]}
-        yield Case(
-            values, about(f"issue:{row['title']}"), _changed(row, after, labels, row["due"], row["weight"]), plan
-        )
+        done = edited(db, "gitlab", "issue_contents", row["id"], people=_with(db, "account", row["id"], person["id"]))
+        yield Case(values, about(f"issue:{row['title']}"), done, plan)
 
 
 @template(
@@ -176,7 +171,6 @@ def plan_issue(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     """Edit an issue."""
     for row in issues(db, random, 20):
         due, weight = random.choice(_DAYS), random.randrange(9, 20)
-        people, labels = _people_and_labels(db, row["id"])
         plan = [
             *to_issue(row),
             click("link", "Edit issue"),
@@ -186,13 +180,8 @@ def plan_issue(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
             stop(),
         ]
         values = {"title": row["title"], "project": row["place"], "due": due, "weight": weight}
-        yield Case(values, about(f"issue:{row['title']}"), _changed(row, people, labels, due, weight), plan)
-
-
-def _changed(row: sqlite3.Row, people: str, labels: str, due: str | None, weight: int | None) -> dict[str, Any]:
-    """Judge that the issue is as given, and that no other issue was changed."""
-    query = f"SELECT id, {_STATE} FROM issues WHERE updated >= '2025-06-16' ORDER BY id"
-    return rows("gitlab", query, (row["id"], row["title"], due, weight, people or None, labels or None))
+        done = edited(db, "gitlab", "issue_contents", row["id"], due=due, weight=weight)
+        yield Case(values, about(f"issue:{row['title']}"), done, plan)
 
 
 @template(
@@ -213,8 +202,11 @@ def new_milestone(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
             click("button", "Create milestone"),
             stop(),
         ]
-        query = f"SELECT project, title, start, due, state FROM milestones WHERE id > {last(db, 'milestones')}"
-        made = rows("gitlab", query, (row["project_id"], title, start, due, "active"))
+        query = (
+            f"SELECT project, title, start, due FROM milestones WHERE id > {last(db, 'milestones')}"
+            " AND state = 'active'"  # a wrong one can be closed
+        )
+        made = rows("gitlab", query, (row["project_id"], title, start, due))
         values = {"title": title, "project": row["place"], "start": start, "due": due}
         yield Case(values, about(f"project:{row['place']}"), made, plan)
 

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from random import Random
 
+from agentgym_envs.worlds.webarena.sites.changes import edited
 from agentgym_envs.worlds.webarena.sites.code.task_parts import (
     about,
     ask,
@@ -17,8 +18,9 @@ from agentgym_envs.worlds.webarena.sites.code.task_parts import (
     to_project,
     value,
 )
-from agentgym_envs.worlds.webarena.sites.tasks import Case, both, choose, click, fill, rows, stop
+from agentgym_envs.worlds.webarena.sites.tasks import Case, choose, click, fill, rows, stop
 
+_APPROVALS = "SELECT account FROM approvals WHERE merge = ?"
 _TITLES = ("Ready for review", "Please have a look", "Small step", "For the next release", "As discussed on Monday")
 
 
@@ -30,14 +32,9 @@ def _values(row: sqlite3.Row) -> dict[str, str | int]:
 def approve_and_merge(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     """Approve, then merge."""
     for row in merges(db, random, 30, "merges.id NOT IN (SELECT merge FROM approvals WHERE account = 1)"):
-        done = both(
-            rows(
-                "gitlab",
-                "SELECT id, state, merged_by FROM merges WHERE merged >= '2025-06-16'",
-                (row["id"], "merged", 1),
-            ),
-            rows("gitlab", f"SELECT count(*) FROM approvals WHERE account = 1 AND merge = {row['id']}", (1,)),
-        )
+        approvals = sorted([1, *(found[0] for found in db.execute(_APPROVALS, (row["id"],)))])
+        after = {"state": "merged", "merged_by": 1, "approvals": ",".join(map(str, approvals))}
+        done = edited(db, "gitlab", "merge_contents", row["id"], **after)
         plan = [*to_merge(row), click("button", "Approve"), click("button", "Merge"), stop()]
         yield Case(_values(row), about(f"merge:{row['title']}"), done, plan)
 
@@ -46,9 +43,9 @@ def approve_and_merge(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 def close_merge(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     """Close a merge request."""
     for row in merges(db, random, 20):
-        query = "SELECT id, state FROM merges WHERE updated >= '2025-06-16'"
         plan = [*to_merge(row), click("button", "Close merge request"), stop()]
-        yield Case(_values(row), about(f"merge:{row['title']}"), rows("gitlab", query, (row["id"], "closed")), plan)
+        done = edited(db, "gitlab", "merge_contents", row["id"], state="closed")
+        yield Case(_values(row), about(f"merge:{row['title']}"), done, plan)
 
 
 @template(
@@ -89,8 +86,7 @@ def set_reviewer(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
         if not free or row["assignee"] not in (None, *inside):
             continue
         person = random.choice(free)
-        query = "SELECT id, reviewer, assignee FROM merges WHERE updated >= '2025-06-16'"
-        done = rows("gitlab", query, (row["id"], person["id"], row["assignee"]))
+        done = edited(db, "gitlab", "merge_contents", row["id"], reviewer=person["id"])
         plan = [*to_merge(row), choose("Reviewer", person["full_name"])]
         plan += [click("button", "Save assignee and reviewer"), stop()]
         yield Case(_values(row) | {"person": person["full_name"]}, about(f"merge:{row['title']}"), done, plan)

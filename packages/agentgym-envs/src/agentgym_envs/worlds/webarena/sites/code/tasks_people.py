@@ -6,8 +6,9 @@ import sqlite3
 from collections.abc import Iterator
 from random import Random
 
+from agentgym_envs.worlds.webarena.sites.changes import changed, edited
 from agentgym_envs.worlds.webarena.sites.code.data_people import ssh_key
-from agentgym_envs.worlds.webarena.sites.code.task_parts import about, ask, last, people, template, to_person, value
+from agentgym_envs.worlds.webarena.sites.code.task_parts import about, ask, people, template, to_person, value
 from agentgym_envs.worlds.webarena.sites.names import TOWNS
 from agentgym_envs.worlds.webarena.sites.tasks import Case, click, fill, rows, said, stop
 
@@ -42,7 +43,7 @@ def status(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     random.shuffle(texts)
     for text in texts:
         plan = [click("link", "Your profile"), click("link", "Edit profile"), fill("textbox", "Your status", text)]
-        done = rows("gitlab", "SELECT status, bio FROM accounts WHERE id = 1", (text, "Weather, walks and web pages."))
+        done = edited(db, "gitlab", "account_contents", 1, status=text)
         yield Case({"status": text}, about(f"status:{text}"), done, [*plan, click("button", "Set status"), stop()])
 
 
@@ -53,8 +54,8 @@ def add_ssh_key(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
         title, key = f"Machine in {town}", ssh_key(random)
         plan = [click("link", "Your profile"), click("link", "Edit profile"), click("link", "SSH keys")]
         plan += [fill("textbox", "Key", key), fill("textbox", "Title", title), click("button", "Add key"), stop()]
-        query = f"SELECT account, title, key FROM ssh_keys WHERE id > {last(db, 'ssh_keys')}"
-        yield Case({"title": title, "key": key}, about(f"name:{title}"), rows("gitlab", query, (1, title, key)), plan)
+        done = changed("gitlab", "ssh_key_contents", new=[(1, title, key, 1)])
+        yield Case({"title": title, "key": key}, about(f"name:{title}"), done, plan)
 
 
 @template("todo-done", 'Mark the item "{{title}}" on your to-do list as done.')

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import combinations
 from random import Random
 
+from agentgym_envs.worlds.webarena.sites.changes import changed, edited
 from agentgym_envs.worlds.webarena.sites.code.data_people import ssh_key
 from agentgym_envs.worlds.webarena.sites.code.task_parts import (
     about,
@@ -20,8 +21,9 @@ from agentgym_envs.worlds.webarena.sites.code.task_parts import (
     value,
 )
 from agentgym_envs.worlds.webarena.sites.names import BRANDS, TOWNS
-from agentgym_envs.worlds.webarena.sites.tasks import Case, both, choose, click, fill, rows, stop
+from agentgym_envs.worlds.webarena.sites.tasks import Case, choose, click, fill, rows, stop
 
+_MEMBER = "SELECT * FROM member_contents WHERE project = ? AND account = ?"
 _ROLES = {10: "Guest", 20: "Reporter", 30: "Developer", 40: "Maintainer"}
 
 
@@ -96,11 +98,7 @@ def visibility(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
         wanted = random.choice([name for name in ("private", "internal", "public") if name != row["visibility"]])
         plan = [*to_project(row), click("link", "Settings"), click("radio", wanted.capitalize())]
         plan += [click("button", "Save visibility"), stop()]
-        count = value(db, "SELECT count(*) FROM projects WHERE visibility = ?", wanted) + 1
-        done = both(
-            rows("gitlab", f"SELECT visibility FROM projects WHERE id = {row['project_id']}", (wanted,)),
-            rows("gitlab", f"SELECT count(*) FROM projects WHERE visibility = '{wanted}'", (count,)),
-        )
+        done = edited(db, "gitlab", "project_contents", row["project_id"], visibility=wanted)
         yield Case({"project": row["place"], "visibility": wanted}, about(f"project:{row['place']}"), done, plan)
 
 
@@ -114,7 +112,8 @@ def add_topic(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
         plan = [*to_project(row), click("link", "Settings")]
         plan += [fill("textbox", "Topics (with commas between)", ", ".join([*before, topic]))]
         plan += [click("button", "Save naming and topics"), stop()]
-        done = rows("gitlab", query, *([name] for name in sorted([*before, topic])))
+        after = ",".join(sorted([*before, topic]))
+        done = edited(db, "gitlab", "project_contents", row["project_id"], topics=after)
         yield Case({"topic": topic, "project": row["place"]}, about(f"project:{row['place']}"), done, plan)
 
 
@@ -134,13 +133,9 @@ def invite(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
             click("button", "Invite"),
             stop(),
         ]
-        total = value(db, "SELECT count(*) FROM members") + 1
-        query = (
-            "SELECT role, expires, (SELECT count(*) FROM members) FROM members"
-            f" WHERE project = {row['project_id']} AND account = {person['id']}"
-        )
+        done = changed("gitlab", "member_contents", new=[(row["project_id"], person["id"], role, expires)])
         values = {"person": person["full_name"], "project": row["place"], "role": _ROLES[role], "expires": expires}
-        yield Case(values, about(f"project:{row['place']}"), rows("gitlab", query, (role, expires, total)), plan)
+        yield Case(values, about(f"project:{row['place']}"), done, plan)
 
 
 @template("change-role", "Make {{person}} a {{role}} of {{project}}.")
@@ -149,13 +144,13 @@ def change_role(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     for row in [row for _ in range(2) for row in projects(db, random, 40)]:
         person = random.choice([member for member in members(db, row["project_id"]) if member["role"] < 50])
         role = random.choice([role for role in _ROLES if role != person["role"]])
-        where = f"project = {row['project_id']} AND account"
-        query = f"SELECT role, (SELECT sum(role) FROM members) FROM members WHERE {where} = {person['id']}"
-        total = value(db, "SELECT sum(role) FROM members") + role - person["role"]
+        before = db.execute(_MEMBER, (row["project_id"], person["id"])).fetchone()
+        after = (row["project_id"], person["id"], role, before["expires"])
+        done = changed("gitlab", "member_contents", new=[after], old=[tuple(before)])
         plan = [*to_project(row), click("link", "Members"), choose(f"Role of {person['full_name']}", _ROLES[role])]
         plan += [click("button", f"Save role of {person['full_name']}"), stop()]
         values = {"person": person["full_name"], "role": _ROLES[role], "project": row["place"]}
-        yield Case(values, about(f"project:{row['place']}"), rows("gitlab", query, (role, total)), plan)
+        yield Case(values, about(f"project:{row['place']}"), done, plan)
 
 
 @template("remove-member", "{{person}} has left. Remove them from the members of {{project}}.", held_out=True)
@@ -163,9 +158,8 @@ def remove_member(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     """Remove a member."""
     for row in projects(db, random, 40):
         for person in [member for member in members(db, row["project_id"]) if member["role"] < 50][:3]:
-            before = "SELECT account FROM members WHERE project = ? AND account <> ? ORDER BY account"
-            left = [[found[0]] for found in db.execute(before, (row["project_id"], person["id"]))]
-            query = f"SELECT account FROM members WHERE project = {row['project_id']} ORDER BY account"
+            before = db.execute(_MEMBER, (row["project_id"], person["id"])).fetchone()
+            done = changed("gitlab", "member_contents", old=[tuple(before)])
             plan = [
                 *to_project(row),
                 click("link", "Members"),
@@ -174,7 +168,7 @@ def remove_member(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
             ]
             values = {"person": person["full_name"], "project": row["place"]}
             entity = about(f"member:{row['place']}/{person['name']}")
-            yield Case(values, entity, rows("gitlab", query, *left), plan)
+            yield Case(values, entity, done, plan)
 
 
 @template("deploy-key", 'Add the deploy key "{{key}}" with the title "{{title}}" to {{project}}; it may read only.')
@@ -184,9 +178,8 @@ def deploy_key(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
         title, key = f"Server in {random.choice(TOWNS)}", ssh_key(random)
         plan = [*to_project(row), click("link", "Settings"), fill("textbox", "Deploy key title", title)]
         plan += [fill("textbox", "Deploy key", key), click("button", "Add deploy key"), stop()]
-        query = f"SELECT project, title, key, can_push FROM deploy_keys WHERE id > {last(db, 'deploy_keys')}"
         values = {"key": key, "title": title, "project": row["place"]}
-        done = rows("gitlab", query, (row["project_id"], title, key, 0))
+        done = changed("gitlab", "deploy_key_contents", new=[(row["project_id"], title, key, 0, 1)])
         yield Case(values, about(f"project:{row['place']}"), done, plan)
 
 

@@ -8,6 +8,7 @@ from itertools import groupby, product
 from random import Random
 from typing import Any
 
+from agentgym_envs.worlds.webarena.sites.changes import changed, edited
 from agentgym_envs.worlds.webarena.sites.cross_site.steps import (
     money,
     on_map,
@@ -167,8 +168,8 @@ def _open_issue(databases: Databases, random: Random) -> Iterator[Case]:
 def _move_house(databases: Databases, random: Random) -> Iterator[Case]:
     """Set the location of the profile at the code host to the town of a brand's head office."""
     me = _account("gitlab")
-    query = f"SELECT location, job, full_name FROM accounts WHERE name = '{me}'"
-    row = databases["code"].execute("SELECT * FROM accounts WHERE name = ?", (me,)).fetchone()
+    db = databases["code"]
+    row = db.execute("SELECT * FROM accounts WHERE name = ?", (me,)).fetchone()
     for firm in random.sample(region().firms, len(region().firms)):
         if firm.seat == row["location"]:
             continue
@@ -179,14 +180,12 @@ def _move_house(databases: Databases, random: Random) -> Iterator[Case]:
             click("button", "Update profile"),
             stop(),
         ]
-        wanted = rows("gitlab", query, (firm.seat, row["job"], row["full_name"]))
+        wanted = edited(db, "gitlab", "account_contents", row["id"], location=firm.seat)
         yield Case({"brand": firm.brand}, frozenset({f"brand:{firm.brand}"}), wanted, plan)
 
 
 def _new_address(databases: Databases, random: Random) -> Iterator[Case]:
     """Copy a hotel's address from the map to the address book."""
-    last = databases["shop"].execute("SELECT max(id) FROM addresses").fetchone()[0]
-    query = f"SELECT recipient, street, postcode, town, phone FROM addresses WHERE id > {last} ORDER BY id"
     hotels = databases["map"].execute("SELECT * FROM places WHERE kind = 'hotel' ORDER BY id").fetchall()
     for hotel in random.sample(hotels, len(hotels)):
         street = f"{hotel['number']} {hotel['street']}"
@@ -204,18 +203,14 @@ def _new_address(databases: Databases, random: Random) -> Iterator[Case]:
             click("button", "Save address"),
             stop(),
         ]
-        wanted = rows("shopping", query, ("Emma Holt", street, hotel["postcode"], hotel["town"], hotel["phone"]))
+        address = ("Emma Holt", street, hotel["postcode"], hotel["town"], hotel["phone"])
+        wanted = changed("shopping", "address_contents", new=[(1, *address, 0, 1)])
         yield Case({"hotel": hotel["name"], "town": hotel["town"]}, towns(hotel["town"]), wanted, plan)
 
 
 def _wish_for(databases: Databases, random: Random) -> Iterator[Case]:
     """Add the cheapest product of a brand, given only by its founder, to the wish list."""
     db = databases["shop"]
-    last = db.execute("SELECT coalesce(max(id), 0) FROM wish_items").fetchone()[0]
-    query = (
-        "SELECT a.name, p.sku FROM wish_items AS w JOIN products AS p ON p.id = w.product"
-        f" JOIN accounts AS a ON a.id = w.account WHERE w.id > {last} ORDER BY w.id"
-    )
     wished = {row[0] for row in db.execute("SELECT product FROM wish_items")}
     for firm in random.sample(region().firms, len(region().firms)):
         sql = "SELECT *, coalesce(sale_price, price) AS cost FROM products WHERE brand = ? AND active ORDER BY cost"
@@ -232,7 +227,7 @@ def _wish_for(databases: Databases, random: Random) -> Iterator[Case]:
                 stop(),
             ]
             entities = frozenset({f"brand:{firm.brand}"})
-            wanted = rows("shopping", query, (_account("shopping"), first["sku"]))
+            wanted = changed("shopping", "wish_contents", new=[(1, first["id"], "")])
             yield Case({"founder": firm.founder}, entities, wanted, plan)
 
 

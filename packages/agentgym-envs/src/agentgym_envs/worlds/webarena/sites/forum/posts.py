@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from starlette.responses import Response
@@ -31,8 +32,11 @@ def submit(visit: Visit) -> Response:
         visit.text("url", 500),
         visit.text("flair"),
     )
-    name = visit.text("c")
+    name, address = visit.text("c"), visit.text("picture", 500)
+    scene, picture = _picture_at(visit, address)
     errors = _wrong(title, url)
+    if address and picture is None:
+        errors.append(f"There is no picture at {address}.")
     if not visit.value("SELECT 1 FROM communities WHERE name = ?", name):
         errors.append("Choose a community.")
     if errors:
@@ -41,11 +45,30 @@ def submit(visit: Visit) -> Response:
     refuse_banned(visit, place["id"])
     known = visit.value("SELECT name FROM flairs WHERE community = ? AND name = ?", place["id"], flair)
     made = visit.run(
-        "INSERT INTO posts (community, author, title, body, url, flair, created, ups) VALUES (?, ?, ?, ?, ?, ?, ?, 1)",
-        *(place["id"], me, title, body, url or None, known or "", STAMP),
+        "INSERT INTO posts (community, author, title, body, url, scene, picture, flair, created, ups)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1)",
+        *(place["id"], me, title, body, url or None, scene, picture, known or "", STAMP),
     )
     visit.run("INSERT INTO post_votes VALUES (?, ?, 1)", me, made)
     return visit.redirect(f"/c/{place['name']}/{made}", "Your post was published.")
+
+
+def _picture_at(visit: Visit, address: str) -> tuple[str | None, int | None]:
+    """Return scene and number of the picture at an address such as `http://forum.example/picture/17`, or Nones."""
+    found = re.fullmatch(r"(?:https?://)?(?:forum\.example)?/picture/(\d{1,9})/?", address)
+    if found is None:
+        return None, None
+    row = visit.all("SELECT scene, picture FROM posts WHERE picture = ? AND NOT deleted AND NOT removed", found[1])
+    return tuple(row[0]) if row else (None, None)
+
+
+@site.get("/picture/{number:int}")
+def picture(visit: Visit, number: int) -> Response:
+    """Show a picture by itself."""
+    shown = "SELECT id FROM posts WHERE picture = ? AND NOT deleted AND NOT removed ORDER BY id"
+    row = visit.one(shown, number, what="picture")
+    visit.canonical()
+    return visit.render("picture.html", post=one_post(visit, row["id"]))
 
 
 def _wrong(title: str, url: str) -> list[str]:
@@ -68,7 +91,7 @@ def _form(visit: Visit, errors: list[str]) -> Response:
         name,
     )
     communities = visit.all("SELECT name, title FROM communities ORDER BY name")
-    given = {key: visit.text(key) for key in ("title", "body", "url", "flair")}
+    given = {key: visit.text(key) for key in ("title", "body", "url", "picture", "flair")}
     shown = {"communities": communities, "flairs": flairs, "errors": errors, "chosen": name}
     return visit.render("submit.html", 400 if errors else 200, **shown, **given)
 

@@ -38,6 +38,7 @@ CREATE TABLE posts (
     body TEXT NOT NULL DEFAULT '',
     url TEXT,
     scene TEXT, -- what its picture shows
+    picture INTEGER, -- number of its picture: the id of the post that it was first posted in
     flair TEXT NOT NULL DEFAULT '',
     created TEXT NOT NULL,
     edited TEXT,

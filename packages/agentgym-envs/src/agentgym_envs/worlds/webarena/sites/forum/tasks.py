@@ -1,4 +1,4 @@
-"""The forum's task templates: questions, navigation, writing, the visitor's own data, moderation."""
+"""The forum's task templates: questions, navigation, writing, the visitor's own data, moderation, pictures."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from agentgym_envs.worlds.webarena.sites.forum import (
     tasks_finding,
     tasks_keeping,
     tasks_moderating,
+    tasks_pictures,
     tasks_writing,
 )
 from agentgym_envs.worlds.webarena.sites.tasks import Template
@@ -17,4 +18,5 @@ TEMPLATES: tuple[Template, ...] = (
     *tasks_writing.TEMPLATES,
     *tasks_keeping.TEMPLATES,
     *tasks_moderating.TEMPLATES,
+    *tasks_pictures.TEMPLATES,
 )

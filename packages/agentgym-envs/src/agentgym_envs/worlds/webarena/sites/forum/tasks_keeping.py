@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from random import Random
 
+from agentgym_envs.worlds.webarena.sites.changes import edited
 from agentgym_envs.worlds.webarena.sites.forum.task_parts import (
     SITES,
     asked,
@@ -151,11 +152,10 @@ def _retitle(databases: Databases, random: Random) -> Iterator[Case]:
     mine = me(databases)
     for post in posts(databases, random, "p.author = ?", mine):
         title = random.choice(("Solved: {}", "Once more: {}", "{} (closed)")).format(post["title"])
-        changed = f"SELECT id, title FROM posts WHERE author = {mine} AND edited IS NOT NULL"
         yield Case(
             {"old": post["title"], "new": title},
             frozenset({post_entity(post["id"])}),
-            rows("reddit", changed, [post["id"], title]),
+            edited(databases["forum"], "reddit", "post_contents", post["id"], title=title),
             [
                 *to_post(post),
                 click("link", "Edit post"),

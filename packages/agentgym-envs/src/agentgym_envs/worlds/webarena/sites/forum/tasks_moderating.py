@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from random import Random
 
+from agentgym_envs.worlds.webarena.sites.changes import edited
 from agentgym_envs.worlds.webarena.sites.forum.task_parts import (
     SITES,
     asked,
@@ -31,12 +32,10 @@ def _moderate(databases: Databases, random: Random) -> Iterator[Case]:
     for post in posts(databases, random, plain, _PLACE):
         action = random.choice(list(_ACTIONS))
         column, word = _ACTIONS[action]
-        before = asked(databases, f"SELECT id FROM posts WHERE {column} ORDER BY id")
-        expected = sorted([*[row["id"] for row in before], post["id"]])
         yield Case(
             {"action": word, "title": post["title"], "community": _PLACE},
             frozenset({post_entity(post["id"])}),
-            rows("reddit", f"SELECT id FROM posts WHERE {column} ORDER BY id", *[[number] for number in expected]),
+            edited(databases["forum"], "reddit", "post_contents", post["id"], **{column: 1}),
             [*to_post(post), click("button", f"{word} post"), stop()],
         )
 

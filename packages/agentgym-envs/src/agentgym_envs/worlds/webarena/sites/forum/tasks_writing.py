@@ -48,12 +48,15 @@ _BODIES = (
 def _new_posts(mine: int) -> str:
     return (
         "SELECT c.name, posts.title, coalesce(url, ''), flair, body FROM posts JOIN communities c ON c.id = community"
-        f" WHERE author = {mine} AND posts.created = '{STAMP}' AND NOT deleted"
+        f" WHERE author = {mine} AND posts.created = '{STAMP}' AND NOT (deleted OR removed)"
     )
 
 
 def _new_comments(mine: int) -> str:
-    return f"SELECT post, parent, body FROM comments WHERE author = {mine} AND created = '{STAMP}' AND NOT deleted"
+    return (
+        f"SELECT post, parent, body FROM comments WHERE author = {mine} AND created = '{STAMP}'"
+        " AND NOT (deleted OR removed)"
+    )
 
 
 def _question(databases: Databases, random: Random) -> Iterator[Case]:

@@ -116,6 +116,7 @@ def _write_comments(
         rows,
     )
     db.execute("UPDATE posts SET comments = (SELECT count(*) FROM comments WHERE post = posts.id)")
+    db.execute("UPDATE posts SET picture = id WHERE scene IS NOT NULL")
 
 
 def _comment(

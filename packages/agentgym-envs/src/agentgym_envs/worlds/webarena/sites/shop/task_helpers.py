@@ -21,9 +21,9 @@ CART = (
 ORDERED = (
     "SELECT name, options, quantity, recipient, street, postcode, town, shipping_method, payment_method, status"
     " FROM orders JOIN order_items ON order_id = orders.id JOIN products ON products.id = product"
-    " WHERE account = 1 AND placed = '2025-06-16 09:30' ORDER BY order_items.id"
+    " WHERE account = 1 AND placed = '2025-06-16 09:30' AND status <> 'cancelled' ORDER BY order_items.id"
 )
-"""SQL for the shopper's orders since the episode began."""
+"""SQL for the shopper's orders since the episode began, except those that she has cancelled again."""
 
 
 def goods(databases: Databases, random: Random, where: str = "1", most: int = 150) -> Iterator[sqlite3.Row]:

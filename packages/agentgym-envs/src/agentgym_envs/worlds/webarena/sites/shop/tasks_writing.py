@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
+from agentgym_envs.worlds.webarena.sites.changes import changed
 from agentgym_envs.worlds.webarena.sites.names import FIRST_NAMES, LAST_NAMES, TOWNS
 from agentgym_envs.worlds.webarena.sites.shop.people import postcode
 from agentgym_envs.worlds.webarena.sites.shop.rules import REASONS
@@ -93,17 +94,14 @@ def _new_address(databases: Databases, random: Random) -> Iterator[Case]:
             click("button", "Save address"),
             stop(),
         ]
-        query = (
-            "SELECT recipient, street, postcode, town, phone, is_default,"
-            " (SELECT count(*) FROM addresses WHERE account = 1) FROM addresses"
-            " WHERE account = 1 ORDER BY id DESC LIMIT 1"
-        )
-        wanted = [name, street, postcode(town), town, phone, 0, 5]
+        address = (1, name, street, postcode(town), town, phone, 0, 1)
         holes = {"name": name, "street": street, "postcode": postcode(town), "town": town, "phone": phone}
-        yield Case(holes, frozenset({f"town:{town}"}), rows("shopping", query, wanted), plan)
+        yield Case(holes, frozenset({f"town:{town}"}), changed("shopping", "address_contents", new=[address]), plan)
 
 
 def _moved(databases: Databases, random: Random) -> Iterator[Case]:
+    query = "SELECT * FROM address_contents WHERE account = 1 AND is_default"
+    before = tuple(databases["shop"].execute(query).fetchone())
     for town in random.sample([town for town in TOWNS if town != "Fairhaven"], len(TOWNS) - 1):
         street = f"{random.randint(2, 90)} {random.choice(_STREETS)}"
         plan = [
@@ -116,11 +114,8 @@ def _moved(databases: Databases, random: Random) -> Iterator[Case]:
             click("button", "Save address"),
             stop(),
         ]
-        query = (
-            "SELECT recipient, street, postcode, town, is_default, (SELECT count(*) FROM addresses WHERE account = 1)"
-            " FROM addresses WHERE account = 1 AND is_default"
-        )
-        check = rows("shopping", query, ["Emma Holt", street, postcode(town), town, 1, 4])
+        after = (1, "Emma Holt", street, postcode(town), town, *before[5:])
+        check = changed("shopping", "address_contents", new=[after], old=[before])
         holes = {"street": street, "postcode": postcode(town), "town": town}
         yield Case(holes, frozenset({f"town:{town}"}), check, plan)
 

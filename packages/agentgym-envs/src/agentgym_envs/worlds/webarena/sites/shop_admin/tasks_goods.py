@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
+from agentgym_envs.worlds.webarena.sites.changes import edited
 from agentgym_envs.worlds.webarena.sites.shop_admin.task_parts import (
     SITES,
     applied,
@@ -48,16 +49,13 @@ def _all(action: str, *more: Step) -> list[Step]:
 def _price(databases: Databases, random: Random) -> Iterator[Case]:
     for product in drawn(databases, random, _PRODUCTS):
         price = product["price"] + random.choice((-300, -150, -50, 50, 125, 200, 400)) // 50 * 50 + 49
-        others = f"(SELECT sum(price) FROM products WHERE id <> {product['id']})"
-        query = f"SELECT price, sale_price, {others} FROM products WHERE id = {product['id']}"
-        total = number(databases, "SELECT sum(price) FROM products WHERE id <> ?", product["id"])
         plan = [
             *product_page(product["name"]),
             fill("textbox", "Price", f"{price / 100:.2f}"),
             click("button", "Save product"),
             stop(),
         ]
-        judged = rows("shopping_admin", query, [price, None, total])
+        judged = edited(databases["shop"], "shopping_admin", "product_contents", product["id"], price=price)
         values = {"product": product["name"], "price": f"${money(price)}"}
         if price > 100:
             yield Case(values, one(f"product:{product['name']}"), judged, plan)
@@ -67,9 +65,7 @@ def _stock(databases: Databases, random: Random) -> Iterator[Case]:
     for product in drawn(databases, random, _PRODUCTS):
         stock = product["stock"] + random.randint(3, 90)
         label = f"{product['name']} ({product['sku']})"
-        others = f"(SELECT sum(stock) FROM products WHERE id <> {product['id']})"
-        query = f"SELECT stock, {others} FROM products WHERE id = {product['id']}"
-        total = number(databases, "SELECT sum(stock) FROM products WHERE id <> ?", product["id"])
+        judged = edited(databases["shop"], "shopping_admin", "product_contents", product["id"], stock=stock)
         plan = [
             *section("Products", fill("textbox", "SKU", product["sku"], enter=True)),
             click("button", f"Edit stock of {label}: {product['stock']}"),
@@ -77,7 +73,7 @@ def _stock(databases: Databases, random: Random) -> Iterator[Case]:
             stop(),
         ]
         values = {"sku": product["sku"], "stock": stock}
-        yield Case(values, one(f"product:{product['name']}"), rows("shopping_admin", query, [stock, total]), plan)
+        yield Case(values, one(f"product:{product['name']}"), judged, plan)
 
 
 def _brand_prices(databases: Databases, random: Random) -> Iterator[Case]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import date, timedelta
 from random import Random
 
+from agentgym_envs.worlds.webarena.sites.changes import edited
 from agentgym_envs.worlds.webarena.sites.names import BRANDS
 from agentgym_envs.worlds.webarena.sites.shop_admin.rules import GROUPS
 from agentgym_envs.worlds.webarena.sites.shop_admin.task_parts import (
@@ -40,8 +41,6 @@ def _email(databases: Databases, random: Random) -> Iterator[Case]:
     for customer in drawn(databases, random, _CUSTOMERS):
         email = f"{customer['first_name'][0]}{customer['last_name']}{random.randint(10, 99)}@letters.example".lower()
         phone = f"555-{random.randint(1000, 9999)}"
-        others = f"(SELECT count(*) FROM accounts WHERE email = '{email}' OR phone = '{phone}')"
-        query = f"SELECT email, phone, first_name, last_name, {others} FROM accounts WHERE id = {customer['id']}"
         plan = [
             *customer_page(customer["name"]),
             click("link", "Edit customer"),
@@ -51,7 +50,9 @@ def _email(databases: Databases, random: Random) -> Iterator[Case]:
             stop(),
         ]
         if number(databases, "SELECT count(*) FROM accounts WHERE phone = ?", phone) == 0:
-            judged = rows("shopping_admin", query, [email, phone, customer["first_name"], customer["last_name"], 1])
+            judged = edited(
+                databases["shop"], "shopping_admin", "account_contents", customer["id"], email=email, phone=phone
+            )
             values = {"customer": customer["name"], "email": email, "phone": phone}
             yield Case(values, one(f"account:{customer['id']}"), judged, plan)
 
@@ -59,9 +60,6 @@ def _email(databases: Databases, random: Random) -> Iterator[Case]:
 def _group(databases: Databases, random: Random) -> Iterator[Case]:
     for customer in drawn(databases, random, _CUSTOMERS):
         group = random.choice([name for name in GROUPS[:3] if name != customer["customer_group"]])
-        after = number(databases, "SELECT count(*) FROM accounts WHERE customer_group = ?", group) + 1
-        count = f"(SELECT count(*) FROM accounts WHERE customer_group = '{group}')"
-        query = f"SELECT customer_group, {count} FROM accounts WHERE id = {customer['id']}"
         plan = [
             *section("Customers", fill("textbox", "Email", customer["email"], enter=True)),
             click("link", customer["name"]),
@@ -71,7 +69,7 @@ def _group(databases: Databases, random: Random) -> Iterator[Case]:
             stop(),
         ]
         values = {"email": customer["email"], "group": group}
-        judged = rows("shopping_admin", query, [group, after])
+        judged = edited(databases["shop"], "shopping_admin", "account_contents", customer["id"], customer_group=group)
         yield Case(values, one(f"account:{customer['id']}"), judged, plan)
 
 
