@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from browsergym.core.env import BrowserEnv
+from browsergym.core.env import BrowserEnv  # pyright: ignore[reportMissingImports]
 
 NO_DELAY: dict[str, Any] = (
     {"pre_observation_delay": 0.0} if "pre_observation_delay" in inspect.signature(BrowserEnv).parameters else {}

@@ -46,7 +46,8 @@ _MINIWOB = "miniwob"
 _PREFIX = "browsergym/"
 _CUT = " […]"
 _MOST_ERROR = 1000  # characters
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class BrowserGymEnv(ExternalEnv):

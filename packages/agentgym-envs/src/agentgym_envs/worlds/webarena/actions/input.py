@@ -200,8 +200,9 @@ class PageInput:
                 hits = await asyncio.gather(*(self._hit(point, scrolled) for point in others))
                 if any(self._counts(other, node) for other in hits):
                     return True
-                labelled = hit is not None and self.tag(node) in _LABELLED
-                return labelled and await self._hits_now(node, node.backend_id, hit)
+                if hit is None or self.tag(node) not in _LABELLED:
+                    return False
+                return await self._hits_now(node, node.backend_id, hit)
         except ActionRefused:
             return False
 
