@@ -254,6 +254,7 @@ def reads_the_environment(node: ast.AST) -> bool:
 _READERS = (
     "agentgym_envs/util/redaction.py",
     "worlds/webarena/options.py",
+    "agentgym_envs/cli/flags.py",
     "agentgym_eval/cli/main.py",
     "agentgym_eval/cli/view.py",
     "agentgym_envs/checks/processes.py",

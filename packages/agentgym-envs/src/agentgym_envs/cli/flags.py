@@ -10,7 +10,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import MISSING, fields, is_dataclass
 from functools import partial
@@ -92,16 +92,17 @@ def read_flags(
 
 
 @contextmanager
-def _typeguard_without_plugins() -> Iterator[None]:
+def _typeguard_without_plugins() -> Generator[None]:
     """Import typeguard, with which tyro checks defaults, without searching all installed packages for its plugins."""
-    before = os.environ.get(_NO_PLUGINS)
-    os.environ[_NO_PLUGINS] = "1"
+    variables = os.environ
+    before = variables.get(_NO_PLUGINS)
+    variables[_NO_PLUGINS] = "1"
     try:
         yield
     finally:
-        os.environ.pop(_NO_PLUGINS)
+        variables.pop(_NO_PLUGINS)
         if before is not None:
-            os.environ[_NO_PLUGINS] = before
+            variables[_NO_PLUGINS] = before
 
 
 def _short_help(name: str, operands: str, description: str, common: Mapping[str, str], count: int) -> str:

@@ -200,7 +200,17 @@ class Player:
         self.posts: list[Post] = []
         """The writing requests so far."""
         self.pages: list[Page] = []
-        self.get(PLACES[task["sites"][0]].url + "/")
+        """The pages of the active tab so far."""
+        self.start(task)
+
+    def start(self, task: Mapping[str, Any]) -> None:
+        """Open the pages that a task starts with, each in a tab."""
+        self._tabs: list[list[Page]] = []
+        for url in task["start_url"].split(" |AND| "):
+            self.pages = []
+            self._tabs.append(self.pages)
+            self.get(re.sub(r"__(\w+)__", lambda site: PLACES[site[1].lower()].url, url))
+        self.pages = self._tabs[0]
 
     def close(self) -> None:
         shutil.rmtree(self._folder)
@@ -234,6 +244,8 @@ class Player:
             match step["do"]:
                 case "goto":
                     self.get(step["url"])
+                case "tab":
+                    self.pages = self._tabs[step["index"]]
                 case "back":
                     self.pages.pop()
                 case "stop":

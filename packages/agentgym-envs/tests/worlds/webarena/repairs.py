@@ -207,6 +207,8 @@ UNDOS: Mapping[str, Undo] = {
     "shop/use-coupon": presses("Remove {product} from cart"),
     "shop/cheapest-to-cart": _from_cart,
     "shop/reorder": _from_cart,
+    "shop/this-to-cart": _from_cart,
+    "shop/most-reviewed-of-tabs": _from_cart,
     "shop/buy": _cancel_order,
     "shop/present": _cancel_order,
     "shop/cart-and-wish": presses("Remove {other} from wish list", f"{_SHOP}/cart", "Remove {one} from cart"),
@@ -276,6 +278,7 @@ OVERWRITING = {"shop/moved", "forum/biography", "code/status", "across/move-hous
 """Templates that set one value, so that a task's plan repairs the plan of another."""
 FINAL = {
     *("shop/review", "shop/message", "shop/return", "admin/ship-order", "admin/cancel-order", "admin/invoice-order"),
+    *("admin/hold-one-of-tabs", "admin/refund-order", "admin/refund-item", "admin/note-here"),
     *("admin/hold-order", "admin/brand-prices", "admin/add-product", "admin/delete-review", "admin/customer-note"),
     *("forum/send-message", "forum/answer-message", "forum/create-community", "forum/withdraw-comment"),
     *("code/approve-and-merge", "code/new-group", "across/message-author"),

@@ -73,16 +73,17 @@ def build_policy(found: Any, spec: str, argument: str, settings: dict[str, Any])
 
 def _made(found: Any, argument: str, settings: dict[str, Any]) -> Any:
     """Return the policy itself, or what it stands for: call a class or a factory, and leave other objects alone."""
-    if not callable(found) or (not inspect.isclass(found) and hasattr(found, "reply")):
+    is_class = bool(inspect.isclass(found))
+    if not callable(found) or (hasattr(found, "reply") and not is_class):
         return found
     call: Callable[..., Any] = found
     if "pictures" in settings and not _takes(found, argument, **settings):
         settings = {name: value for name, value in settings.items() if name != "pictures"}
-    if not argument and not _takes(found, argument, **settings):
-        if inspect.isclass(found) and _takes(found):
+    if not argument and not _takes(call, argument, **settings):
+        if is_class and _takes(call):
             return call()
-        if not inspect.isclass(found) and _takes(found, None):
-            return found  # a function from the conversation to the reply
+        if not is_class and _takes(call, None):
+            return call  # a function from the conversation to the reply
     return call(argument, **settings)
 
 

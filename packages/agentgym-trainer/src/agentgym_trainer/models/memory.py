@@ -8,7 +8,7 @@ import contextlib
 import ctypes
 import os
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,7 +57,8 @@ def pin_in_place(tensor: Tensor) -> None:
     """
     import torch
 
-    runtime, storage = torch.cuda.cudart(), tensor.untyped_storage()
+    runtime: Any = torch.cuda.cudart()
+    storage = tensor.untyped_storage()
     address = storage.data_ptr()
     if code := int(runtime.cudaHostRegister(address, storage.nbytes(), _PORTABLE)):
         raise RuntimeError(f"CUDA can't pin {storage.nbytes()} bytes of host memory: cudaError {code}.")

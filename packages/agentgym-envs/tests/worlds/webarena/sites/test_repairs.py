@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_envs.worlds.webarena.sites.directory import PLACES
 from agentgym_envs.worlds.webarena.sites.server import Web
 from form_player import Player, tasks_by_template
 from repairs import FINAL, OVERWRITING, UNDOS, undo
@@ -60,23 +59,25 @@ def test_repaired_mistakes_cost_nothing(template: str, tasks: Tasks, visit: Call
     """Before the task and after it; the same mistake without a repair costs the score."""
     task, other = _pair(tasks[template])
     before, after, unrepaired = visit(task), visit(task), visit(task)
+    before.start(other)
     before.play(other["plan"])
     undo(before, other)
     assert not before.scores()
-    before.get(PLACES[task["sites"][0]].url)
+    before.start(task)
     before.play(task["plan"])
     assert before.scores(), "repaired before the task"
 
     after.play(task["plan"])
     assert after.scores()
-    after.get(PLACES[task["sites"][0]].url)
+    after.start(other)
     after.play(other["plan"])
     assert not after.scores(), "the mistake alone"
     undo(after, other)
     assert after.scores(), "repaired after the task"
 
+    unrepaired.start(other)
     unrepaired.play(other["plan"])
-    unrepaired.get(PLACES[task["sites"][0]].url)
+    unrepaired.start(task)
     unrepaired.play(task["plan"])
     assert not unrepaired.scores(), "not repaired"
 
@@ -86,6 +87,7 @@ def test_a_wrong_value_may_be_overwritten(template: str, tasks: Tasks, visit: Ca
     task, other = _pair(tasks[template])
     straight, player = visit(task), visit(task)
     straight.play(task["plan"])
+    player.start(other)
     player.play(other["plan"])
     assert not player.scores()
     for post in straight.posts:
