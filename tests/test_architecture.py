@@ -267,7 +267,7 @@ def test_library_code_reads_no_environment_variables() -> None:
     # Environment variables name WebArena's sites: they are read only where the environment is created. The endpoint's
     # key isn't a flag: it is read where the command starts. Options can name variables that hold secrets. A check
     # and a harness's command pass all variables on to their processes. The caches of torch's CPU kernels have no other
-    # setting.
+    # setting, and neither has the search of typeguard, which tyro uses, for plugins.
     assert offences(reads_the_environment, but=_READERS) == []
     assert len(offences(reads_the_environment)) == len(_READERS) + 1
 
