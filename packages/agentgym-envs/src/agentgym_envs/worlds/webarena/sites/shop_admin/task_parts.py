@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from random import Random
 from typing import Any
@@ -61,6 +61,17 @@ def applied(section_name: str, *filters: Step) -> list[Step]:
 def order_page(order: int) -> list[Step]:
     """Navigate to an order by its number."""
     return [*section("Orders", fill("textbox", "Order number", str(order), enter=True)), click("link", f"#{order}")]
+
+
+def order_page_of(databases: Databases, order: Mapping[str, Any]) -> list[Step]:
+    """Navigate to an order by the `name` of its customer and its day; empty if these fit several orders."""
+    day = order["placed"][:10]
+    that_day = "SELECT count(*) FROM orders WHERE account = ? AND date(placed) = ?"
+    same_name = "SELECT count(*) FROM accounts WHERE first_name || ' ' || last_name = ?"
+    if number(databases, that_day, order["account"], day) > 1 or number(databases, same_name, order["name"]) > 1:
+        return []
+    days = [fill("textbox", name, day) for name in ("Placed from", "Placed to")]
+    return [*applied("Orders", fill("textbox", "Customer", order["name"]), *days), click("link", f"#{order['id']}")]
 
 
 def product_page(name: str) -> list[Step]:

@@ -8,11 +8,11 @@ from random import Random
 from agentgym_envs.worlds.webarena.sites.shop_admin.task_parts import (
     SITES,
     URL,
-    applied,
     drawn,
     money,
     number,
     one,
+    order_page_of,
     spoken,
 )
 from agentgym_envs.worlds.webarena.sites.tasks import (
@@ -52,14 +52,11 @@ def _refund(databases: Databases, random: Random) -> Iterator[Case]:
         ORDER BY orders.id"""
     for order in drawn(databases, random, sql):
         day, reason = order["placed"][:10], random.choice(_REASONS)
-        query = "SELECT count(*) FROM orders WHERE account = ? AND date(placed) = ?"
-        same_name = "SELECT count(*) FROM accounts WHERE first_name || ' ' || last_name = ?"
-        if number(databases, query, order["account"], day) > 1 or number(databases, same_name, order["name"]) > 1:
+        way = order_page_of(databases, dict(order))
+        if not way:
             continue
-        filters = [fill("textbox", name, day) for name in ("Placed from", "Placed to")]
         plan = [
-            *applied("Orders", fill("textbox", "Customer", order["name"]), *filters),
-            click("link", f"#{order['id']}"),
+            *way,
             click("link", "Refund"),
             fill("textbox", "Reason", reason),
             click("button", "Refund"),

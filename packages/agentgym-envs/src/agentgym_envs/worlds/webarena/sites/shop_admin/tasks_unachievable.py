@@ -6,15 +6,8 @@ from collections.abc import Iterator
 from random import Random
 
 from agentgym_envs.worlds.webarena.sites.shop_admin import tasks_orders, tasks_people
-from agentgym_envs.worlds.webarena.sites.shop_admin.task_parts import (
-    applied,
-    drawn,
-    number,
-    one,
-    section,
-    spoken,
-)
-from agentgym_envs.worlds.webarena.sites.tasks import Case, Databases, click, fill, stop, unachievable
+from agentgym_envs.worlds.webarena.sites.shop_admin.task_parts import drawn, one, order_page_of, section, spoken
+from agentgym_envs.worlds.webarena.sites.tasks import Case, Databases, fill, stop, unachievable
 
 _ACHIEVABLE = {template.name: template for template in (*tasks_orders.TEMPLATES, *tasks_people.TEMPLATES)}
 _PHONES = """SELECT (SELECT count(*) FROM accounts WHERE phone = :phone) + (SELECT count(*) FROM addresses
@@ -27,19 +20,10 @@ def _cancel_sent(databases: Databases, random: Random) -> Iterator[Case]:
         FROM orders JOIN accounts ON accounts.id = account WHERE status IN ('shipped', 'complete')
         AND placed > '2025-03' ORDER BY orders.id"""
     for order in drawn(databases, random, sql):
-        day = order["placed"][:10]
-        query = "SELECT count(*) FROM orders WHERE account = ? AND date(placed) = ?"
-        same_name = "SELECT count(*) FROM accounts WHERE first_name || ' ' || last_name = ?"
-        if number(databases, query, order["account"], day) > 1 or number(databases, same_name, order["name"]) > 1:
-            continue
-        filters = [fill("textbox", name, day) for name in ("Placed from", "Placed to")]
-        plan = [
-            *applied("Orders", fill("textbox", "Customer", order["name"]), *filters),
-            click("link", f"#{order['id']}"),
-            stop("N/A"),
-        ]
-        judged = unachievable(f"The order is {order['status']}, and only orders that weren't shipped can be cancelled.")
-        yield Case({"customer": order["name"], "day": spoken(day)}, one(f"order:{order['id']}"), judged, plan)
+        if way := order_page_of(databases, dict(order)):
+            reason = f"The order is {order['status']}, and only orders that weren't shipped can be cancelled."
+            values = {"customer": order["name"], "day": spoken(order["placed"][:10])}
+            yield Case(values, one(f"order:{order['id']}"), unachievable(reason), [*way, stop("N/A")])
 
 
 def _unknown_phone(databases: Databases, random: Random) -> Iterator[Case]:
