@@ -169,5 +169,7 @@ def test_engine_works_after_its_event_loop_was_abandoned(in_thread: bool) -> Non
 @pytest.mark.parametrize(("context", "tokens"), [(0, 1), (100, 1), (50, 51)])
 def test_requests_beyond_the_context_limit_are_rejected(context: int, tokens: int) -> None:
     engine = counting_engine([])
-    with pytest.raises(ValueError, match=f"A context of {context} tokens with a budget of {tokens} .* 100 with the"):
+    with pytest.raises(
+        ValueError, match=f"A context of {context} tokens and a reply of up to {tokens} don.t fit: .* 100"
+    ):
         run_and_close(engine, generate(engine, context, tokens))

@@ -35,7 +35,7 @@ def test_script_gets_full_contexts_and_replies_are_truncated() -> None:
 def test_context_and_budget_beyond_max_context_are_rejected() -> None:
     engine = ScriptedEngine(lambda _: [END], end_id=END, max_context=8)
     assert asyncio.run(engine.generate([5] * 6, SamplingParams(max_tokens=2))).ids == (END,)
-    with pytest.raises(ValueError, match="A context of 7 tokens and a reply of up to 2 are more than the 8"):
+    with pytest.raises(ValueError, match="7 tokens and a reply of up to 2 don't fit: this engine takes 1 to 8"):
         asyncio.run(engine.generate([5] * 7, SamplingParams(max_tokens=2)))
 
 

@@ -45,6 +45,18 @@ class SamplingParams:
         if self.max_tokens < 1:
             raise ValueError(f"max_tokens must be at least 1, not {self.max_tokens}.")
 
+    def check_length(self, context: int, max_context: int) -> None:
+        """Check that a context of so many tokens and its completion fit into an engine.
+
+        Raises:
+            ValueError: when the context is empty, or exceeds `max_context` together with its token budget.
+        """
+        if not 0 < context <= max_context - self.max_tokens:
+            raise ValueError(
+                f"A context of {context} tokens and a reply of up to {self.max_tokens} don't fit: this engine takes 1 "
+                f"to {max_context} tokens in all."
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Completion:

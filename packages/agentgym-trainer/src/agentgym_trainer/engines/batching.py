@@ -118,11 +118,7 @@ class Batching:
             EngineGone: when the core died, and died again after it was recreated.
             ValueError: when the context is empty, or exceeds `max_context` together with its token budget.
         """
-        if not ids or len(ids) + sampling.max_tokens > self.max_context:
-            raise ValueError(
-                f"A context of {len(ids)} tokens with a budget of {sampling.max_tokens} was requested; the engine takes"
-                f" contexts of at least 1 token, and of at most {self.max_context} with the budget."
-            )
+        sampling.check_length(len(ids), self.max_context)
         self._check()
         reply = asyncio.get_running_loop().create_future()
         self._waiting[next(self._numbers)] = _Request(tuple(ids), sampling, reply)

@@ -51,11 +51,7 @@ class ScriptedEngine:
 
     async def generate(self, ids: Sequence[int], sampling: SamplingParams) -> Completion:
         """Return the scripted completion. See `Engine.generate`."""
-        if len(ids) + sampling.max_tokens > self.max_context:
-            raise ValueError(
-                f"A context of {len(ids)} tokens and a reply of up to {sampling.max_tokens} are more than the "
-                f"{self.max_context} that this engine takes."
-            )
+        sampling.check_length(len(ids), self.max_context)
         async with self._slot():
             version = self.version
             completion = tuple(self._script(tuple(ids)))[: sampling.max_tokens]

@@ -36,7 +36,7 @@ def test_generate_takes_and_returns_token_ids() -> None:
 
 def test_invalid_requests_are_rejected() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
-        with pytest.raises(ValueError, match="60 tokens and a reply of up to 5 are more than the 64"):
+        with pytest.raises(ValueError, match="60 tokens and a reply of up to 5 don't fit: this engine takes 1 to 64"):
             await sampler.generate([5] * 60, SamplingParams(max_tokens=5))
         with pytest.raises(ValueError, match=r"temperature of 0 or from 0\.01"):
             await sampler.generate([5], SamplingParams(temperature=0.001))

@@ -98,11 +98,7 @@ class VllmServer:
                 f"vLLM samples at a temperature of 0 or from {_LOWEST_TEMPERATURE}, not {sampling.temperature}; choose "
                 "one of these, or the engine transformers."
             )
-        if len(ids) + sampling.max_tokens > self.max_context:
-            raise ValueError(
-                f"A context of {len(ids)} tokens and a reply of up to {sampling.max_tokens} are more than the "
-                f"{self.max_context} tokens that this engine takes."
-            )
+        sampling.check_length(len(ids), self.max_context)
         while True:
             await self._be_ready()
             try:
@@ -140,18 +136,17 @@ class VllmServer:
             EngineGone: when the server refuses to.
         """
         drops = self._sleeps and self._weights is not None and self._weights.adapter is None
-        if not self._sleeps or not self.pushes:
-            return drops and self._ipc is not None
-        async with self._lock:
-            try:
-                await self._http.sleep(2 if drops else 1)
-                if drops:
-                    await self._http.set_label(self._labels.replacing)
-            except Away as error:  # the server that the next request starts is awake
-                self._patience.tried(error)
-            except Refused as error:
-                raise EngineGone(f"The vLLM server at {self.url} can't sleep: {error} {self._hint}") from error
-            self._ready = False
+        if self._sleeps and self.pushes:
+            async with self._lock:
+                try:
+                    await self._http.sleep(2 if drops else 1)
+                    if drops:
+                        await self._http.set_label(self._labels.replacing)
+                except Away as error:  # the server that the next request starts is awake
+                    self._patience.tried(error)
+                except Refused as error:
+                    raise EngineGone(f"The vLLM server at {self.url} can't sleep: {error} {self._hint}") from error
+                self._ready = False
         return drops and self._ipc is not None
 
     async def _pass(self) -> None:
