@@ -28,6 +28,7 @@ ALLOWED = {
     "counting_world.py::_hold": "polls for the file",
     "blocking_world.py::_act": "polls for the file; `nap` takes a while, on which nothing depends",
     "pool/faulty_worlds.py::_act": "polls for the file",
+    "forked_processes.py::_train_and_hang": "an environment that never answers",
     # Slow calls in stress tests, in which any order is correct.
     "counting_world.py::_act": "takes as long as its option says",
     "server/strange_worlds.py::_act": "`dawdle` takes longer than a turn of the event loop",

@@ -213,6 +213,7 @@ def test_wrong_arguments_raise_errors_that_help(arguments: Any, sentence: str, t
         ({"tasks": "2"}, TypeError, "The option tasks must be of type int, not str: '2'."),
         ({"slots": True}, TypeError, "The option slots must be of type int, not bool: True."),
         ({"temperature": None}, TypeError, "The option temperature must be of type float, not NoneType: None."),
+        ({"task": "a/1"}, TypeError, "The option task must be a list or tuple of strings, not 'a/1'."),
         ({"split": "tset"}, UsageError, "split must be train, dev or test, not 'tset'."),
     ],
 )

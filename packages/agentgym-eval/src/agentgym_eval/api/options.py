@@ -9,7 +9,7 @@ from numbers import Integral, Real
 from os import PathLike, fspath
 from pathlib import Path
 from pkgutil import resolve_name
-from types import NoneType
+from types import NoneType, UnionType
 from typing import Any, Literal, TypedDict, Unpack, get_args, get_origin, get_type_hints
 
 import gymnasium
@@ -93,11 +93,17 @@ def _checked(name: str, value: Any) -> Any:
     hints = get_type_hints(PlayOptions)
     if name not in hints:
         raise TypeError(f"There is no option {name!r}.{did_you_mean(name, [*hints])}")
-    kinds = get_args(hints[name]) or (hints[name],)
     if get_origin(hints[name]) is Literal:
+        kinds = get_args(hints[name])
         if value not in kinds:
             raise UsageError(f"{name} must be {', '.join(kinds[:-1])} or {kinds[-1]}, not {value!r}.")
-    elif set(kinds) <= _PLAIN.keys():
+        return value
+    if hints[name] == Sequence[str]:
+        if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
+            raise TypeError(f"The option {name} must be a list or tuple of strings, not {value!r}.")
+        return value
+    kinds = get_args(hints[name]) if isinstance(hints[name], UnionType) else (hints[name],)
+    if set(kinds) <= _PLAIN.keys():
         fitting = [kind for kind in kinds if _is_a(value, kind)]
         if not fitting:
             wanted = " or ".join(kind.__name__ for kind in kinds if kind is not NoneType)

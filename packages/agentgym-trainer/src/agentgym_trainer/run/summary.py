@@ -165,7 +165,7 @@ def _table(config: BaseConfig, split: str, steps: dict[int, str], found: _Evalua
     table = Table(title=title, title_justify="left")
     table.add_column("", no_wrap=True)
     for name in steps.values():
-        table.add_column(name, justify="right", no_wrap=len(steps) < 3)
+        table.add_column(name, justify="right")
     sampling = {"sampled": f"sampled at {config.generation.temperature:g}", "greedy": "greedy"}
     for decoding, by in overall.items():
         for k in by[last].pass_at:

@@ -227,7 +227,7 @@ def test_token_budgets_end_replies_individually(engine: Batching) -> None:
     short, *rest = gather(*requests)
     assert (len(short.ids), short.finish) == (1, "length")
     assert all(completion.ids[:1] == short.ids for completion in rest)
-    with pytest.raises(ValueError, match="512 with the budget"):
+    with pytest.raises(ValueError, match="takes 1 to 512 tokens in all"):
         gather(engine.generate((5,) * 500, SamplingParams(max_tokens=13)))
 
 

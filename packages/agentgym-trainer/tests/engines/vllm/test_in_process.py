@@ -168,7 +168,7 @@ def test_replies_end_with_the_end_token_or_at_the_budget(pair: ModelAndEngine, c
         assert (completion.finish == "stop") == (completion.ids[-1] == chat.end_id)
         assert len(completion.ids) == len(completion.logprobs)
         assert completion.finish == "stop" or len(completion.ids) == 60
-    with pytest.raises(ValueError, match="a budget of 20 was requested"):
+    with pytest.raises(ValueError, match="256 tokens and a reply of up to 20 don't fit"):
         pair.sample(random_contexts(CONTEXT))
     (longest,) = pair.sample(random_contexts(CONTEXT - 4), tokens=4)
     assert 1 <= len(longest.ids) <= 4

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from agentgym_trainer.engines.base import EngineGone, SamplingParams, Weights
+from agentgym_trainer.engines.base import Completion, EngineGone, SamplingParams, Weights
 from agentgym_trainer.engines.batching import Batching
 from agentgym_trainer.engines.vllm import in_process
 from agentgym_trainer.engines.vllm.in_process import VllmCore
@@ -107,7 +107,7 @@ def play(engine: Batching, *actions: Callable[[], Any]) -> list[int]:
 
     async def scene() -> list[int]:
         results = [await action() for action in actions]
-        return [result.version for result in results if result is not None]
+        return [result.version for result in results if isinstance(result, Completion)]
 
     return asyncio.run(scene())
 

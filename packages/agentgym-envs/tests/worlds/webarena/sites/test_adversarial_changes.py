@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 from agentgym_envs.worlds.webarena.sites.directory import PLACES
@@ -85,7 +86,7 @@ def _plays(player: Player, plan: list[Any]) -> None:
 def _looks_around(player: Player, plan: list[Any]) -> None:
     start = player.page
     for link in [link for link in start.root.iter("a") if link.get("href", "").startswith("/")][:6]:
-        player.play([{"do": "goto", "url": start.url.rstrip("/") + link.attrib["href"]}])
+        player.play([{"do": "goto", "url": urljoin(start.url, link.attrib["href"])}])
     player.play([{"do": "goto", "url": start.url}, *plan])
 
 
