@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -37,6 +38,7 @@ def assert_same_runs(run: RunFolder, other: RunFolder) -> None:
         }
     assert _replies(run) == _replies(other)
     assert _tokens(run) == _tokens(other) != []
+    assert _advantages(run) == pytest.approx(_advantages(other), abs=2e-4)  # files have four decimal places
     weights, expected = (load_file(folder.model / "model.safetensors") for folder in (run, other))
     differences = torch.cat([(weights[name] - tensor).abs().flatten() for name, tensor in expected.items()])
     # Adam's first steps have the same length for any gradient, so tiny gradients are decided by rounding.
@@ -56,7 +58,22 @@ def _replies(run: RunFolder) -> dict[str, list[tuple[str, int, list[str]]]]:
 def _tokens(run: RunFolder) -> list[Any]:
     """Return the recorded tokens of every rollout, without the values that rounding may change."""
     return [
-        {**line, "segments": [{**segment, "entropies": [], "logprobs": []} for segment in line["segments"]]}
-        for path in sorted(run.rollouts.glob("*.tokens.jsonl"))
-        for line in map(json.loads, path.read_text().splitlines())
+        {
+            **line,
+            "segments": [
+                {**segment, "entropies": [], "logprobs": [], "advantages": []} for segment in line["segments"]
+            ],
+        }
+        for line in _token_lines(run)
     ]
+
+
+def _advantages(run: RunFolder) -> list[float]:
+    """Return the advantages of all completion tokens that were trained on, in the order of the files."""
+    segments = (segment for line in _token_lines(run) for segment in line["segments"])
+    return [value for segment in segments for value in segment["advantages"] or () if value is not None]
+
+
+def _token_lines(run: RunFolder) -> Iterator[dict[str, Any]]:
+    for path in sorted(run.rollouts.glob("*.tokens.jsonl")):
+        yield from map(json.loads, path.read_text().splitlines())
