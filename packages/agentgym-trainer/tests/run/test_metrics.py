@@ -6,21 +6,35 @@ from dataclasses import replace
 
 import pytest
 from agentgym_envs import Episode, Reply, Turn
-from agentgym_eval.metrics.failure_causes import KINDS, ORACLE_KINDS
+from agentgym_eval.metrics.failure_causes import KINDS, ORACLE_KINDS, Distances
+from agentgym_trainer.config import Evaluation
 from agentgym_trainer.rollout.groups import EpisodeOutcome
-from agentgym_trainer.run.metrics import episode_metrics, selection_means, selection_success, success_rate
+from agentgym_trainer.run.metrics import (
+    episode_metrics,
+    evaluation_metrics,
+    selection_means,
+    selection_success,
+    success_rate,
+)
 from agentgym_trainer.run.trackers import flat
 
 pytestmark = pytest.mark.quick
 
 
-def outcome(success: bool | None, *, valid: bool = True, moving: bool = True, task: str = "t") -> EpisodeOutcome:
+def outcome(
+    success: bool | None,
+    *,
+    valid: bool = True,
+    moving: bool = True,
+    task: str = "t",
+    distances: Distances | None = None,
+) -> EpisodeOutcome:
     states = [str(at) if moving else "here" for at in range(4)]
     turns = tuple(Turn(state, Reply("go"), "go", valid, 0.0, state) for state in states)
     stop = "failed" if success is None else "terminated" if success else "truncated"
     score = None if success is None else float(success)
     episode = Episode("w", task, "train", "c", 1, "p", 0, "", turns, "end", stop, score, success)
-    return EpisodeOutcome.of(replace(episode, error="broke" if success is None else None))
+    return EpisodeOutcome.of(replace(episode, error="broke" if success is None else None), distances=distances)
 
 
 def test_causes_are_shares_of_the_episodes_that_did_not_break() -> None:
@@ -32,6 +46,21 @@ def test_causes_are_shares_of_the_episodes_that_did_not_break() -> None:
     assert sum(failures.values()) + metrics["success"] == pytest.approx(1)
     assert flat(metrics)["failures/loop"] == pytest.approx(1 / 4)
     assert episode_metrics([outcome(None)])["failures"] == {}
+
+
+def test_causes_that_need_the_expert_are_shares_of_sampled_evaluation_episodes() -> None:
+    played = {
+        "sampled": [outcome(True), outcome(False), outcome(False, distances=(2, 1, 1, 1, 1)), outcome(None)],
+        "greedy": [outcome(False)],
+    }
+    found = evaluation_metrics(played, Evaluation(forensics=True))
+    assert found["dev"] == {"sampled": pytest.approx(1 / 3), "greedy": 0}
+    assert [*found["dev_failures"]] == [*KINDS]
+    shares = {kind: share for kind, share in found["dev_failures"].items() if share}
+    assert shares == {"over_interaction": pytest.approx(1 / 3), "turn_budget": pytest.approx(1 / 3)}
+    assert evaluation_metrics(played, Evaluation(forensics=True), "elsewhere")["dev_failures"] == {}
+    assert evaluation_metrics(played, Evaluation()) == {"dev": found["dev"]}
+    assert evaluation_metrics({}, Evaluation(forensics=True)) == {"dev": {}}
 
 
 def test_failed_episodes_do_not_raise_the_success_by_which_models_are_selected() -> None:

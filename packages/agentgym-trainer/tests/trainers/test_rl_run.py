@@ -13,7 +13,9 @@ import pytest
 import torch
 from agentgym_envs import read_episodes
 from agentgym_eval.cli.main import evaluate
+from agentgym_eval.metrics.failure_causes import KINDS, failure_causes
 from agentgym_eval.policies.policies import find_policy
+from agentgym_eval.storage.distances import read_distances
 from agentgym_eval.storage.provenance import git_state
 from agentgym_eval.storage.vocabulary_file import vocabulary_file
 from agentgym_eval.util.errors import UsageError
@@ -205,6 +207,30 @@ def test_a_completely_broken_environment_trains_nothing(tmp_path: Path, capfd: p
     tables = [line for line in capfd.readouterr().out.splitlines() if "failed episodes" in line]
     assert [[int(cell) for cell in failed.split("│")[2:4]] for failed in tables] == [[12, 12], [12, 12]]
     assert run.curve.exists()
+
+
+def test_forensics_measures_the_causes_of_evaluations(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    flags = coin_flags(run.path, "--evaluation.forensics", "--evaluation.every", "2", "--steps", "3")
+    assert train_cli(flags) == 0
+    shares = {line["step"]: line["dev_failures"] for line in run.read_metrics() if "dev_failures" in line}
+    assert [*shares] == [2, 3]
+    for step, found in shares.items():
+        file = run.evaluations / f"step-{step:06d}-sampled.jsonl"
+        causes = failure_causes(episodes := list(read_episodes(file)), read_distances(file))
+        counts = Counter(cause.kind for cause in causes if cause)
+        assert found == {kind: counts[kind] / len(episodes) for kind in KINDS}
+        assert any(read_distances(file).values())
+    measured = {path.name.partition("-sampled.")[0] for path in run.evaluations.glob("*.distances.jsonl")}
+    assert measured == {*(f"step-00000{step}" for step in (0, 2, 3)), "test-000000", "test-000003"}
+
+
+def test_forensics_needs_an_expert_that_replans(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Coin, "oracle_replans", False)
+    assert train_cli(coin_flags(tmp_path / "run", "--evaluation.forensics")) == 2
+    assert f"which {ENV} does not have" in " ".join(capfd.readouterr().err.split())
 
 
 # The trained model as a policy.

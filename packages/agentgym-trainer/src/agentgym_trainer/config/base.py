@@ -236,6 +236,11 @@ class Evaluation:
     """Values of k to report pass@k for."""
     every: int = 0
     """Steps between evaluations; 0: evaluate only before and after training."""
+    forensics: bool = False
+    """Measure how far from the goal the sampled episodes that failed were, as `evaluate --forensics` does: the metric
+    `dev_failures`, the viewer and comparisons then tell over-interaction and moving away from the goal from a budget
+    that was too small. Needs an expert that decides from the current state; costs about as many environment steps as
+    playing the episodes a few times."""
     load_best_model_at_end: bool = False
     """Make the best checkpoint the final model: that with the highest success, sampled, in these evaluations, where a
     failed episode is no success. Off: the last one."""

@@ -25,6 +25,7 @@ from agentgym_envs import (
 from agentgym_envs.core.registry import UnknownOption
 from agentgym_envs.util.redaction import resolved
 from agentgym_eval.runs.environments import check_dependencies, open_world, world_spec
+from agentgym_eval.runs.oracle_distances import can_measure
 from agentgym_eval.runs.settings import PlaySettings
 from agentgym_eval.util.errors import UsageError
 
@@ -164,6 +165,11 @@ def _open(world: WorldConfig, config: BaseConfig, stack: ExitStack) -> OpenEnvir
     wrapped = _local(settings, stack)
     check_dependencies(wrapped)
     _check_context(wrapped, config.generation)
+    if config.evaluation.forensics and not can_measure(type(text_env(wrapped))):
+        raise UsageError(
+            f"evaluation.forensics needs an expert that decides from the current state, which {world.env} does not "
+            "have; leave it out: --evaluation.no-forensics."
+        )
     name = _name(world, wrapped, config.evaluation)
     try:
         pool = EnvPool(world_spec(settings), config.slots, resolved(world.backend) or None, deadline=world.deadline)

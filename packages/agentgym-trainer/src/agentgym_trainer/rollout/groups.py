@@ -14,7 +14,7 @@ from statistics import fmean
 
 from agentgym_envs import Episode, StopReason
 from agentgym_envs.episodes.episode import Kind
-from agentgym_eval.metrics.failure_causes import failure_cause
+from agentgym_eval.metrics.failure_causes import Distances, failure_cause
 
 from agentgym_trainer.algorithms import Algorithm
 from agentgym_trainer.algorithms.group_filter import GroupKind as GroupKind
@@ -65,11 +65,15 @@ class EpisodeOutcome:
     expert_turns: int = 0
     """Number of actions of the environment's expert before the policy's."""
     cause: str | None = None
-    """Kind of its `FailureCause`, without the kinds that need the expert; None for a success and if it failed."""
+    """Kind of its `FailureCause`; None for a success and if it failed."""
 
     @classmethod
-    def of(cls, episode: Episode, shaped: Sequence[float] | None = None) -> EpisodeOutcome:
-        """The outcome of an episode, with the shaped rewards of the policy's turns if there are any."""
+    def of(
+        cls, episode: Episode, shaped: Sequence[float] | None = None, distances: Distances | None = None
+    ) -> EpisodeOutcome:
+        """The outcome of an episode, with the shaped rewards of the policy's turns if there are any. Causes that need
+        the expert are told only with its distances.
+        """
         turns = [turn for turn in episode.turns if not turn.reply.expert]
         acts = [turn for turn in turns if turn.kind == "act"]
         samples = [turn.reply.sample for turn in turns if turn.reply.sample]
@@ -95,7 +99,7 @@ class EpisodeOutcome:
             tokens_by_version=tuple(sorted(versions.items())),
             shaped=None if shaped is None else sum(shaped),
             error=episode.error,
-            cause=cause.kind if (cause := failure_cause(episode)) else None,
+            cause=cause.kind if (cause := failure_cause(episode, distances=distances)) else None,
             expert_turns=sum(turn.kind == "act" and turn.reply.expert for turn in episode.turns),
         )
 

@@ -19,6 +19,8 @@ from agentgym_envs.core.registry import world_class
 from agentgym_envs.core.tasks import Split
 from agentgym_envs.util.files import write_whole
 from agentgym_envs.util.redaction import redacted_option
+from agentgym_eval.metrics.failure_causes import Distances, EpisodeKey
+from agentgym_eval.runs.oracle_distances import saved_distances
 from agentgym_eval.storage.lock import NAME as LOCK
 from agentgym_eval.storage.metrics_file import read_metrics
 from agentgym_eval.storage.provenance import provenance
@@ -299,6 +301,12 @@ class RunFolder:
         """Return what is wrong with the file of an evaluation, without a period; None if it is whole or not there."""
         path = self._evaluation(step, decoding, test)
         return load_evaluation(path)[1] if path.exists() else None
+
+    def evaluation_distances(
+        self, step: int, decoding: str, episodes: Sequence[Episode], *, test: bool = False
+    ) -> tuple[dict[EpisodeKey, Distances], str]:
+        """Measure and save the expert's distances of an evaluation; see `saved_distances`."""
+        return saved_distances(self._evaluation(step, decoding, test), episodes)
 
     def evaluated_steps(self, decoding: str, *, test: bool = False) -> list[int]:
         """Return the evaluated steps in ascending order, also those of damaged files; with `test`, those of the tested

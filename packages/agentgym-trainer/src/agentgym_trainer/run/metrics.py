@@ -11,7 +11,7 @@ from agentgym_envs.episodes.episode import Kind
 from agentgym_eval.metrics.failure_causes import KINDS, ORACLE_KINDS
 
 from agentgym_trainer.algorithms.group_filter import GroupKind as GroupKind
-from agentgym_trainer.config import RLConfig
+from agentgym_trainer.config import Evaluation, RLConfig
 from agentgym_trainer.rollout.groups import EpisodeOutcome, GroupOutcome
 
 
@@ -64,7 +64,7 @@ def episode_metrics(episodes: Sequence[EpisodeOutcome]) -> dict[str, Any]:
         **({"expert_turns": led} if (led := mean(lambda episode: episode.expert_turns)) else {}),
         "trials": mean(lambda episode: episode.trials),
         "valid": mean(lambda episode: episode.valid),
-        "failures": _failures(scored),
+        "failures": _failures(scored, [kind for kind in KINDS if kind not in ORACLE_KINDS]),
         "failed": len(episodes) - len(scored),
         "stops": dict(Counter(episode.stop for episode in episodes)),
         "segments": sum(episode.contexts for episode in episodes),
@@ -73,10 +73,10 @@ def episode_metrics(episodes: Sequence[EpisodeOutcome]) -> dict[str, Any]:
     }
 
 
-def _failures(episodes: Sequence[EpisodeOutcome]) -> dict[str, float]:
-    """Return, for each cause of failure that needs no expert, the share of episodes that failed for it."""
+def _failures(episodes: Sequence[EpisodeOutcome], kinds: Sequence[str]) -> dict[str, float]:
+    """Return, for each of these causes of failure, the share of episodes that failed for it."""
     counts = Counter(episode.cause for episode in episodes)
-    return {kind: counts[kind] / len(episodes) for kind in KINDS if kind not in ORACLE_KINDS} if episodes else {}
+    return {kind: counts[kind] / len(episodes) for kind in kinds} if episodes else {}
 
 
 def _by_kind(episodes: Sequence[EpisodeOutcome]) -> dict[Kind, dict[str, float]]:
@@ -88,6 +88,19 @@ def _by_kind(episodes: Sequence[EpisodeOutcome]) -> dict[Kind, dict[str, float]]
         kind: {"turns": len(tokens) / len(episodes), "tokens": fmean(tokens)}
         for kind, tokens in sorted(lengths.items())
     }
+
+
+def evaluation_metrics(
+    played: Mapping[Any, Sequence[EpisodeOutcome]], settings: Evaluation, world: str | None = None
+) -> dict[str, Any]:
+    """Return the success rates of an evaluation, by its split, and with `forensics` the shares of its sampled episodes
+    that failed for each cause: in one environment or in all.
+    """
+    found: dict[str, Any] = {settings.split: success_metrics(played, world)}
+    if settings.forensics and played:
+        chosen = [e for e in played["sampled"] if world in (None, e.world) and e.stop != "failed"]
+        found[f"{settings.split}_failures"] = _failures(chosen, KINDS)
+    return found
 
 
 def success_metrics(

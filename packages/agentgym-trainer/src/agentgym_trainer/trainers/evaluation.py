@@ -6,11 +6,12 @@ played after training, and no decision depends on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from agentgym_envs import Episode, Task
 from agentgym_envs.core.tasks import Split
+from agentgym_eval.metrics.failure_causes import Distances, EpisodeKey, episode_key
 from agentgym_eval.metrics.summary import report
 from agentgym_eval.runs.environments import spread
 
@@ -111,8 +112,21 @@ class Evaluator:
                 if self.ranks.is_main:
                     ks = self.config.evaluation.ks if decoding == "sampled" else (1,)
                     self.tracker.evaluation(step, decoding, split, report(episodes, ks=ks, seed=self.config.seed))
-                played[decoding] = self.ranks.broadcast([EpisodeOutcome.of(episode) for episode in episodes])
+                away = self._distances(split, step, decoding, episodes)
+                outcomes = [EpisodeOutcome.of(each, distances=away.get(episode_key(each))) for each in episodes]
+                played[decoding] = self.ranks.broadcast(outcomes)
         return played
+
+    def _distances(
+        self, split: Split, step: int, decoding: Decoding, episodes: Sequence[Episode]
+    ) -> Mapping[EpisodeKey, Distances]:
+        """Measure how far from the goal the unsuccessful episodes were, and save it, if the run asks for that."""
+        if not (self.config.evaluation.forensics and decoding == "sampled" and episodes):
+            return {}
+        distances, note = self.folder.evaluation_distances(step, decoding, episodes, test=split == "test")
+        if note:
+            self.tracker.say(note)
+        return distances
 
     def _played(self, split: Split, step: int, decoding: Decoding) -> list[Episode]:
         """Play and save the tasks of a split; return the episodes on the main process, and none on the others."""

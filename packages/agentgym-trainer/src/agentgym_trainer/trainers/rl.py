@@ -31,8 +31,9 @@ from agentgym_trainer.trainers.distillation import check_expert, check_tokenizer
 from agentgym_trainer.trainers.expert_starts import check_expert_starts
 from agentgym_trainer.trainers.layers import Layers, choose_layers
 from agentgym_trainer.trainers.model_setup import export_model, load_policy
-from agentgym_trainer.trainers.rl_loop import RLLoop, engine_has_weights
+from agentgym_trainer.trainers.rl_loop import RLLoop
 from agentgym_trainer.trainers.setup import (
+    engine_has_weights,
     init_processes,
     is_sharded,
     open_accelerator,

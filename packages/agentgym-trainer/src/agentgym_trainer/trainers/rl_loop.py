@@ -13,7 +13,6 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
-from accelerate import Accelerator
 from agentgym_envs import Episode, Message, Policy
 from agentgym_eval.util.errors import RunStopped
 from numpy.typing import NDArray
@@ -42,9 +41,9 @@ from agentgym_trainer.run.folder import Decoding, RunFolder
 from agentgym_trainer.run.metrics import (
     batch_fill,
     cut_while_improving,
+    evaluation_metrics,
     selection_means,
     success_by_task,
-    success_metrics,
 )
 from agentgym_trainer.run.phase_timer import PhaseTimer
 from agentgym_trainer.run.rollout_log import RolloutLogger, split_by_episode
@@ -60,7 +59,7 @@ from agentgym_trainer.trainers.evaluation import Evaluator
 from agentgym_trainer.trainers.logprob_check import PROBES, check_logprobs, last_contexts
 from agentgym_trainer.trainers.metrics_line import metrics_line
 from agentgym_trainer.trainers.rl_batch import Rollouts, StepBatch
-from agentgym_trainer.trainers.setup import has_own_weights, saves_in_background
+from agentgym_trainer.trainers.setup import engine_has_weights, saves_in_background
 from agentgym_trainer.trainers.task_dependence import task_dependence
 
 _UPDATE, _PROBE = 1, 3  # parts of seeds; the collector uses 0 and evaluations use 2
@@ -299,11 +298,11 @@ class RLLoop:
 
     def finish_step(self, state: TrainingState) -> TrainingState:
         """Evaluate if it is due, log the step, and choose the horizon of the next one."""
-        step, learned, split = state.step, state.learned or {}, self.config.evaluation.split
+        step, learned, settings = state.step, state.learned or {}, self.config.evaluation
         played = self.evaluate(step) if self.evaluator.is_due(step, self.config.steps) else {}
-        line = learned["line"] | {split: success_metrics(played)}
+        line = learned["line"] | evaluation_metrics(played, settings)
         for name, metrics in line["worlds"].items():
-            metrics[split] = success_metrics(played, name)
+            metrics |= evaluation_metrics(played, settings, name)
         for phase, seconds in self._timer.take().items():
             line["seconds"][phase] = line["seconds"].get(phase, 0.0) + seconds
         if self.ranks.is_main:
@@ -326,9 +325,11 @@ class RLLoop:
         self.sync_weights(step)
         self.collector.settle()
         before = self._engine_usage()
-        yield
-        self._sleep()
-        self._counted += self._engine_usage() - before
+        try:
+            yield
+            self._sleep()
+        finally:
+            self._counted += self._engine_usage() - before
 
     def _task_dependence(self, step: int, rollouts: Rollouts) -> dict[str, float]:
         """How much replies depend on their tasks, in the steps that measure it."""
@@ -392,8 +393,3 @@ class RLLoop:
     def _is_due(self, step: int, every: int) -> bool:
         """Whether something done every `every` steps (never if 0), and after the last one, is due after this step."""
         return step == self.config.steps or (every > 0 and step % every == 0)
-
-
-def engine_has_weights(config: RLConfig, accelerator: Accelerator) -> bool:
-    """Whether the engine samples from its own copy of the weights: a module can't train and sample at the same time."""
-    return config.async_rollout.max_staleness > 0 or has_own_weights(config, accelerator)

@@ -82,6 +82,11 @@ def has_own_weights(config: BaseConfig, accelerator: Accelerator) -> bool:
     return is_sharded(accelerator) or not engine_factory(config.engine.kind).shares_weights
 
 
+def engine_has_weights(config: RLConfig, accelerator: Accelerator) -> bool:
+    """Whether the engine samples from its own copy of the weights: a module can't train and sample at the same time."""
+    return config.async_rollout.max_staleness > 0 or has_own_weights(config, accelerator)
+
+
 def open_engine(
     config: BaseConfig,
     name: str,

@@ -38,7 +38,7 @@ from agentgym_trainer.run.checkpoint import Checkpoints
 from agentgym_trainer.run.checkpoint_files import METRICS
 from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
-from agentgym_trainer.run.metrics import selection_success, success_metrics
+from agentgym_trainer.run.metrics import evaluation_metrics, selection_success
 from agentgym_trainer.stopping import Stopped, Stopping
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.trainers.evaluation import Evaluator
@@ -301,11 +301,11 @@ class TRLRunCallback(TrainerCallback):
 
     def _evaluate(self, step: int) -> dict[str, Any]:
         """Return the success on evaluation tasks, over all environments and for each."""
-        played, split = self.held_out.evaluate(step, lambda: self._playing(step)), self.config.evaluation.split
+        played, settings = self.held_out.evaluate(step, lambda: self._playing(step)), self.config.evaluation
         self._success = selection_success(played["sampled"])
         names = [world.name for world in self.held_out.worlds]
-        worlds = {name: {split: success_metrics(played, name)} for name in names}
-        return {split: success_metrics(played), "worlds": worlds}
+        worlds = {name: evaluation_metrics(played, settings, name) for name in names}
+        return {**evaluation_metrics(played, settings), "worlds": worlds}
 
     @contextmanager
     def _playing(self, step: int) -> Generator[None]:

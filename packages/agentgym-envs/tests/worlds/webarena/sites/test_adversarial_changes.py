@@ -29,7 +29,7 @@ ONCE = {
     *(f"forum/{name}" for name in _TOGGLES.split()),
     *("code/star-top", "code/follow", "code/todo-done", "code/close-issue", "code/close-merge"),
     *("shop/review", "shop/message", "shop/add-with-option", "shop/use-coupon", "shop/reorder", "shop/buy"),
-    "shop/this-to-cart",
+    *("shop/this-to-cart", "shop/most-reviewed-of-tabs", "admin/note-here"),
     *("shop/present", "shop/cheapest-to-cart", "shop/cart-and-wish", "shop/new-address"),
     *("admin/customer-note", "admin/brand-prices"),
     *("forum/ask-where-it-fits", "forum/share-link", "forum/reply-to-comment", "forum/comment-on-top-post"),
