@@ -74,6 +74,7 @@ def test_run_json_is_a_configuration_file(tmp_path: Path) -> None:
         _parse(["--config", other])
 
 
+@pytest.mark.long
 def test_the_settings_of_every_recipe_can_be_given_as_a_file(tmp_path: Path) -> None:
     for name, recipe in RECIPES.items():
         file = written(tmp_path, json.dumps(to_json(recipe.config)), "all.json")

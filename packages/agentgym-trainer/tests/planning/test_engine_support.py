@@ -58,6 +58,7 @@ def test_tensor_parallelism_must_divide_what_vllm_divides(changes: dict[str, int
     assert largest_split(model, 1) == 1
 
 
+@pytest.mark.long
 def test_a_plan_with_heads_that_tensor_parallelism_doesnt_divide_fails_and_proposes_a_divisor(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

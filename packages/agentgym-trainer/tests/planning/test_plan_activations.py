@@ -87,6 +87,7 @@ def test_with_checkpointing_a_row_keeps_the_inputs_of_the_layers() -> None:
     assert found.peak < 0.1 * measure(config, replace(ROW, autocast=False)).peak
 
 
+@pytest.mark.long
 def test_memory_grows_with_tokens_critic_and_adapter() -> None:
     config = config_of("SmolLM2-135M")
     plain = measure(config, ROW)

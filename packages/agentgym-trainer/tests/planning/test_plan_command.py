@@ -44,6 +44,7 @@ def test_a_plan_without_hardware_is_for_this_machine(capfd: pytest.CaptureFixtur
     assert "the CPU of this machine" in capfd.readouterr().out
 
 
+@pytest.mark.long
 def test_a_plan_of_dpo_with_a_moving_reference_proposes_no_adapter(capfd: pytest.CaptureFixture[str]) -> None:
     moving = ["dpo-textcraft", "--device", "auto", "--reference.sync", "10", "--model", "Qwen/Qwen2.5-7B-Instruct"]
     assert train_cli([*moving, "--plan", "H100"]) == 1
@@ -85,6 +86,7 @@ def test_a_run_that_cant_fit_on_its_gpu_is_refused_unless_told_otherwise(monkeyp
     assert said == []
 
 
+@pytest.mark.long
 def test_bfloat16_in_vllm_is_refused_on_gpus_that_only_emulate_it(monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(
         RECIPES["textcraft-scaling"].config, model="Qwen/Qwen2.5-0.5B-Instruct", engine=EngineSettings(kind="vllm")

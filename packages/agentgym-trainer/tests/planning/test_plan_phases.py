@@ -208,6 +208,7 @@ def test_checkpoints_in_the_background_are_written_from_host_memory(
     assert background.device == at_once.device
 
 
+@pytest.mark.long
 def test_runs_on_one_cpu_save_at_once_unless_asked() -> None:
     config = run("Qwen/Qwen2.5-0.5B-Instruct", device="cpu", engine=EngineSettings())
     sizes = [make_plan(replace(config, save_async=setting), this_machine(cpu=True)).phase("checkpoint").bytes

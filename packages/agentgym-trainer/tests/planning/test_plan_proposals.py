@@ -95,6 +95,7 @@ def test_settings_that_would_be_invalid_are_not_proposed(config: BaseConfig, har
     assert all(proposal.plan.config.engine.tensor_parallel == 1 for proposal in proposals)
 
 
+@pytest.mark.long
 def test_quantization_is_proposed_where_an_adapter_alone_doesnt_fit() -> None:
     config = run(engine=EngineSettings(), slots=2, evaluation=replace(run().evaluation, test=False))
     assert "--lora.quantize" not in str(propose(make_plan(config, described("H100")))[0])

@@ -72,6 +72,7 @@ def test_a_run_trains_the_model_of_the_harness_and_the_viewer_reads_its_files(
     assert "Flip 2." in "".join(tokens[0]["segments"][0]["tokens"])
 
 
+@pytest.mark.long
 def test_a_run_that_is_resumed_is_the_run_that_was_not_interrupted(
     tmp_path: Path, build: Build, new_model: Callable[..., Any], chat: Chat
 ) -> None:

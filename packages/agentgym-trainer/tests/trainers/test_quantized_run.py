@@ -51,6 +51,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return folder
 
 
+@pytest.mark.long
 def test_an_engine_without_quantized_weights_agrees_with_the_learner(run: RunFolder) -> None:
     lines = list(run.read_metrics())
     gaps = [line["logprob_check_gap"] for line in lines if "logprob_check_gap" in line]
@@ -71,6 +72,7 @@ def test_files_of_a_run_need_no_bitsandbytes(run: RunFolder) -> None:
         torch.testing.assert_close(exported(ids).logits, merged(ids).logits)
 
 
+@pytest.mark.long
 def test_a_pretrained_model_is_rounded_and_trains_in_bfloat16(
     run: RunFolder, tmp_path: Path, accelerator_of: Callable[[str], Accelerator]
 ) -> None:

@@ -171,6 +171,7 @@ def test_environments_without_names_are_refused(tmp_path: Path, capsys: pytest.C
             DataConfig(**copies)
 
 
+@pytest.mark.long
 def test_runs_rename_what_they_train_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     renamed: list[tuple[float, int]] = []
 

@@ -164,6 +164,7 @@ def _sums(right: Decimal) -> Iterator[str]:
     yield f"{right + step} - {step}, that is {right}"
 
 
+@pytest.mark.long
 def test_hedges_and_wrong_answers_of_every_task_do_not_score(answered: list[Task]) -> None:
     scoring = [
         (task["template"], answer, _phrases(task))
@@ -187,6 +188,7 @@ def test_no_text_decides_alone_without_rivals(answered: list[Task]) -> None:
             assert references.get("must_not_state") or _values(references["must_state"]), task["intent"]
 
 
+@pytest.mark.long
 def test_answers_of_other_tasks_do_not_score(answered: list[Task]) -> None:
     """All answers to the tasks of a template, in one, are a hedge; one other answer is wrong."""
     by_template: dict[str, list[Task]] = {}

@@ -149,6 +149,7 @@ def test_a_slow_agent_gets_the_whole_reward(env: WebArena) -> None:
     assert info["score"] == 1.0
 
 
+@pytest.mark.long
 def test_a_seed_gives_the_same_problem_in_every_environment(env: WebArena) -> None:
     with closing(WebArena(task_set="miniwob", pages="all")) as other:
         for page in ("click-button", "terminal", "book-flight", "use-slider"):

@@ -107,6 +107,7 @@ def test_tasks_are_pages_with_seeds_that_no_two_splits_share() -> None:
     assert task.split == "train" and task.payload["start_url"] == "http://miniwob.example/miniwob/enter-text.html"
 
 
+@pytest.mark.long
 def test_tasks_match_the_manifest() -> None:
     folder = resources.files("agentgym_envs.worlds.webarena.miniwob")
     committed = json.loads(folder.joinpath("manifest.json").read_text(encoding="utf-8"))
