@@ -102,8 +102,8 @@ def ago(seconds: float) -> str:
 
 
 def breakable(name: str) -> Markup:
-    """Allow line breaks after each slash and underscore of a name."""
-    return Markup(re.sub(r"[/_](?=.)", r"\g<0><wbr>", str(escape(name))))
+    """Allow line breaks after each slash of a name, including those before a digit."""
+    return Markup(re.sub(r"/(?=\d)", "/<wbr>", str(escape(name))))
 
 
 FILTERS: dict[str, Callable[..., str]] = {
