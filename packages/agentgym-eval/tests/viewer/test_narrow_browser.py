@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from agentgym_eval.viewer.index.index import Index
 from playwright.sync_api import Browser, Locator, Page
-from viewer_browser import PHONE, serve_index
+from viewer_browser import PHONE, serve_index, width_of
 from viewer_runs import episode, write_evaluation_run
 
 pytestmark = pytest.mark.long
@@ -16,9 +17,10 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture
 def live(tmp_path: Path) -> Iterator[str]:
-    write_evaluation_run(
-        tmp_path / "runs" / "textcraft-a-model-test", [episode("textcraft/test/10001", n) for n in range(2)]
-    )
+    for number, name in enumerate(("textcraft-a-model-test", "textcraft-another-model-test")):
+        tasks = ("textcraft/test/10001", "textcraft/test/polished_blackstone_button")
+        episodes = [episode(task, sample, number > 0) for task in tasks for sample in range(2)]
+        write_evaluation_run(tmp_path / "runs" / name, episodes)
     index = Index(tmp_path / "runs", tmp_path / "index.sqlite")
     index.refresh()
     with serve_index(index) as address:
@@ -44,21 +46,43 @@ def box(element: Locator) -> tuple[float, float, float, float]:
 @pytest.mark.parametrize(
     ("path", "visible", "hidden"),
     [
-        ("/", ("Success", "State"), ("Environment",)),
-        ("/episodes", ("Score", "Stop reason"), ("Environment", "Category")),
+        ("/", ("Run", "Success", "State", "Episodes"), ("Kind", "Environment", "Policy")),
+        ("/episodes", ("Task", "Score", "Stop reason", "Failure cause"), ("Environment", "Category", "Policy", "Run")),
+        ("/run/textcraft-a-model-test", ("File", "Episodes", "Success"), ("Phase", "Step", "Tasks", "Failed")),
+        (
+            "/compare?a=textcraft-a-model-test&b=textcraft-another-model-test",
+            ("Task", "A", "B", "B − A, points"),
+            ("Category",),
+        ),
+        (
+            "/compare?run=textcraft-a-model-test&run=textcraft-another-model-test&baseline=textcraft-a-model-test",
+            ("Run", "Success", "Difference"),
+            (),
+        ),
     ],
 )
-def test_lists_show_the_result_columns(
+def test_tables_show_the_result_columns(
     live: str, page: Page, path: str, visible: tuple[str, ...], hidden: tuple[str, ...]
 ) -> None:
     page.goto(live + path)
-    headers = page.get_by_role("columnheader")
-    names = [text.strip(" ↑↓\n") for text in headers.all_inner_texts()]
+    assert width_of(page) == PHONE["width"]
+    headers = page.locator("table", has=page.locator("th", has_text=re.compile(f"^{visible[0]}"))).first.locator("th")
+    names = [text.strip(" ↑↓\n") for text in headers.all_text_contents()]
+    assert {*visible, *hidden} <= {*names}
     for name in visible:
         assert box(headers.nth(names.index(name)))[2] <= PHONE["width"]
-    assert not set(hidden) & {name for i, name in enumerate(names) if headers.nth(i).is_visible()}
+    assert not any(headers.nth(names.index(name)).is_visible() for name in hidden)
     page.set_viewport_size({"width": 1280, "height": 800})
-    assert all(page.locator("th", has_text=name).is_visible() for name in (*visible, *hidden))
+    assert all(headers.nth(names.index(name)).is_visible() for name in (*visible, *hidden))
+
+
+@pytest.mark.parametrize(("path", "is_named"), [("/episodes", True), ("/episodes?run=textcraft-a-model-test", False)])
+def test_run_of_an_episode_is_below_its_task(live: str, page: Page, path: str, is_named: bool) -> None:
+    page.goto(live + path)
+    below = page.locator("tbody tr", has_text="textcraft-a-model-test").locator("td:first-child .narrow").first
+    assert below.is_visible() == is_named
+    page.set_viewport_size({"width": 1280, "height": 800})
+    assert not below.is_visible()
 
 
 def test_navigation_links_are_in_one_row(live: str, page: Page) -> None:

@@ -38,19 +38,36 @@ def raw_env_options(settings: Mapping[str, Any], env_id: str) -> list[str]:
     """Return the options, as KEY=VALUE strings, of the environment with this id in the settings of an evaluation or of
     a training run.
     """
-    candidates = [settings, settings.get("world"), *(settings.get("extra_worlds") or ())]
-    for candidate in candidates:
-        if isinstance(candidate, dict) and isinstance(candidate.get("env"), str):
-            options: list[str] = [pair for pair in candidate.get("options") or () if _is_option(pair)]
-            if env_id in (full_id(candidate["env"]), full_id(str(dict(map(read_option, options)).get("env", "")))):
-                return options
-    return []
+    return _options(_world_settings(settings, env_id))
+
+
+def recorded_prompt(settings: Mapping[str, Any], env_id: str) -> str:
+    """Return the name of the prompt of the environment with this id in the settings of a run; empty if it has none.
+
+    It may name code or a file, and the run may be somebody else's.
+    """
+    prompt = _world_settings(settings, env_id).get("prompt")
+    return prompt if isinstance(prompt, str) else ""
 
 
 def recorded_seed(settings: Mapping[str, Any]) -> int:
     """Return the seed in the settings of a run; 0 if there is no valid one."""
     seed = settings.get("seed")
     return seed if isinstance(seed, int) and seed >= 0 else 0
+
+
+def _world_settings(settings: Mapping[str, Any], env_id: str) -> Mapping[str, Any]:
+    """Return the settings of an evaluation, or those of one environment of a training run; empty if none match."""
+    for candidate in (settings, settings.get("world"), *(settings.get("extra_worlds") or ())):
+        if isinstance(candidate, dict) and isinstance(candidate.get("env"), str):
+            within = str(dict(map(read_option, _options(candidate))).get("env", ""))
+            if env_id in (full_id(candidate["env"]), full_id(within)):
+                return candidate
+    return {}
+
+
+def _options(settings: Mapping[str, Any]) -> list[str]:
+    return [pair for pair in settings.get("options") or () if _is_option(pair)]
 
 
 def _is_option(pair: Any) -> bool:

@@ -75,16 +75,26 @@ def test_last_evaluation_is_the_one_of_the_list_of_runs(trained: Site) -> None:
         assert found and found.slug == trained.index.run_metrics()[slug].source
 
 
-def test_best_evaluation_ignores_those_that_failed(site: Site) -> None:
+@pytest.mark.parametrize(
+    ("outcomes", "best"),
+    [
+        (([True, False], [True, None]), 0),  # of equal ones the first
+        (([True, None, None], [True, True, False]), 4),  # the success without failed episodes is 1 and 2/3
+        (([None, None], [True, False]), 4),
+        (([None, None], [None, None]), 0),
+    ],
+)
+def test_failed_episodes_are_no_success_in_the_best_evaluation(
+    site: Site, outcomes: tuple[list[bool | None], ...], best: int
+) -> None:
     folder = site.index.root / "rl"
     write_training_run(folder, split="dev")
-    for step in (0, 4):
+    for step, successes in zip((0, 4), outcomes, strict=True):
         path = folder / "evaluations" / f"step-{step:06d}-sampled.jsonl"
-        write_episodes(path, [episode("t/1", 0, None)])
+        write_episodes(path, [episode(f"t/{task}", 0, success) for task, success in enumerate(successes)])
     site.index.refresh()
-    run = site.index.run("rl")
-    assert EvaluationChoice(step="best").find(site, run) is None
-    assert EvaluationChoice(step="first").find(site, run) is not None
+    found = EvaluationChoice(step="best").find(site, site.index.run("rl"))
+    assert found and found.step == best
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,7 @@ def test_runs_are_compared_on_their_common_tasks(site: Site) -> None:
     assert "B is better on 4 tasks and worse on 0" in text
     order = re.findall(r"<tr><td>t/<wbr>(\d)", compare_page(site, ComparisonQuery("poor", "good", sort="task")))
     assert order == ["0", "1", "2", "3"]
-    assert re.findall(r'class="tag good">([^<]+)', text) == ["+25.0 points"] * 4
+    assert re.findall(r'class="tag good">([^<]+)', text) == ["+25.0"] * 4
     assert "paired permutation test, p 0.12)" in text
     swapped = compare_page(site, ComparisonQuery("good", "poor"))
     assert "Success of B minus A: -25.0 points" in swapped

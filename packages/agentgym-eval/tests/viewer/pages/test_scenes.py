@@ -181,3 +181,17 @@ def test_environment_options_are_found_in_all_kinds_of_records(record: dict[str,
     settings = Run("r", "r", Path("r"), "train", record).settings
     assert "depth=(1,1)" in recorded_env.raw_env_options(settings, "agentgym/TextCraft-v0")
     assert recorded_env.raw_env_options(settings, "agentgym/SciWorld-v0") == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "prompt"),
+    [
+        ({"env": "textcraft", "prompt": "brief"}, "brief"),
+        ({"world": {"env": "babyai", "prompt": "a"}, "extra_worlds": [{"env": "textcraft", "prompt": "b"}]}, "b"),
+        ({"env": "babyai", "prompt": "brief"}, ""),
+        ({"env": "textcraft", "prompt": ["brief"]}, ""),
+        ({"env": "textcraft"}, ""),
+    ],
+)
+def test_prompt_is_found_in_all_kinds_of_records(settings: dict[str, Any], prompt: str) -> None:
+    assert recorded_env.recorded_prompt(settings, "agentgym/TextCraft-v0") == prompt

@@ -194,14 +194,17 @@ def test_prompt_of_the_working_directory_and_installed_ones_are_offered(
     for module in (pages, prompts):
         monkeypatch.setattr(module, "entry_points", lambda group: [installed] if group == prompts.GROUP else [])
     assert '<option value="brief">' in browser.get("/play").text
+    assert '<input name="prompt" type="text" value="brief"' in browser.get(Links().play(env=ENV, prompt="brief")).text
     for name in ("brief", "nearby_prompts:short"):
         assert "<pre>Be short.</pre>" in browser.get(begin(browser, prompt=name)).text
 
 
-def test_prompt_is_never_filled_in_by_a_link(browser: TestClient) -> None:
-    page = browser.get("/play", params={"env": ENV, "agent": "bare", "prompt": "subprocess:call"}).text
-    assert 'value="bare"' in page and "subprocess" not in page
-    assert 'name="prompt"' in page
+@pytest.mark.parametrize("name", ["subprocess:call", "/etc/hostname"])
+def test_prompt_that_may_name_code_is_not_filled_in_by_a_link(browser: TestClient, name: str) -> None:
+    page = browser.get("/play", params={"env": ENV, "agent": "bare", "prompt": name}).text
+    assert 'value="bare"' in page and name not in page
+    assert 'name="prompt"' in page and "to play with it, type it" in page
+    assert "to play with it, type it" not in browser.get("/play", params={"env": ENV, "agent": "bare"}).text
 
 
 def test_form_describes_every_environment(browser: TestClient) -> None:
@@ -210,8 +213,15 @@ def test_form_describes_every_environment(browser: TestClient) -> None:
     assert max(map(len, re.findall(r'placeholder="([^"]*)"', page))) <= 20  # wider ones would be cut
 
 
-def test_episode_links_to_its_task_with_the_same_settings(browser: TestClient, index: Index) -> None:
-    game = begin(browser, options="'pause=0.0' listed=False", seed="3")
+def test_episode_links_to_its_task_with_the_same_settings(
+    browser: TestClient, index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "some_prompts.py").write_text("BRIEF = 'Be brief.'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    installed = EntryPoint("brief", "some_prompts:BRIEF", prompts.GROUP)
+    for module in (pages, prompts):
+        monkeypatch.setattr(module, "entry_points", lambda group: [installed] if group == prompts.GROUP else [])
+    game = begin(browser, options="'pause=0.0' listed=False", seed="3", agent="bare", prompt="brief")
     browser.post(f"{game}/say", data={"text": "stop"})
     browser.post(f"{game}/save")
     index.refresh()
@@ -219,7 +229,7 @@ def test_episode_links_to_its_task_with_the_same_settings(browser: TestClient, i
     (row,) = index.list(Filters()).rows
     page = browser.get(Links().episode(row.address)).text
     form = browser.get(unescape(re.findall(r'href="(/play[^"]+)">play this task', page)[0])).text
-    for value in ("pause=0.0 listed=False", "3", "count/test/1"):
+    for value in ("pause=0.0 listed=False", "3", "count/test/1", "bare", "brief"):
         assert f'value="{value}"' in form
 
 

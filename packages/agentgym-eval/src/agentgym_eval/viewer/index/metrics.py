@@ -35,6 +35,8 @@ class FileMetrics:
     """None if every episode failed; also `score` and `turns`."""
     score: float | None
     turns: float | None
+    selection_success: float | None
+    """As `success`, but a failed episode is no success: training selects its best checkpoint by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +165,11 @@ def _group(value: str, tasks: Sequence[TaskMetrics]) -> GroupMetrics:
 def file_metrics(database: sqlite3.Connection) -> list[FileMetrics]:
     """Return the metrics of every non-empty file, even if all its lines are damaged."""
     rows = database.execute(
-        f"WITH known AS (SELECT t.file, t.attempts, t.failed, {_MEANS} FROM tasks t) "
+        f"WITH known AS (SELECT t.file, t.attempts, t.failed, {_MEANS}, t.successes / t.attempts AS selected "
+        "FROM tasks t) "
         "SELECT f.run, f.slug, coalesce(sum(k.attempts), 0), coalesce(sum(k.failed), 0), f.damaged, f.repeated, "
         "count(k.file), "
-        "avg(k.success), avg(k.score), avg(k.turns) "
+        "avg(k.success), avg(k.score), avg(k.turns), avg(k.selected) "
         "FROM files f LEFT JOIN known k ON f.id = k.file WHERE f.lines > 0 GROUP BY f.id"
     )
     return [FileMetrics(*row) for row in rows]

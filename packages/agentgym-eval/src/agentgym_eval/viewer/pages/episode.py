@@ -13,7 +13,7 @@ from agentgym_envs.util.screenshots import FOLDER, Box, ElementBoxes, Screenshot
 
 from agentgym_eval.metrics.failure_causes import episode_key, failure_cause
 from agentgym_eval.metrics.usage import Usage
-from agentgym_eval.runs.recorded_env import raw_env_options
+from agentgym_eval.runs.recorded_env import raw_env_options, recorded_prompt
 from agentgym_eval.storage.distances import read_distances
 from agentgym_eval.viewer.index import tokens
 from agentgym_eval.viewer.index.evaluation_report import prices
@@ -115,6 +115,7 @@ def episode_page(site: Site, address: Address, filters: Filters | None = None, *
         goal=reading.goal(episode),
         cause=failure_cause(episode, distances=read_distances(file.path).get(episode_key(episode))),
         options=shlex.join(raw_env_options(run.settings, episode.env)),
+        prompt=recorded_prompt(run.settings, episode.env),
         frames=list(_frames(episode, replayed, screenshot_store(run))),
         note=replayed.note,
         defer_scenes=defer_scenes,

@@ -75,11 +75,10 @@ class EvaluationChoice:
     def find(self, site: Site, run: Run) -> EpisodeFile | None:
         """Return the chosen evaluation of a training run; None if it doesn't have it (yet)."""
         metrics = [each for each in site.index.file_metrics() if each.run == run.slug and each.episodes]
-        success = {each.file: each.success for each in metrics}
+        success = {each.file: each.selection_success or 0.0 for each in metrics}
         files = [file for file in evaluations(run) if file.slug in success and self._matches(file)]
         if self.step == "best":
-            scores = {file: value for file in files if (value := success[file.slug]) is not None}
-            return min(scores, key=lambda file: (*_preferred(file), -scores[file], file.step or 0), default=None)
+            return min(files, key=lambda file: (*_preferred(file), -success[file.slug], file.step or 0), default=None)
         if self.step == "first":
             return min(files, key=_earliness, default=None)
         return max(files, key=finality, default=None)

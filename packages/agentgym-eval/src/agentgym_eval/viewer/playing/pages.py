@@ -44,9 +44,10 @@ def play_routes(site: Site, manager: SessionManager | None, seen: str) -> list[B
     """
 
     async def start(request: Request) -> Response:
-        # A prompt may name code or a file, so it is only what was typed: anybody may have made the link.
-        form = {name: value for name, value in request.query_params.items() if name != "prompt"}
-        return _start_page(site, manager, form)
+        # A prompt may name code or a file, and anybody may have made the link: it fills in only an installed prompt.
+        form = dict(request.query_params)
+        withheld = form.get("prompt", "") not in ("", *_installed_prompts())
+        return _start_page(site, manager, form | ({"prompt": ""} if withheld else {}), withheld=withheld)
 
     return [Route("/play", start), *(_game_routes(site, manager, seen) if manager else [])]
 
@@ -102,16 +103,23 @@ _POLICIES = ("oracle", "random", "openai", "hf", "vllm", "scripted")
 _FIELDS = ("env", "split", "task", "seed", "agent", "prompt", "horizon", "options", "other")
 
 
-def _start_page(site: Site, manager: SessionManager | None, form: _Form, notice: str = "") -> Response:
+def _installed_prompts() -> list[str]:
+    return sorted(entry.name for entry in entry_points(group=PROMPTS))
+
+
+def _start_page(
+    site: Site, manager: SessionManager | None, form: _Form, notice: str = "", *, withheld: bool = False
+) -> Response:
     page = site.render(
         "play.html",
         manager=manager,
         form=dict.fromkeys(_FIELDS, "") | form,
         notice=notice,
+        withheld=withheld,
         envs={short_name(world.id): world.about for world in WORLDS},
         splits=SPLITS,
         formats=list(REPLY_FORMATS),
-        prompts=sorted(entry.name for entry in entry_points(group=PROMPTS)),
+        prompts=_installed_prompts(),
     )
     return HTMLResponse(page, 400 if notice else 200)
 
