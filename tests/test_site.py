@@ -156,7 +156,7 @@ def test_search_needs_no_other_server(site: Path, address: str, browser: Any) ->
 
 
 def test_pages_fit_the_width_of_a_phone(pages: dict[Path, Links], browser: Any) -> None:
-    page = browser.new_page(viewport={"width": 390, "height": 844})
+    page = browser.new_page(viewport={"width": 390, "height": 844}, java_script_enabled=False)  # twice as fast
     widths: dict[str, int] = {}
     for path in pages:
         page.goto(path.as_uri())
