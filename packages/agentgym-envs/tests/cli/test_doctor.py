@@ -110,9 +110,10 @@ def test_an_interruption_ends_the_checks(tmp_path: Path) -> None:
     started = tmp_path / "started"
     with subprocess.Popen([sys.executable, "-c", INTERRUPTED, started]) as process:
         eventually(started.exists)
+        check = psutil.Process(int(started.read_text()))
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE) == 130
-    assert not psutil.pid_exists(int(started.read_text()))
+    assert not check.is_running()
 
 
 @pytest.mark.parametrize(("broken", "code"), [("broken", 1), ("missing", 0)])
