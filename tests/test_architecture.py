@@ -160,7 +160,7 @@ def test_importing_agentgym_envs_loads_no_environments() -> None:
 
 
 STARTED = [
-    *("--help", "--version", "--completion bash", "list recipes"),
+    *("--help", "--help-all", "--version", "--completion bash", "list recipes"),
     *("train --help-all", *(f"{name} --help" for name in KNOWN)),
 ]
 LAZY = {"fastapi", "httpx", "jinja2", "matplotlib", "minigrid", "prometheus_client", "starlette", "uvicorn", "uvloop"}

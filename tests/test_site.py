@@ -155,6 +155,16 @@ def test_search_needs_no_other_server(site: Path, address: str, browser: Any) ->
     assert {urlsplit(url).netloc for url in requested} == {urlsplit(address).netloc, ""}
 
 
+def test_pages_fit_the_width_of_a_phone(pages: dict[Path, Links], browser: Any) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 844}, java_script_enabled=False)  # twice as fast
+    widths: dict[str, int] = {}
+    for path in pages:
+        page.goto(path.as_uri())
+        widths[str(path)] = page.evaluate("document.documentElement.scrollWidth")
+    assert len(widths) > 50
+    assert {name: width for name, width in widths.items() if width > 390} == {}
+
+
 def test_the_menu_leads_to_the_page_in_another_version(site: Path, address: str, browser: Any) -> None:
     head = subprocess.run(["git", "cat-file", "-e", "HEAD:docs/conf.py"], cwd=ROOT, capture_output=True, check=False)
     if head.returncode:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import agentgym_eval
+import httpx
 import pytest
 from accelerate.state import AcceleratorState, is_initialized
 from agentgym_eval.util.errors import RunStopped, UsageError
@@ -19,6 +20,7 @@ from agentgym_trainer.cli import _parse
 from agentgym_trainer.config import BaseConfig, RLConfig, SFTConfig
 from agentgym_trainer.engines.base import EngineError
 from agentgym_trainer.run.folder import RunFolder
+from huggingface_hub import constants
 from toy_learner import coin_flags, sft_flags, train_cli
 
 pytestmark = pytest.mark.long
@@ -144,6 +146,26 @@ def test_rejected_runs_leave_no_folder(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"schema": "agentgym.run/6"}')
     with pytest.raises(UsageError, match=r"holds no training run: run\.json is of the schema agentgym\.run/6"):
         load_run(tmp_path)
+
+
+def test_without_a_network_the_hub_is_requested_once_for_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    requests: list[str] = []
+
+    def fail_to_connect(_: httpx.HTTPTransport, request: httpx.Request) -> httpx.Response:
+        requests.append(str(request.url))
+        if len(requests) > 1:
+            pytest.fail(f"the hub was requested: {requests}")
+        raise httpx.ConnectError("no network", request=request)
+
+    monkeypatch.setattr(httpx.HTTPTransport, "handle_request", fail_to_connect)
+    message = 'The model nobody/nothing can\'t be loaded. .*network access: .*model="scratch" in Python'
+    with pytest.raises(UsageError, match=message):
+        train(RLConfig(model="nobody/nothing", device="cpu"), out=tmp_path / "run")
+    assert requests == [constants.ENDPOINT]
+    assert not constants.HF_HUB_OFFLINE
+    assert "Retrying" not in capfd.readouterr().err
 
 
 def test_importing_the_package_loads_no_torch() -> None:

@@ -190,6 +190,15 @@ class InvalidAvailableAction(Door):
         return ["knock", "fly away", "open"]
 
 
+class UnannouncedActions(Door):
+    @property
+    def lists_actions(self) -> bool:
+        return False
+
+    def _available_actions(self) -> list[str]:
+        return ["knock", "open"]
+
+
 class RawWithoutJson(Door):
     def _raw(self) -> dict[str, Any]:
         return {"door": object}
@@ -232,6 +241,7 @@ class RawWithoutJson(Door):
             "'fly away' is in info\\['available_actions'\\], but the environment doesn't understand it",
         ),
         (MissingInfoKey, "info lacks \\['state_key'\\]"),
+        (UnannouncedActions, "info\\['available_actions'\\] is a list, but lists_actions is False"),
         (RawWithoutJson, "raw is not JSON"),
     ],
 )

@@ -71,6 +71,20 @@ def test_help_lists_installed_commands(argv: list[str], capsys: pytest.CaptureFi
     assert "Not installed" not in out
 
 
+def test_help_all_lists_the_flags_of_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help-all"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    starts = {line.split()[0]: number for number, line in enumerate(lines) if line[:3].strip() and line[:2] == "  "}
+    assert list(starts) == list(KNOWN)
+    flags = {name: lines[start + 1].split() for name, start in starts.items()}
+    assert {"--host", "--open"} <= {*flags["view"]}
+    assert "--no-open" not in flags["view"]  # --open has it as its other half
+    assert "--no-processes" in flags["check"]
+    assert flags["doctor"] == ["--only", "--json"]
+    assert all(flag.startswith("--") for listed in flags.values() for flag in listed)
+    assert lines[-1].endswith("agentgym COMMAND --help lists the settings of a command with their descriptions.")
+
+
 def test_a_kind_of_recipe_is_no_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sft"]) == 2
     assert "There is no command 'sft', but there are recipes: uv run agentgym train sft-" in capsys.readouterr().err

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 from agentgym_envs.cli import doctor, probes
 from agentgym_envs.cli.agentgym import contributions, main
@@ -12,6 +19,7 @@ from agentgym_envs.util import chromium, java
 from agentgym_envs.util.chromium import ChromiumAttempt
 from agentgym_envs.util.diagnosis import Finding, Probe, not_installed
 from gymnasium.error import DependencyNotInstalled
+from patience import PATIENCE, eventually
 
 PROBED = """
 import os, signal
@@ -29,44 +37,97 @@ def raises():
 
 def hangs():
     signal.pause()
+
+def opens(arguments):
+    path, mode = arguments.split()
+    with open(path, mode):
+        return Finding("ok", "met the other")
+
+def hangs_at(path):
+    with open(path + ".new", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename(path + ".new", path)
+    signal.pause()
 """
 
 
 @pytest.fixture(autouse=True)
 def probed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "probed.py").write_text(PROBED)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
 
 
 class Provided:
     """Stands for an entry point."""
 
+    def __init__(self, probes: Sequence[Probe]) -> None:
+        self._probes = probes
+
     def load(self) -> object:
         """The function that returns the probes."""
-        return lambda: [Probe("one", "probed:fine"), Probe("two", "probed:raises"), Probe("three", "probed:fine")]
+        return lambda: self._probes
+
+
+def diagnosed(probe: Probe) -> Finding:
+    return asyncio.run(doctor.diagnose(probe))
 
 
 def test_findings_come_without_secrets() -> None:
-    assert doctor.diagnose(Probe("fine", "probed:fine", argument="it")) == Finding(
-        "ok", "it at https://***@example.org/"
-    )
-    assert doctor.diagnose(Probe("raises", "probed:raises")) == Finding("broken", "OSError: no such part, token=***")
+    assert diagnosed(Probe("fine", "probed:fine", argument="it")) == Finding("ok", "it at https://***@example.org/")
+    assert diagnosed(Probe("raises", "probed:raises")) == Finding("broken", "OSError: no such part, token=***")
 
 
 def test_crashes_and_hangs_are_reported_as_broken() -> None:
-    assert doctor.diagnose(Probe("crashes", "probed:crashes")) == Finding("broken", "ended with exit code 3")
-    assert doctor.diagnose(Probe("hangs", "probed:hangs", seconds=0.25)) == Finding(
+    assert diagnosed(Probe("crashes", "probed:crashes")) == Finding("broken", "ended with exit code 3")
+    assert diagnosed(Probe("hangs", "probed:hangs", seconds=0.25)) == Finding(
         "broken", "gave no answer within 0.25 seconds"
     )
+
+
+def test_checks_run_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Opening an end of a named pipe waits for the other end."""
+    os.mkfifo(tmp_path / "pipe")
+    found = [Probe(mode, "probed:opens", PATIENCE, f"{tmp_path / 'pipe'} {mode}") for mode in ("r", "w")]
+    monkeypatch.setattr(doctor, "contributions", lambda group: {"kitchen": Provided(found)})
+    assert main(["doctor"]) == 0
+    assert capsys.readouterr().out == "ok       r met the other\nok       w met the other\n"
+
+
+INTERRUPTED = """
+import sys
+from types import SimpleNamespace
+from agentgym_envs.cli import doctor
+from agentgym_envs.util.diagnosis import Probe
+probes = [Probe("hangs", "probed:hangs_at", argument=sys.argv[1])]
+doctor.contributions = lambda group: {"kitchen": SimpleNamespace(load=lambda: lambda: probes)}
+sys.exit(doctor.main([]))
+"""
+
+
+def test_an_interruption_ends_the_checks(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    with subprocess.Popen([sys.executable, "-c", INTERRUPTED, started]) as process:
+        eventually(started.exists)
+        check = psutil.Process(int(started.read_text()))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 130
+    assert not check.is_running()
 
 
 @pytest.mark.parametrize(("broken", "code"), [("broken", 1), ("missing", 0)])
 def test_only_broken_parts_fail_and_remedies_are_shown(
     broken: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(doctor, "contributions", lambda group: {"kitchen": Provided()})
+    found = [Probe("one", "probed:fine"), Probe("two", "probed:raises"), Probe("three", "probed:fine")]
+    monkeypatch.setattr(doctor, "contributions", lambda group: {"kitchen": Provided(found)})
     results = {"one": Finding("ok", "here"), "two": Finding(broken, "It fell.", "shop oven")}  # type: ignore[arg-type]
-    monkeypatch.setattr(doctor, "diagnose", lambda probe: results[probe.name])
+
+    async def diagnose(probe: Probe) -> Finding:
+        return results[probe.name]
+
+    monkeypatch.setattr(doctor, "diagnose", diagnose)
     assert main(["doctor", "--only", "one", "two"]) == code
     assert capsys.readouterr().out == f"ok       one here\n{broken:<9}two It fell. Remedy: shop oven\n"
     assert main(["doctor", "--only", "two", "--json"]) == code

@@ -12,8 +12,10 @@ from agentgym_envs.agents.agent import Agent
 from agentgym_envs.agents.formats import Bare, ReAct
 from agentgym_eval.policies import policies
 from agentgym_eval.policies.policies import find_policy
+from agentgym_eval.runs.run import open_run
+from agentgym_eval.runs.settings import PlaySettings
 from agentgym_eval.util.errors import UsageError
-from counting_world import Count
+from counting_world import ENV, Count
 
 pytestmark = pytest.mark.quick
 
@@ -86,6 +88,24 @@ def test_random_policy_is_deterministic_per_attempt() -> None:
 def test_random_policy_needs_available_actions() -> None:
     with pytest.raises(UsageError, match="counting/Count-v0 lists no available actions"):
         actions("random", listed=False)
+
+
+@pytest.mark.parametrize(
+    ("policy", "lacking", "message"),
+    [
+        ("random", "lists_actions", "counting/Count-v0 lists no available actions here"),
+        ("oracle:0.5", "lists_actions", "counting/Count-v0 lists no available actions here"),
+        ("oracle", "has_oracle", "counting/Count-v0 has no expert, so oracle can't play it"),
+    ],
+)
+def test_unplayable_environments_are_refused_before_they_start(
+    policy: str, lacking: str, message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(Count, lacking, False)
+    monkeypatch.setattr(Count, "reset", lambda *_, **__: pytest.fail("the environment was started"))
+    settings = PlaySettings(env=ENV, policy=policy)
+    with open_run(settings, tmp_path / "run") as run, pytest.raises(UsageError, match=message):
+        next(run.play())
 
 
 def test_script_is_played_in_order_and_its_last_line_repeats(tmp_path: Path) -> None:

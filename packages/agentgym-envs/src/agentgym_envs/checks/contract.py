@@ -218,6 +218,10 @@ def _check_invalid_actions(world: TextEnv, task_id: str) -> None:
 def _check_available(world: TextEnv, task_id: str, played: Counter[str]) -> None:
     """Play available actions, in each state the one that was `played` least often, so that all get their turn."""
     _, info = world.reset(seed=1, options={"task": task_id})
+    _demand(
+        world.lists_actions or info["available_actions"] is None,
+        f"{task_id}: info['available_actions'] is a list, but lists_actions is False.",
+    )
     for _ in range(_LISTED):
         if not info["available_actions"]:
             return

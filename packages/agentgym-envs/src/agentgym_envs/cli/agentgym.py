@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution
 
@@ -37,6 +38,8 @@ _PACKAGES = ("agentgym-envs", "agentgym-eval", "agentgym-trainer")
 _USAGE = 2
 _SHORTEST = 3
 """Letters of the shortest abbreviation."""
+_OF_ALL = {"--help", "--version"}
+_INDENT, _WIDTH = " " * 19, 100
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,6 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = installed()
     if name in ("-h", "--help"):
         sys.stdout.write(_listing(found))
+        return 0
+    if name == "--help-all":
+        sys.stdout.write(_listing(found, flags=True))
         return 0
     if name == "--version":
         sys.stdout.writelines(f"{package_version(package)}\n" for package in _PACKAGES if _is_installed(package))
@@ -112,16 +118,36 @@ def _is_installed(package: str) -> bool:
     return True
 
 
-def _listing(found: dict[str, EntryPoint]) -> str:
+def _listing(found: dict[str, EntryPoint], *, flags: bool = False) -> str:
+    """Return the help, with the flags of all commands if asked, for which their settings are imported."""
     agentgym = command("agentgym", ours=False)
-    lines = [f"usage: {agentgym} COMMAND [--help] [--version] ...", f"       {agentgym} --completion bash|zsh|fish", ""]
-    lines += ["Commands:"]
-    lines += [f"  {name:<17}{KNOWN[name][1]}" for name in found]
+    lines = [
+        f"usage: {agentgym} COMMAND [--help] [--version] ...",
+        f"       {agentgym} --help-all",
+        f"       {agentgym} --completion bash|zsh|fish",
+        *("", "Commands, which can be abbreviated (eval, index):"),
+    ]
+    for name, point in found.items():
+        lines += [f"  {name:<17}{KNOWN[name][1]}", *(_flag_lines(point) if flags else ())]
     missing = dict.fromkeys(KNOWN[name][0] for name in KNOWN if name not in found)
     for package in missing:
         names = ", ".join(name for name, (provider, _) in KNOWN.items() if provider == package)
         lines += ["", f"Not installed: {names}. To install: {install(package)}"]
-    return "\n".join([*lines, "", f"{agentgym} COMMAND --help lists the settings of a command."]) + "\n"
+    about = "lists the settings of a command" + (" with their descriptions" if flags else "")
+    lines += ["", f"{agentgym} COMMAND --help {about}."]
+    if not flags:
+        lines += [f"{agentgym} --help-all lists the flags of all commands."]
+    return "\n".join(lines) + "\n"
+
+
+def _flag_lines(point: EntryPoint) -> list[str]:
+    from agentgym_envs.cli.completion import flags_of
+
+    names = [flag.name for flag in flags_of(point)]
+    shown = " ".join(
+        name for name in names if name not in _OF_ALL and name.replace("no-", "", 1) not in {*names} - {name}
+    )
+    return textwrap.wrap(shown, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False)
 
 
 def _unknown(name: str, found: dict[str, EntryPoint]) -> str:

@@ -75,7 +75,7 @@ _BASH = """_agentgym() {
 %(flags)s
     esac
     if [ "$COMP_CWORD" -eq 1 ]; then
-        COMPREPLY=($(compgen -W "%(commands)s --help --version --completion" -- "$current"))
+        COMPREPLY=($(compgen -W "%(commands)s --help --help-all --version --completion" -- "$current"))
         return
     elif [ "${current#-}" != "$current" ]; then
         COMPREPLY=($(compgen -W "$flags" -- "$current"))
@@ -143,7 +143,7 @@ _agentgym() {
 %(flags)s
     esac
     if (( CURRENT == 2 )); then
-        compadd -- %(commands)s --help --version --completion
+        compadd -- %(commands)s --help --help-all --version --completion
         return
     elif [[ "$PREFIX" == --*=* ]]; then
         flag="${PREFIX%%%%=*}"
@@ -238,6 +238,7 @@ function __agentgym_values
     end
 end
 complete -c agentgym -n __agentgym_first -l help
+complete -c agentgym -n __agentgym_first -l help-all
 complete -c agentgym -n __agentgym_first -l version
 complete -c agentgym -n __agentgym_first -l completion -x -a 'bash zsh fish'
 """

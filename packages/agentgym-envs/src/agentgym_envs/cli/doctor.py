@@ -1,20 +1,20 @@
 """The command `agentgym doctor`: says what is installed and works, with the commands that repair the rest.
 
 Exit codes: 0 if nothing is broken (optional parts may be missing), 1 otherwise, 2 wrong usage. Each probe runs in a
-process of its own, so that one that hangs or crashes is reported like any other.
+process of its own, several at a time, so that one that hangs or crashes is reported like any other.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pkgutil import resolve_name
@@ -31,6 +31,8 @@ _RUN = "import sys; from agentgym_envs.cli.doctor import answer; answer(*sys.arg
 _MARK = "agentgym-finding:"
 """Precedes the finding in the output of a probe's process, which may print more."""
 _FILE_WIDTH = 120
+_AT_ONCE = min(max(os.cpu_count() or 1, 2), 8)
+"""Processes at a time. Some take a gigabyte of memory, for torch."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _USAGE
     chosen = [probe for probe in known if not asked.only or probe.name in asked.only]
     try:
-        found = list(_report(chosen, show=not asked.json))
+        found = asyncio.run(_report(chosen, show=not asked.json))
     except KeyboardInterrupt:
         return _INTERRUPTED
     if asked.json:
@@ -65,20 +67,20 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
-def diagnose(probe: Probe) -> Finding:
+async def diagnose(probe: Probe) -> Finding:
     """Run a probe in a process of its own and return what it found, without secrets."""
     call = [sys.executable, "-c", _RUN, probe.function, *filter(None, [probe.argument])]
-    process = subprocess.Popen(
-        call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True
-    )
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*call, stdout=pipe, stderr=pipe, start_new_session=True)
     try:
-        out, err = process.communicate(timeout=probe.seconds)
-    except subprocess.TimeoutExpired:
+        async with asyncio.timeout(probe.seconds):
+            out, err = (text.decode(errors="replace") for text in await process.communicate())
+    except TimeoutError:
         return Finding("broken", f"gave no answer within {probe.seconds:g} seconds")
     finally:
         with suppress(ProcessLookupError):  # also what the probe has started, such as a browser
             os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        await process.communicate()
     answers = [line.removeprefix(_MARK) for line in out.splitlines() if line.startswith(_MARK)]
     if not answers:
         last = (err.strip().splitlines() or [f"ended with exit code {process.returncode}"])[-1]
@@ -97,17 +99,27 @@ def _probes(provide: Callable[[], Iterable[Probe]]) -> Iterable[Probe]:
     return provide()
 
 
-def _report(probes: Sequence[Probe], *, show: bool) -> Iterator[tuple[Probe, Finding]]:
-    """Yield the findings, and print each as soon as it is known."""
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _FILE_WIDTH
-    column = max(len(probe.name) for probe in probes) + 10
-    for probe in probes:
-        finding = diagnose(probe)
+async def _report(probes: Sequence[Probe], *, show: bool) -> list[tuple[Probe, Finding]]:
+    """Return the findings, and print each as soon as it and those before it are known."""
+    free = asyncio.Semaphore(_AT_ONCE)
+
+    async def diagnosed(probe: Probe) -> Finding:
+        async with free:
+            return await diagnose(probe)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [(probe, group.create_task(diagnosed(probe))) for probe in probes]
         if show:
-            remedy = f". Remedy: {finding.remedy}" if finding.remedy else ""
-            text = f"{finding.text.rstrip('.')}{remedy}"
-            first, *more = textwrap.wrap(text, max(width - column, 40), break_long_words=False, break_on_hyphens=False)
-            write_lines(
-                [f"{finding.status:<9}{probe.name:<{column - 9}}{first}", *(" " * column + each for each in more)]
-            )
-        yield probe, finding
+            await _show(tasks)
+    return [(probe, task.result()) for probe, task in tasks]
+
+
+async def _show(tasks: Sequence[tuple[Probe, asyncio.Task[Finding]]]) -> None:
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _FILE_WIDTH
+    column = max(len(probe.name) for probe, _ in tasks) + 10
+    for probe, task in tasks:
+        finding = await task
+        remedy = f". Remedy: {finding.remedy}" if finding.remedy else ""
+        text = f"{finding.text.rstrip('.')}{remedy}"
+        first, *more = textwrap.wrap(text, max(width - column, 40), break_long_words=False, break_on_hyphens=False)
+        write_lines([f"{finding.status:<9}{probe.name:<{column - 9}}{first}", *(" " * column + each for each in more)])

@@ -171,6 +171,13 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         return _instructions(self.package)
 
     @property
+    def lists_actions(self) -> bool:
+        """Whether `info["available_actions"]` may be a list with these options, so that policies can draw from it. If
+        not, such policies are refused before the simulator starts.
+        """
+        return type(self)._available_actions is not TextEnv._available_actions
+
+    @property
     def has_screenshots(self) -> bool:
         """Whether `info["screenshot"]` is an image of each observation, an array (height, width, 3) of uint8, for
         agents with the habit `pictures`. `info["element_boxes"]` may have the boxes of the elements that the text

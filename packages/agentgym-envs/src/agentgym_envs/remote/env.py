@@ -97,6 +97,11 @@ class RemoteEnv(TextEnv):
         """See `TextEnv.functions`. Raises the errors of `reset`."""
         return self._call(Ask("functions")).value
 
+    @property
+    def lists_actions(self) -> bool:
+        """True: the server doesn't tell before an episode."""
+        return True
+
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """See `TextEnv.reset`. The server draws the task; without a seed, its environment's generator continues.
 

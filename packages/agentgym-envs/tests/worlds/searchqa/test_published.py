@@ -98,7 +98,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     card = "configs:\n- config_name: bamboogle\n  data_files:\n  - split: test\n    path: bamboogle/test.jsonl\n"
     (folder / "README.md").write_text(f"---\n{card}---\n")
     monkeypatch.setattr(published, "HUB", str(folder))
-    monkeypatch.setattr(published, "_reachable", lambda url: True)
+    monkeypatch.setattr("agentgym_envs.util.hub._reachable", lambda url: True)
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     load.cache_clear()
     yield folder

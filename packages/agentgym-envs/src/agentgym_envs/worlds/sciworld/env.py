@@ -91,6 +91,11 @@ class SciWorld(TextEnv):
         """The tasks that the environment's options select."""
         return task_set(self._names, self._variations)
 
+    @property
+    def lists_actions(self) -> bool:
+        """Whether the option `valid_actions` is set."""
+        return self._list_actions
+
     def check_dependencies(self) -> None:
         """Check that Java is installed."""
         find_java(OLDEST_JAVA)

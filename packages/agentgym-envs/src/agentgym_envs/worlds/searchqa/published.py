@@ -7,8 +7,7 @@ questions use the same layout, also as `SET/SPLIT.json` and in the other formats
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,10 +17,10 @@ from gymnasium.error import DependencyNotInstalled
 
 from agentgym_envs.core.tasks import SPLITS, Split
 from agentgym_envs.retrieval.questions import FORMS, question_of, read_questions
+from agentgym_envs.util.hub import quickly_offline
 from agentgym_envs.util.installation import install
 
 HUB = "RUC-NLPIR/FlashRAG_datasets"
-_TIMEOUT = 5.0  # seconds for the check that the hub is reachable
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +116,7 @@ def _fetch(name: str) -> dict[Split, Iterable[Row]]:
             f"to the folder that contains {name}/test.jsonl."
         ) from error
     try:
-        with _quickly_offline(config):
+        with quickly_offline(config, config.HF_ENDPOINT):
             fetched: Mapping[str, Iterable[Any]] = load_dataset(HUB, name)  # pyright: ignore[reportAssignmentType]
     except OSError as error:  # no network among others
         raise OSError(
@@ -125,28 +124,6 @@ def _fetch(name: str) -> dict[Split, Iterable[Row]]:
             "data=FOLDER."
         ) from error
     return {split: map(_row, fetched[split]) for split in SPLITS if split in fetched}
-
-
-@contextmanager
-def _quickly_offline(config: Any) -> Generator[None]:
-    """Set `datasets` to offline mode without a network: otherwise it tries the hub for 30 s before using its cache."""
-    before: bool = config.HF_HUB_OFFLINE
-    config.HF_HUB_OFFLINE = before or not _reachable(config.HF_ENDPOINT)
-    try:
-        yield
-    finally:
-        config.HF_HUB_OFFLINE = before
-
-
-def _reachable(url: str) -> bool:
-    """Whether a server answers at `url`."""
-    import httpx
-
-    try:
-        httpx.head(url, timeout=_TIMEOUT)
-    except httpx.HTTPError:
-        return False
-    return True
 
 
 def _row(entry: Mapping[str, Any]) -> Row:
