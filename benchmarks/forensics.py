@@ -142,12 +142,8 @@ run would end.
 
 {causes}
 
-- In the quickstart, where the imitating model reaches the goal in half of its episodes, RL removes most of moving away,
-  running out of turns and over-interaction. Of the 19 failures that are left, 8 are invalid actions. Its two rows with
-  a former definition were computed when an episode had moved away if the expert needed at least one action more at the
-  end than at the best moment. By the present definition some of these are turn budgets, and the sum of both is the
-  same. Its episodes are not committed, so these shares can't be computed again; the other studies had no such episodes,
-  or were computed again.
+- In the quickstart, where the imitating model reaches the goal in half of its episodes, RL removes most of running out
+  of turns and moving away, and all over-interaction. Of the 19 failures that are left, 8 are invalid actions.
 - In the first run in TextCraft the failures are procedural: nearly all unsuccessful episodes end in commands that the
   environment rejects, before and after RL. RL makes such episodes rarer, and no other cause takes their place.
 - In the run with DAgger, RL also removes 20 points of these, but 28 points of other failures take their place: the
@@ -240,7 +236,7 @@ def cause_rows(records: dict[str, Any]) -> list[dict[str, str]]:
     return [
         {
             "study": study,
-            "cause": LABELS[kind] + _FORMER * (kind in ("moved_away", "turn_budget") and _is_former(record)),
+            "cause": LABELS[kind],
             "after imitation": f"{record['causes'][kind]['first']:.1%}",
             "after RL": f"{record['causes'][kind]['second']:.1%}",
             "difference": _points(record["causes"][kind]),
@@ -249,14 +245,6 @@ def cause_rows(records: dict[str, Any]) -> list[dict[str, str]]:
         for kind in KINDS
         if kind in record["causes"]
     ]
-
-
-_FORMER = " (former definition)"
-
-
-def _is_former(record: dict[str, Any]) -> bool:
-    """Return whether a study's episodes were last read when moving away was defined otherwise, and had such ones."""
-    return "away" not in record and "moved_away" in record["causes"]
 
 
 def metric_rows(record: dict[str, Any]) -> list[dict[str, str]]:
