@@ -153,7 +153,7 @@ def test_comparison_shows_the_causes_as_the_report_compares_them(site: Site) -> 
     assert cells[2][1:4] == ["50.0%", "12.5%", "-37.5"]
     assert found.difference.mean == pytest.approx(-0.375)
     low, high = (f"{100 * bound:+.1f}" for bound in (found.difference.low, found.difference.high))
-    assert " ".join(cells[2][5:8]) == f"{low} to {high}"
+    assert " ".join(cells[2][4:7]) == f"{low} to {high}"
     assert '<a href="/episodes?run=a&amp;file=episodes&amp;cause=loop">' in table
     assert "distances are known for" not in text
     for known, share in ((second[:1], "some"), ([second[0], second[3]], "all")):
