@@ -23,7 +23,7 @@ from agentgym_envs.worlds.webarena.actions.action_types import (
     Type,
     Wait,
 )
-from agentgym_envs.worlds.webarena.actions.grammar import GRAMMAR, parse
+from agentgym_envs.worlds.webarena.actions.grammar import GRAMMAR, on_one_line, parse
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,6 +39,8 @@ pytestmark = pytest.mark.quick
         ("type [3] [red shoes] [1]", Type(3, "red shoes", True)),
         ("type [3] [red shoes] [0]", Type(3, "red shoes", False)),
         ("type [3] [x] [press_enter_after=0]", Type(3, "x", False)),
+        (r"type [3] [# Changes\n\n- one\n] [0]", Type(3, "# Changes\n\n- one\n", False)),
+        (r'type [3] [print("a\\n")]', Type(3, r'print("a\n")', True)),
         ("press [Enter]", Press("Enter")),
         ("scroll [down]", Scroll("down")),
         ("scroll [direction=up]", Scroll("up")),
@@ -228,3 +230,9 @@ def test_any_text_can_be_typed(element: int, text: str, enter: bool) -> None:
 @given(st.text())
 def test_any_answer_can_be_given(answer: str) -> None:
     assert parse(f"stop [{answer}]") == Stop(answer.strip())
+
+
+@given(st.text() | st.lists(st.sampled_from(["\\", "n", "\n", "]", " "])).map("".join))
+def test_content_of_several_lines_is_typed_from_one(content: str) -> None:
+    assert "\n" not in on_one_line(content)
+    assert parse(f"type [3] [{on_one_line(content)}] [0]") == Type(3, content, False)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from agentgym_envs.core.tasks import SPLITS, Task
+from agentgym_envs.worlds.webarena.actions.grammar import on_one_line
 from agentgym_envs.worlds.webarena.browser.site_urls import Sites
 from agentgym_envs.worlds.webarena.env import WebArena
 from agentgym_envs.worlds.webarena.evaluation import database, string_match, url_match
@@ -99,6 +100,15 @@ def one_task_per_template(tasks: list[Task]) -> list[Task]:
     for task in tasks:
         groups.setdefault(task.payload["template"], []).append(task)
     return [group[i % len(group)] for i, group in enumerate(groups.values())]
+
+
+def test_texts_that_the_oracle_writes_are_lines(tasks: list[Task]) -> None:
+    """Reply formats without functions read one line as the action."""
+    steps = [step for task in tasks for step in task.payload["plan"]]
+    typed = [step["text"] for step in steps if step["do"] == "type"]
+    assert any("\n" in text for text in typed)
+    written = [*map(on_one_line, typed), *(step["answer"] for step in steps if step["do"] == "stop")]
+    assert [text for text in written if len(text.splitlines()) > 1] == []
 
 
 @pytest.mark.long

@@ -97,6 +97,19 @@ def parse(text: str) -> Action | str:
     return _parse(fenced[0].strip()) if isinstance(parsed, str) and len(fenced) == 1 else parsed
 
 
+def on_one_line(content: str) -> str:
+    r"""Return the content of `type` with `\n` for each line break, since an action in a reply is often one line.
+
+    Backslashes before a line break or an `n` are doubled.
+    """
+    return re.sub(r"(\\*)(n|\n)", lambda found: found[1] * 2 + ("n" if found[2] == "n" else r"\n"), content)
+
+
+def _content(written: str) -> str:
+    r"""Return the content in which `\n` stands for a line break; `on_one_line` is the inverse."""
+    return re.sub(r"(\\+)n", lambda found: found[1][: len(found[1]) // 2] + "n\n"[len(found[1]) % 2], written)
+
+
 def _parse(text: str) -> Action | str:
     verb, rest = _split(text)
     if verb not in _PARSERS:
@@ -168,7 +181,7 @@ def _type(rest: str) -> Action | None:
     # The content ends at the last bracket that is followed by nothing or only by the flag.
     flag = r"(?:\s*\[\s*(?:press_enter_after\s*=\s*)?([01])\s*\])?"
     found = re.fullmatch(rf"{_TARGET}\s*\[(.*?)\]{flag}", rest, re.DOTALL | re.IGNORECASE)
-    return Type(_target(found[1]), found[2], found[3] != "0") if found else None
+    return Type(_target(found[1]), _content(found[2]), found[3] != "0") if found else None
 
 
 def _select(rest: str) -> Action | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agentgym_envs.worlds.webarena.actions.grammar import on_one_line
 from agentgym_envs.worlds.webarena.expert.detours import (
     Detour,
     accept_cookies,
@@ -107,7 +108,7 @@ class Expert:
             case "click":
                 return f"click [{node.id}]"
             case "type":
-                return f"type [{node.id}] [{step['text']}] [{int(step['enter'])}]"
+                return f"type [{node.id}] [{on_one_line(step['text'])}] [{int(step['enter'])}]"
             case "select":
                 return self._select(step["option"], node, page)
             case other:

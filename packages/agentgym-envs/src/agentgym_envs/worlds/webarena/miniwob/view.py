@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from agentgym_envs.worlds.webarena.actions.grammar import on_one_line
 from agentgym_envs.worlds.webarena.page.geometry import Box, Layout
 from agentgym_envs.worlds.webarena.page.snapshot import Node, Snapshot
 
@@ -168,7 +169,7 @@ class View:
 
     def type(self, text: str, nth: int = 0, role: str = "textbox") -> str:
         """Return the action that fills one of the visible fields."""
-        return f"type [{self.one(role, None, nth).id}] [{text}] [0]"
+        return f"type [{self.one(role, None, nth).id}] [{on_one_line(text)}] [0]"
 
     def submit(self, name: str = "Submit") -> str:
         """Return the click on the button that ends the task."""
