@@ -107,13 +107,13 @@ class Evaluator:
         # Between the decodings, the engine keeps the weights.
         with playing() if missing else nullcontext():
             for decoding in DECODINGS:
-                known = self._played(split, step, decoding) if decoding in missing else saved.get(decoding)
-                episodes = known or []
+                episodes = self._played(split, step, decoding) if decoding in missing else saved.get(decoding) or []
                 if self.ranks.is_main:
                     ks = self.config.evaluation.ks if decoding == "sampled" else (1,)
                     self.tracker.evaluation(step, decoding, split, report(episodes, ks=ks, seed=self.config.seed))
-                away = self._distances(split, step, decoding, episodes)
-                outcomes = [EpisodeOutcome.of(each, distances=away.get(episode_key(each))) for each in episodes]
+                with self.ranks.errors_together():
+                    distances = self._distances(split, step, decoding, episodes)
+                outcomes = [EpisodeOutcome.of(each, distances=distances.get(episode_key(each))) for each in episodes]
                 played[decoding] = self.ranks.broadcast(outcomes)
         return played
 
