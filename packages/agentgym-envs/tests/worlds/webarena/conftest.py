@@ -23,8 +23,8 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 @pytest.fixture(scope="module")
 def idle_envs(request: pytest.FixtureRequest, requires_browser: None) -> Iterator[SimpleQueue[WebArena]]:
-    """A queue of environments that aren't in use, as many as the module's `CONCURRENT`."""
-    envs = [WebArena() for _ in range(request.module.CONCURRENT)]
+    """A queue of environments that aren't in use, as many as the module's `CONCURRENT`; a parameter is their skin."""
+    envs = [WebArena(skin=getattr(request, "param", "plain")) for _ in range(request.module.CONCURRENT)]
     queue: SimpleQueue[WebArena] = SimpleQueue()
     for env in envs:
         queue.put(env)

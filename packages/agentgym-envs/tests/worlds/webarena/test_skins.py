@@ -14,7 +14,6 @@ from agentgym_envs.core.tasks import Task
 from agentgym_envs.worlds.webarena.env import WebArena
 from agentgym_envs.worlds.webarena.options import SKINS, draw_skin
 from agentgym_envs.worlds.webarena.page.observation import tree
-from cheaters import CHEATERS, exploits
 from ci_subset import subset_in_ci
 
 MAX_STEPS = 30
@@ -166,15 +165,3 @@ def test_rough_pages_are_three_to_five_times_longer(envs: Envs, templates: dict[
             env.reset(options={"task": templates[name].id})
             chars.append(len(tree(env._page, True, 1 << 30)))
         assert 2.5 <= chars[1] / chars[0] <= 5.5, (name, chars)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("cheater", CHEATERS, ids=lambda cheater: cheater.__name__)
-def test_no_cheater_scores_in_the_rough_skin(envs: Envs, templates: dict[str, Task], cheater: Any) -> None:
-    groups: dict[str, list[str]] = {}
-    for task in envs["rough"].tasks:
-        groups.setdefault(task.cluster, []).append(task.payload["plan"][-1]["answer"])
-    tasks = list(templates.values())[CHEATERS.index(cheater) :: 22]
-    for task in tasks:
-        candidates = list(dict.fromkeys(groups[task.cluster]))
-        assert exploits(envs["rough"], task.id, candidates, cheater) == [], task.payload["intent"]
