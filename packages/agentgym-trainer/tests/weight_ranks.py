@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from accelerate import Accelerator
@@ -58,6 +62,30 @@ def _load_in_process(weights: Weights, *, failures: int = 0, in_thread: bool = T
     loaded: dict[str, torch.Tensor] = {}
     make: Callable[[EngineUsage], _Core] = partial(_Core, [1] * failures, loaded)
     return _load(weights, Batching(make, in_thread=in_thread)), loaded
+
+
+def _load_again(weights: Weights, dtype: torch.dtype | None) -> tuple[Any, Any]:
+    """Load weights, and then again what the engine keeps of them. Return that, and what identifies its memory."""
+    loaded: dict[str, torch.Tensor] = {}
+    engine = Batching(partial(_Core, [], loaded), in_thread=True, dtype=dtype)
+    with RolloutRunner(engine) as rollouts, Ranks().errors_together():
+        rollouts.load(weights)
+        loaded.clear()
+        engine._load_core()
+        memory = os.fstat(rollouts._machine_copy._file or -1)
+        return loaded, (memory.st_ino, memory.st_blocks * 512)
+
+
+def _load_without_memory(weights: Weights, *, full: bool) -> str:
+    """Load weights when this process can't write its part of the copy; return the error."""
+    fails: Any = patch("os.pwrite", side_effect=OSError(errno.ENOSPC, "No space left")) if full else nullcontext()
+    with fails, RolloutRunner(Batching(partial(_Core, [], {}), in_thread=True)) as rollouts:
+        try:
+            with Ranks().errors_together():
+                rollouts.load(weights)
+        except OSError as error:
+            return str(error)
+    return ""
 
 
 def _load_into_server(weights: Weights, ranks: Ranks, backend: str, *, starting: bool = False) -> tuple[str, Any]:
@@ -116,10 +144,13 @@ def main(out: Path) -> None:
         "bf16": _load_in_process(weights_of(learner.policy, 2, precision="bf16")),
         "one fails once": _load_in_process(learner.weights(3), failures=rank),
         "one is gone": _load_in_process(learner.weights(4), failures=2 * rank)[0],
-        "server over tcp": _load_into_server(learner.weights(5), ranks, ""),
-        "server over nccl": _load_into_server(learner.weights(6), ranks, "nccl"),
-        "server over ipc": _load_into_server(learner.weights(7), ranks, "ipc"),
-        "starting server over ipc": _load_into_server(learner.weights(8), ranks, "ipc", starting=True),
+        "kept": _load_again(learner.weights(5), None),
+        "kept in bf16": _load_again(learner.weights(6), torch.bfloat16),
+        "one is full": _load_without_memory(learner.weights(7), full=rank == 1),
+        "server over tcp": _load_into_server(learner.weights(8), ranks, ""),
+        "server over nccl": _load_into_server(learner.weights(9), ranks, "nccl"),
+        "server over ipc": _load_into_server(learner.weights(10), ranks, "ipc"),
+        "starting server over ipc": _load_into_server(learner.weights(11), ranks, "ipc", starting=True),
     }
     torch.save(results, out / f"{rank}.pt")
     torch.distributed.barrier()

@@ -50,6 +50,22 @@ def test_engine_that_is_gone_ends_all_processes(by_rank: list[dict[str, Any]]) -
     ] * 2
 
 
+@pytest.mark.parametrize(("case", "dtype"), [("kept", torch.float32), ("kept in bf16", torch.bfloat16)])
+def test_processes_keep_one_copy_together(by_rank: list[dict[str, Any]], case: str, dtype: torch.dtype) -> None:
+    expected = by_rank[0]["expected"]
+    (_, memory), (_, same_memory) = (result[case] for result in by_rank)
+    for result in by_rank:
+        assert_equal(result[case][0], expected, dtype)
+    assert memory == same_memory
+    size = sum(tensor.numel() for tensor in expected.values()) * dtype.itemsize
+    assert size <= memory[1] <= size + 64 * len(expected) + 4096
+
+
+def test_all_processes_end_if_one_cannot_keep_its_part(by_rank: list[dict[str, Any]]) -> None:
+    error = "The weights could not be copied to host memory: [Errno 28] No space left."
+    assert [result["one is full"] for result in by_rank] == [error, error]
+
+
 @pytest.mark.parametrize(
     ("case", "copies"),
     [("server over tcp", 1), ("server over nccl", 2), ("server over ipc", 2), ("starting server over ipc", 2)],

@@ -87,7 +87,7 @@ class Learner:
         """Return the weights for an engine: the policy's tensors, or only the adapter's if one trains.
 
         FSDP2 shards are gathered while an engine loads them, in the data type of the computation. All processes must
-        call this.
+        call this, and make the passes together if there are shards or the weights don't last.
 
         Args:
             version: Number of updates that produced the weights.
@@ -97,7 +97,9 @@ class Learner:
             NotFinite: The weights hold non-finite values.
         """
         check_weights(self.policy.parameters(), self.accelerator)
-        return weights_of(self.policy, version, lasting=lasting, precision=self.accelerator.mixed_precision)
+        weights = weights_of(self.policy, version, lasting=lasting, precision=self.accelerator.mixed_precision)
+        together = not lasting and self.accelerator.num_processes > 1  # they keep one copy per machine
+        return replace(weights, collective=weights.collective or together)
 
     @property
     def _bare(self) -> PolicyModel:

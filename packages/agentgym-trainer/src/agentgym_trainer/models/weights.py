@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from agentgym_trainer.models.machine_copy import MachineCopy
+
 
 SHARED_BYTES = 512 * 2**20
 """Bytes of GPU memory that a learner shares with a server on the same GPU to pass tensors, unless one is larger."""
@@ -30,8 +32,11 @@ class Weights:
     updates continue meanwhile, or because the tensors are gathered for it: an engine that may need them later makes one
     pass with a `HostCopy`."""
     collective: bool = False
-    """Whether a pass gathers shards from all processes, so that all must make it at the same time and to its end, from
-    their main threads. `RolloutRunner.load` does so, and gives engines weights for which this is false."""
+    """Whether all processes make a pass at the same time and to its end, from their main threads, because it gathers
+    shards, or because updates continue and they keep one copy per machine. `RolloutRunner.load` does so, and gives
+    engines weights for which this is false."""
+    machine_copy: MachineCopy | None = None
+    """The copy that the processes of this machine share; None where an engine that needs a copy keeps its own."""
 
 
 def weights_of(policy: Any, version: int, *, lasting: bool = True, precision: str = "no") -> Weights:
@@ -106,47 +111,51 @@ class HostCopy:
 
         Nothing is copied before it starts. If it is broken off, the next pass first copies the rest.
         """
+        reused, self._kept = self._kept, {}
         if weights.lasting:
-            self._kept = {}
             return weights
-        passes = _Passes(weights.tensors, self._kept, lambda: self.dtype if weights.adapter is None else None)
-        self._kept = passes.kept
-        return replace(weights, tensors=passes, lasting=True)
+        if (shared := weights.machine_copy) is not None:
+            shared.request(self)
+            return replace(weights, tensors=_Passes(weights.tensors, None, shared.tensors), lasting=True)
+        kept = self._kept
+
+        def keep(name: str, tensor: Tensor) -> None:
+            kept[name] = _copied(tensor, reused.pop(name, None), None if weights.adapter else self.dtype)
+
+        return replace(weights, tensors=_Passes(weights.tensors, keep, lambda: iter(kept.items())), lasting=True)
 
 
 class _Passes:
-    """Starts passes over tensors: the first over a source, which it copies, the others over the copies."""
+    """Starts passes over tensors: the first over a source, the others, once that one has ended, over its copy."""
 
     def __init__(
         self,
         source: Callable[[], Iterator[tuple[str, Tensor]]],
-        reused: dict[str, Tensor],
-        dtype: Callable[[], torch.dtype | None],
+        keep: Callable[[str, Tensor], None] | None,
+        copy: Callable[[], Iterator[tuple[str, Tensor]]],
     ) -> None:
-        self.kept: dict[str, Tensor] = {}
-        self._open = source
+        self._open, self._keep, self._copy = source, keep, copy
         self._source: Iterator[tuple[str, Tensor]] | None = None
-        self._reused = reused
-        self._dtype = dtype
 
     def __call__(self) -> Iterator[tuple[str, Tensor]]:
         if self._source is None:
             self._source = self._open()
-            return self._copying(self._source)
-        for _ in self._copying(self._source):
-            pass
-        return iter(self.kept.items())
+            return self._keeping(self._source)
+        exhaust(self._keeping(self._source))
+        return self._copy()
 
-    def _copying(self, source: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    def _keeping(self, source: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
         for name, tensor in source:
-            self._keep(name, tensor)
+            if self._keep is not None:
+                self._keep(name, tensor)
             yield name, tensor
 
-    def _keep(self, name: str, tensor: Tensor) -> None:
-        import torch
 
-        dtype = (tensor.is_floating_point() and self._dtype()) or tensor.dtype
-        memory = self._reused.pop(name, None)
-        if memory is None or memory.shape != tensor.shape or memory.dtype != dtype:
-            memory = torch.empty(tensor.shape, dtype=dtype)
-        self.kept[name] = memory.copy_(tensor.detach())
+def _copied(tensor: Tensor, memory: Tensor | None, dtype: torch.dtype | None) -> Tensor:
+    """Copy a tensor to host memory, floating-point numbers in this type, into memory of an earlier copy if it fits."""
+    import torch
+
+    dtype = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
+    if memory is None or memory.shape != tensor.shape or memory.dtype != dtype:
+        memory = torch.empty(tensor.shape, dtype=dtype)
+    return memory.copy_(tensor.detach())

@@ -351,10 +351,8 @@ class _Phases:
         if work.offloads and started:
             everyone += 8.0 * work.trained
         if started and self._loads() and self._copies():
-            # Of weights that another pass would have to gather again (`models.weights.HostCopy`).
-            copied = float(work.dtype.itemsize * work.shape.weights)
-            everyone += copied if work.config.engine.kind == "vllm" else 0.0
-            first += copied if work.config.engine.kind == "vllm-server" else 0.0
+            # Of weights that another pass would have to gather again (`models.machine_copy.MachineCopy`).
+            first += float(work.dtype.itemsize * work.shape.weights)
         first += work.half_bytes if name == "rounding" else 0.0
         sharded, models = work.hardware.sharded, work.weight_bytes + work.reference_bytes + work.teacher_bytes
         if name in ("load", "engine") and sharded and not isinstance(work.config, RLConfig):

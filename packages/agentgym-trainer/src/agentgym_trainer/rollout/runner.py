@@ -35,6 +35,7 @@ from agentgym_envs.core.loop_thread import LoopThread
 from agentgym_trainer.engines.base import Engine, SamplingParams, Weights
 from agentgym_trainer.gateway.sampling import EngineReplier
 from agentgym_trainer.gateway.server import Gateway
+from agentgym_trainer.models.machine_copy import MachineCopy
 from agentgym_trainer.rollout.weight_stream import WeightStream
 from agentgym_trainer.tokens.chat import Chat, Context
 
@@ -183,6 +184,7 @@ class RolloutRunner:
         self._check = check
         self._thread = LoopThread("Rollouts")
         self._gateway: Gateway | None = None
+        self._machine_copy = MachineCopy()
 
     def __enter__(self) -> RolloutRunner:
         return self
@@ -274,12 +276,12 @@ class RolloutRunner:
         """Load new weights into the engine. See `Engine.load`.
 
         Sharded weights are gathered in this thread, by all processes: all must call this, and each gathers all tensors,
-        also if its engine fails or loads nothing.
+        also if its engine fails or loads nothing. Engines that need them later share a copy on each machine.
         """
         if not weights.collective:
             self.run(self.engine.load(weights), checked=True)
             return
-        stream = WeightStream(weights)
+        stream = WeightStream(weights, self._machine_copy)
         with stream.gathering():
             loading = self.engine.load(stream.weights)
             self.run(loading, checked=True, meanwhile=lambda outcome: stream.feed(outcome.done, self._check))

@@ -10,26 +10,35 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from queue import SimpleQueue
-from threading import Semaphore
+from threading import Event, Semaphore
 
 import torch
 from torch import Tensor
 
 from agentgym_trainer.engines.base import Weights
+from agentgym_trainer.models.machine_copy import POSSIBLE, MachineCopy
 
 _AHEAD = 2  # tensors that were gathered and not yet loaded
 _GLANCE = 1.0  # seconds between looks at whether the engine still loads
 
 
 class WeightStream:
-    """One pass over weights that are gathered from all processes. The main thread feeds it, the engine's reads it."""
+    """One pass over weights that all processes make. The main thread feeds it, the engine's reads it."""
 
-    def __init__(self, weights: Weights) -> None:
-        self._source = weights.tensors()
+    def __init__(self, weights: Weights, copy: MachineCopy) -> None:
+        """Start nothing yet.
+
+        Args:
+            weights: The weights.
+            copy: The copy that the processes of this machine share. The pass writes it if one of their engines needs
+                it.
+        """
+        self._source = copy.written(weights)
+        self._started = Event()
         self._fed: SimpleQueue[tuple[str, Tensor] | None] = SimpleQueue()
         self._free = Semaphore(_AHEAD)
         self._failure: BaseException | None = None
-        self.weights = replace(weights, tensors=lambda: self, collective=False)
+        self.weights = replace(weights, tensors=lambda: self, collective=False, machine_copy=copy if POSSIBLE else None)
         """The weights for the engine."""
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
@@ -41,6 +50,7 @@ class WeightStream:
         Raises:
             RuntimeError: when the main thread stopped feeding before all tensors were read.
         """
+        self._started.set()
         fed = self._fed.get()
         if fed is None:
             self._fed.put(None)  # for a further call
@@ -63,15 +73,16 @@ class WeightStream:
                 pass
 
     def feed(self, over: Callable[[], bool], check: Callable[[], object]) -> None:
-        """Gather all tensors and hand them to the engine.
+        """Gather all tensors and hand them to the engine, once it starts to read.
 
         Args:
             over: Whether the engine has stopped reading; the remaining tensors are then dropped.
             check: Called while the engine is slow; an exception that it raises ends the reading and is raised.
         """
         try:
+            self._wait(self._started.wait, over, check)
             for fed in self._source:
-                if not self._wait(over, check):
+                if not self._wait(self._free.acquire, over, check):
                     self._failure = RuntimeError("The engine had ended its load before.")
                     continue
                 if fed[1].is_cuda:
@@ -83,10 +94,10 @@ class WeightStream:
         finally:
             self._fed.put(None)
 
-    def _wait(self, over: Callable[[], bool], check: Callable[[], object]) -> bool:
-        """Wait until the engine takes another tensor; return whether it does."""
+    def _wait(self, until: Callable[..., bool], over: Callable[[], bool], check: Callable[[], object]) -> bool:
+        """Wait for the engine; return whether it still reads."""
         while not over():
-            if self._free.acquire(timeout=_GLANCE):
+            if until(timeout=_GLANCE):
                 return True
             check()
         return False
