@@ -48,9 +48,8 @@ class World:
 WORLDS = (
     World(
         "WebArena", 15, 60, 2, ("sft-webarena",), "",
-        "six embedded sites of this package with the 278 test tasks that they had before the tasks that can't be done "
-        "and others were added, of which 60 are played, instead of WebArena's Docker images and 50 of its 812 tasks; "
-        "every episode has its own state of the sites",
+        "six embedded sites of this package with 327 test tasks, of which 60 are played, instead of WebArena's Docker "
+        "images and 50 of its 812 tasks; every episode has its own state of the sites",
     ),
     World(
         "SearchQA", 10, 100, 4, ("sft-searchqa",), None,
