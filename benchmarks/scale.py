@@ -4,7 +4,7 @@
     uv run python benchmarks/scale_check.py            # the simulator compared with this machine
 
 `simulator.py` simulates the rollouts; the time of a forward pass on a GPU follows from its bandwidth and FLOP/s. The
-update takes its operations divided by their rate, or its bytes divided by theirs.
+update takes its operations divided by their rate, or its bytes divided by theirs. Its memory is that of `train --plan`.
 
 The efficiencies below are assumptions. The results show the bottleneck, within a factor of about two. They were not
 compared with measurements on GPUs.
@@ -13,9 +13,13 @@ compared with measurements on GPUs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from agentgym_trainer.config import AsyncRollout, EngineSettings, RLConfig
+from agentgym_trainer.planning.hardware import described
+from agentgym_trainer.planning.phases import make_plan
+from agentgym_trainer.recipes import RECIPES
 from harness import arguments, show, write_json
 from simulator import PassCost, Turn, simulate
 
@@ -130,6 +134,11 @@ class Plan:
     gpu: GPU = H200
 
     @property
+    def one_node(self) -> bool:
+        """Whether all GPUs are in one node."""
+        return self.learners + self.engines <= self.per_node
+
+    @property
     def rate(self) -> float:
         """Bytes per second between the learner's GPUs."""
         return self.gpu.network if self.learners > self.per_node else self.gpu.link
@@ -151,7 +160,7 @@ class Step:
     cores: float
     """CPU cores that the environments use during the rollout."""
     memory: float
-    """Permanent bytes per GPU of the learner."""
+    """Bytes on a GPU of the learner during the update, with activations."""
 
 
 def step(plan: Plan, workload: Workload, *, seed: int = 0) -> Step:
@@ -169,7 +178,9 @@ def step(plan: Plan, workload: Workload, *, seed: int = 0) -> Step:
     seconds = max(rollout, update) + weights if plan.overlap else rollout + update + weights
     rate = sum(one.completion for one in rollouts) / seconds
     cores = len(turns) * workload.cpu_seconds / rollout
-    return Step(rollout, update, weights, seconds, busy / (rollout * engines), rate, cores, permanent_bytes(plan))
+    return Step(
+        rollout, update, weights, seconds, busy / (rollout * engines), rate, cores, update_bytes(plan, workload)
+    )
 
 
 def update_seconds(plan: Plan, tokens: int) -> float:
@@ -188,14 +199,27 @@ def update_seconds(plan: Plan, tokens: int) -> float:
     return max(compute, sent / plan.rate)
 
 
-def permanent_bytes(plan: Plan) -> float:
-    """Return the bytes of weights, gradients and Adam's moments in float32 and of the reference in bfloat16, both
-    sharded by FSDP, and of an engine's copy.
-
-    Activations and caches come on top; `train --plan` computes them.
+def update_bytes(plan: Plan, workload: Workload) -> float:
+    """Return what the update takes on a GPU of the learner: weights, gradients and moments in float32, activations,
+    what FSDP gathers, and what engines on the same GPU keep.
     """
-    engine = 0.0 if plan.engines else 2 * plan.model.weights / plan.tensor_parallel
-    return (16 + 2) * plan.model.weights / plan.learners + engine
+    config = RECIPES[f"{workload.name.lower()}-scaling"].config
+    assert isinstance(config, RLConfig)
+    gpus, engine = plan.learners, EngineSettings(kind="vllm", memory=0.4)
+    if plan.engines and plan.one_node:
+        gpus += plan.engines
+        engine = EngineSettings(kind="vllm-server", devices=",".join(map(str, range(plan.learners, gpus))))
+    elif plan.engines:
+        urls = tuple(f"http://10.0.1.{number}:8100" for number in range(plan.engines // plan.tensor_parallel))
+        engine = EngineSettings(kind="vllm-server", urls=urls)
+    config = replace(
+        config,
+        model=f"Qwen/{plan.model.name}-Instruct",
+        engine=engine,
+        async_rollout=AsyncRollout(max_staleness=int(plan.overlap)),
+    )
+    hardware = described(f"{gpus}x{plan.gpu.name}")
+    return make_plan(config, hardware).phase("update").bytes
 
 
 def weights_seconds(plan: Plan) -> float:
@@ -205,8 +229,7 @@ def weights_seconds(plan: Plan) -> float:
     """
     size = 2 * plan.model.weights
     gathered = size / plan.rate if plan.learners > 1 else 0.0
-    one_node = plan.learners + plan.engines <= plan.per_node
-    broadcast = size / (plan.gpu.link if one_node else plan.gpu.network) if plan.engines else 0.0
+    broadcast = size / (plan.gpu.link if plan.one_node else plan.gpu.network) if plan.engines else 0.0
     return gathered + broadcast
 
 

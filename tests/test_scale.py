@@ -117,3 +117,12 @@ def test_weights_cost_nothing_on_one_gpu_and_most_between_nodes(scale: Any) -> N
     assert scale.weights_seconds(replace(plan, learners=4)) == pytest.approx(size / plan.gpu.link)
     assert scale.weights_seconds(replace(plan, learners=4, engines=4)) == pytest.approx(2 * size / plan.gpu.link)
     assert scale.weights_seconds(replace(plan, learners=16, engines=8)) == pytest.approx(2 * size / plan.gpu.network)
+
+
+@pytest.mark.long
+def test_the_table_of_the_document_is_what_the_script_computes(scale: Any) -> None:
+    document = Path(__file__).parent.parent.joinpath("docs", "scale.md").read_text(encoding="utf-8")
+    shown = [world for world in scale.WORKLOADS if world.name != "SciWorld"]
+    found = [(plan, world, scale.step(plan, world)) for plan in scale.PLANS for world in shown]
+    for row in scale.table(found):
+        assert f"| {' | '.join(row.values())} |" in document

@@ -65,25 +65,36 @@ def _load_in_process(weights: Weights, *, failures: int = 0, in_thread: bool = T
 
 
 def _load_again(weights: Weights, dtype: torch.dtype | None) -> tuple[Any, Any]:
-    """Load weights, and then again what the engine keeps of them. Return that, and what identifies its memory."""
+    """Load weights, and then again what the engine keeps of them. Return that, and what identifies shared memory."""
     loaded: dict[str, torch.Tensor] = {}
     engine = Batching(partial(_Core, [], loaded), in_thread=True, dtype=dtype)
     with RolloutRunner(engine) as rollouts, Ranks().errors_together():
         rollouts.load(weights)
         loaded.clear()
         engine._load_core()
-        memory = os.fstat(rollouts._machine_copy._file or -1)
+        copy = rollouts._machine_copy
+        if not copy.shared:
+            return loaded, None
+        memory = os.fstat(copy._file or -1)
         return loaded, (memory.st_ino, memory.st_blocks * 512)
+
+
+def _failing(name: str, error: Exception, fails: bool) -> Any:
+    """Return a context in which a function raises an error, if `fails`."""
+    return patch(name, side_effect=error) if fails else nullcontext()
 
 
 def _load_without_memory(weights: Weights, *, full: bool) -> str:
     """Load weights when this process can't write its part of the copy; return the error."""
-    fails: Any = patch("os.pwrite", side_effect=OSError(errno.ENOSPC, "No space left")) if full else nullcontext()
-    with fails, RolloutRunner(Batching(partial(_Core, [], {}), in_thread=True)) as rollouts:
+    out_of_memory = torch.OutOfMemoryError("CUDA out of memory")
+    with (
+        _failing("os.pwrite", out_of_memory, full),
+        RolloutRunner(Batching(partial(_Core, [], {}), in_thread=True)) as rollouts,
+    ):
         try:
             with Ranks().errors_together():
                 rollouts.load(weights)
-        except OSError as error:
+        except RuntimeError as error:
             return str(error)
     return ""
 
@@ -137,6 +148,10 @@ def main(out: Path) -> None:
     model = build_model(settings, vocab=320, end_id=2, pad_id=0, seed=5)
     learner = make_learner(model, accelerator=accelerator)
     state = accelerator.get_state_dict(learner.actor)
+    with _failing("os.memfd_create", OSError(errno.ENOSYS, "not implemented"), rank == 0):
+        no_memory_files = _load_again(learner.weights(1), torch.bfloat16)
+    with _failing("os.open", PermissionError(), rank == 1):
+        not_permitted = _load_again(learner.weights(2), None)
     results = {
         "processes": ranks.count,
         "expected": {name.removeprefix("policy."): tensor for name, tensor in state.items()},
@@ -147,6 +162,8 @@ def main(out: Path) -> None:
         "kept": _load_again(learner.weights(5), None),
         "kept in bf16": _load_again(learner.weights(6), torch.bfloat16),
         "one is full": _load_without_memory(learner.weights(7), full=rank == 1),
+        "no memory files": no_memory_files,
+        "not permitted": not_permitted,
         "server over tcp": _load_into_server(learner.weights(8), ranks, ""),
         "server over nccl": _load_into_server(learner.weights(9), ranks, "nccl"),
         "server over ipc": _load_into_server(learner.weights(10), ranks, "ipc"),

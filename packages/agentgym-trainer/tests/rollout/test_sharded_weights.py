@@ -61,8 +61,18 @@ def test_processes_keep_one_copy_together(by_rank: list[dict[str, Any]], case: s
     assert size <= memory[1] <= size + 64 * len(expected) + 4096
 
 
+@pytest.mark.parametrize(("case", "dtype"), [("no memory files", torch.bfloat16), ("not permitted", torch.float32)])
+def test_each_process_keeps_a_copy_where_memory_cannot_be_shared(
+    by_rank: list[dict[str, Any]], case: str, dtype: torch.dtype
+) -> None:
+    for result in by_rank:
+        loaded, shared = result[case]
+        assert_equal(loaded, by_rank[0]["expected"], dtype)
+        assert shared is None
+
+
 def test_all_processes_end_if_one_cannot_keep_its_part(by_rank: list[dict[str, Any]]) -> None:
-    error = "The weights could not be copied to host memory: [Errno 28] No space left."
+    error = "The weights could not be copied to host memory: OutOfMemoryError('CUDA out of memory')"
     assert [result["one is full"] for result in by_rank] == [error, error]
 
 

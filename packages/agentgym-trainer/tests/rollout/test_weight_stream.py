@@ -78,6 +78,22 @@ def test_only_a_few_tensors_are_on_their_way() -> None:
     source.assert_complete()
 
 
+def test_nothing_is_gathered_before_the_engine_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until then, it may read the last weights from the memory to which these are copied."""
+    source, gathered, looks = Gathering(), list[int](), threading.Semaphore(0)
+
+    def read(tensors: Iterator[tuple[str, Tensor]]) -> None:
+        for _ in range(3):
+            assert looks.acquire(timeout=PATIENCE)
+        gathered.append(len(source.gathered))
+        gathered.append(len(list(tensors)))
+
+    monkeypatch.setattr(weight_stream, "_GLANCE", 0.01)
+    with RolloutRunner(Reader(read), looks.release) as rollouts:
+        rollouts.load(source.weights)
+    assert gathered == [0, len(NAMES)]
+
+
 @pytest.mark.parametrize("before_failing", [0, 1, 7])
 def test_all_tensors_are_gathered_though_the_engine_fails(before_failing: int) -> None:
     source = Gathering()

@@ -9,8 +9,8 @@ import pytest
 import torch
 from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.config import Lora, RLConfig
-from agentgym_trainer.trainers import setup
-from agentgym_trainer.trainers.model_setup import policy_dtype
+from agentgym_trainer.trainers import model_setup, setup
+from agentgym_trainer.trainers.model_setup import load_policy, policy_dtype
 from agentgym_trainer.trainers.setup import open_accelerator, release_memory, resolve_precision
 
 pytestmark = pytest.mark.quick
@@ -54,6 +54,22 @@ def test_only_frozen_weights_are_loaded_in_bfloat16() -> None:
     assert policy_dtype(RLConfig(device="cpu", precision="bf16", lora=lora)) == torch.bfloat16
     assert policy_dtype(RLConfig(device="cpu", precision="bf16")) == torch.float32
     assert policy_dtype(RLConfig(device="cpu", lora=lora)) == torch.float32
+
+
+def test_no_process_loads_a_whole_model_on_its_gpu_if_it_will_be_sharded(monkeypatch: pytest.MonkeyPatch) -> None:
+    loads: list[str] = []
+
+    def load(name: str, *, dtype: torch.dtype, device: Any = "meta") -> tuple[Any, None]:
+        loads.append(str(device))
+        return Mock(), None
+
+    monkeypatch.setattr(model_setup, "is_sharded", lambda _: True)
+    monkeypatch.setattr(model_setup, "load_model", load)
+    monkeypatch.setattr(model_setup, "load_architecture", load)
+    for main in (True, False):
+        process: Any = SimpleNamespace(is_main_process=main, device=torch.device("cuda:0"))
+        load_policy(RLConfig(device="auto"), "Qwen/Qwen2.5-7B-Instruct", process)
+    assert loads == ["cpu", "meta"]
 
 
 def test_a_launcher_that_requests_deepspeed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ class Weights:
     shards, or because updates continue and they keep one copy per machine. `RolloutRunner.load` does so, and gives
     engines weights for which this is false."""
     machine_copy: MachineCopy | None = None
-    """The copy that the processes of this machine share; None where an engine that needs a copy keeps its own."""
+    """The copy that the processes of this machine share if they can; None where an engine keeps its own."""
 
 
 def weights_of(policy: Any, version: int, *, lasting: bool = True, precision: str = "no") -> Weights:
@@ -114,27 +114,30 @@ class HostCopy:
         reused, self._kept = self._kept, {}
         if weights.lasting:
             return weights
-        if (shared := weights.machine_copy) is not None:
+        kept, shared = self._kept, weights.machine_copy
+        if shared is not None:
             shared.request(self)
-            return replace(weights, tensors=_Passes(weights.tensors, None, shared.tensors), lasting=True)
-        kept = self._kept
 
         def keep(name: str, tensor: Tensor) -> None:
-            kept[name] = _copied(tensor, reused.pop(name, None), None if weights.adapter else self.dtype)
+            if shared is None or not shared.shared:
+                kept[name] = _copied(tensor, reused.pop(name, None), None if weights.adapter else self.dtype)
 
-        return replace(weights, tensors=_Passes(weights.tensors, keep, lambda: iter(kept.items())), lasting=True)
+        def copies() -> Iterator[tuple[str, Tensor]]:
+            return shared.tensors() if shared is not None and shared.shared else iter(kept.items())
+
+        return replace(weights, tensors=_Passes(weights.tensors, keep, copies), lasting=True)
 
 
 class _Passes:
-    """Starts passes over tensors: the first over a source, the others, once that one has ended, over its copy."""
+    """Starts passes over tensors: the first over a source, the others, once that one has ended, over its copies."""
 
     def __init__(
         self,
         source: Callable[[], Iterator[tuple[str, Tensor]]],
-        keep: Callable[[str, Tensor], None] | None,
-        copy: Callable[[], Iterator[tuple[str, Tensor]]],
+        keep: Callable[[str, Tensor], None],
+        copies: Callable[[], Iterator[tuple[str, Tensor]]],
     ) -> None:
-        self._open, self._keep, self._copy = source, keep, copy
+        self._open, self._keep, self._copies = source, keep, copies
         self._source: Iterator[tuple[str, Tensor]] | None = None
 
     def __call__(self) -> Iterator[tuple[str, Tensor]]:
@@ -142,12 +145,11 @@ class _Passes:
             self._source = self._open()
             return self._keeping(self._source)
         exhaust(self._keeping(self._source))
-        return self._copy()
+        return self._copies()
 
     def _keeping(self, source: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
         for name, tensor in source:
-            if self._keep is not None:
-                self._keep(name, tensor)
+            self._keep(name, tensor)
             yield name, tensor
 
 

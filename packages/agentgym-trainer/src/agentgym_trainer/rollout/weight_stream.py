@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from agentgym_trainer.engines.base import Weights
-from agentgym_trainer.models.machine_copy import POSSIBLE, MachineCopy
+from agentgym_trainer.models.machine_copy import MachineCopy
 
 _AHEAD = 2  # tensors that were gathered and not yet loaded
 _GLANCE = 1.0  # seconds between looks at whether the engine still loads
@@ -38,7 +38,7 @@ class WeightStream:
         self._fed: SimpleQueue[tuple[str, Tensor] | None] = SimpleQueue()
         self._free = Semaphore(_AHEAD)
         self._failure: BaseException | None = None
-        self.weights = replace(weights, tensors=lambda: self, collective=False, machine_copy=copy if POSSIBLE else None)
+        self.weights = replace(weights, tensors=lambda: self, collective=False, machine_copy=copy)
         """The weights for the engine."""
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:

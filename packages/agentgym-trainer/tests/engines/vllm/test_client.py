@@ -39,7 +39,7 @@ def test_invalid_requests_are_rejected() -> None:
         with pytest.raises(ValueError, match="60 tokens and a reply of up to 5 don't fit: this engine takes 1 to 64"):
             await sampler.generate([5] * 60, SamplingParams(max_tokens=5))
         with pytest.raises(ValueError, match=r"temperature of 0 or from 0\.01"):
-            await sampler.generate([5], SamplingParams(temperature=0.001))
+            await sampler.generate([5], SamplingParams(temperature=0.005, max_tokens=5))
         server.overrides["/inference/v1/generate"] = [lambda: (400, {"error": {"message": "token 9 is out of range"}})]
         with pytest.raises(ValueError, match="token 9 is out of range"):
             await sampler.generate([9], SAMPLING)

@@ -118,6 +118,37 @@ def test_each_server_gets_the_weights_from_one_process(servers: int, processes: 
     run_pools(scene, servers=servers, processes=processes)
 
 
+def test_no_server_is_sent_the_last_weights_while_new_ones_replace_them() -> None:
+    async def scene(started: list[FakeServer], pools: list[VllmPool]) -> None:
+        (pool,) = pools
+
+        def tensors() -> Iterator[tuple[str, Tensor]]:
+            assert all(server.lock.locked() for server in pool._servers)
+            return fake_weights(1).tensors()
+
+        await pool.load(Weights(1, tensors, lasting=False))
+        assert not any(server.lock.locked() for server in pool._servers)
+
+    run_pools(scene, servers=2, processes=1)
+
+
+def test_pass_of_all_processes_is_made_though_a_server_is_unsuitable() -> None:
+    read: list[str] = []
+
+    def tensors() -> Iterator[tuple[str, Tensor]]:
+        for name, tensor in fake_weights(1).tensors():
+            read.append(name)
+            yield name, tensor
+
+    async def scene(started: list[FakeServer], pools: list[VllmPool]) -> None:
+        started[0].worker.vllm_config.model_config.logprobs_mode = "raw_logprobs"
+        with pytest.raises(EngineGone, match="returns raw_logprobs"):
+            await pools[0].load(Weights(1, tensors, lasting=False))
+        assert read == [*TENSORS, "version"]
+
+    run_pools(scene, servers=1, processes=1)
+
+
 def test_usage_is_that_of_all_servers() -> None:
     async def scene(started: list[FakeServer], pools: list[VllmPool]) -> None:
         (pool,) = pools

@@ -22,6 +22,8 @@ from agentgym_trainer.models.weights import Weights
 _PULSE = 20.0
 """Seconds without a response after which the server's health is checked."""
 _INTERNAL_ERROR = 500
+_LOWEST_TEMPERATURE = 0.01
+"""vLLM would raise lower temperatures to this one."""
 
 
 class Away(Exception):
@@ -63,7 +65,16 @@ class VllmHttp:
             raise Away(f"it reports that it is not healthy (HTTP {response.status_code})")
 
     async def generate(self, ids: Sequence[int], sampling: SamplingParams, *, end_id: int, model: str | None) -> Any:
-        """Request one completion, token ids in and out, and return vLLM's response."""
+        """Request one completion, token ids in and out, and return vLLM's response.
+
+        Raises:
+            ValueError: when vLLM would sample at another temperature.
+        """
+        if 0 < sampling.temperature < _LOWEST_TEMPERATURE:
+            raise ValueError(
+                f"vLLM samples at a temperature of 0 or from {_LOWEST_TEMPERATURE}, not {sampling.temperature}; choose "
+                "one of these, or the engine transformers."
+            )
         params = {
             "temperature": sampling.temperature,
             "max_tokens": sampling.max_tokens,

@@ -125,6 +125,7 @@ def _client(
         ipc=IpcTransfer(context.device, context.dtype, _gather(context)) if transfer == IPC else None,
         forced=context.settings.transfer == transfer,
         sleeps=sleeps,
+        dtype=context.dtype,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -51,13 +52,19 @@ class VllmPool:
     async def load(self, weights: Weights) -> None:
         """See `Engine.load`. All servers load at the same time."""
         pushing = [server for server in self._servers if server.pushes]
-        if not weights.lasting and len(pushing) != 1:
-            # There is only one pass: over a copy for several servers, or to drop the tensors.
-            weights = self._copy.of(weights) if pushing else weights
-            await asyncio.to_thread(exhaust, weights.tensors())
-            weights = replace(weights, lasting=True)
-        others = replace(weights, lasting=True)
-        await _all(server.load(weights if server.pushes else others) for server in self._servers)
+        once = not weights.lasting and len(pushing) != 1
+        async with AsyncExitStack() as locks:
+            if once:
+                # There is only one pass: over a copy for several servers, or to drop the tensors.
+                weights = self._copy.of(weights) if pushing else weights
+                for server in pushing:  # none may be sent the last weights from the copy while these replace it
+                    await locks.enter_async_context(server.lock)
+                await asyncio.to_thread(exhaust, weights.tensors())
+                weights = replace(weights, lasting=True)
+            others = replace(weights, lasting=True)
+            await _all(
+                server.load(weights, locked=once) if server.pushes else server.load(others) for server in self._servers
+            )
         self.version = weights.version
 
     async def sleep(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -27,8 +27,6 @@ from agentgym_trainer.engines.vllm.usage import UsageMeter
 from agentgym_trainer.models.weights import HostCopy, Weights, exhaust
 
 _logger = logging.getLogger(__name__)
-_LOWEST_TEMPERATURE = 0.01
-"""vLLM would raise lower temperatures to this one."""
 
 
 class VllmServer:
@@ -49,6 +47,7 @@ class VllmServer:
             the server has lost them, and for adapters, its workers fetch the weights over TCP.
         forced: Whether the run ends if NCCL or CUDA IPC can't be used, rather than use TCP.
         sleeps: Whether the server frees the memory of its GPUs in `sleep`.
+        dtype: Data type of a copy of the weights; None: the learner's, until the server has said its own.
     """
 
     def __init__(
@@ -65,6 +64,7 @@ class VllmServer:
         ipc: IpcTransfer | None = None,
         forced: bool = False,
         sleeps: bool = False,
+        dtype: torch.dtype | None = None,
     ) -> None:
         self.version = 0
         self._meter = UsageMeter()
@@ -75,7 +75,7 @@ class VllmServer:
         self._run, self._labels, self._end_id, self.pushes = run, WeightLabels(run), end_id, pushes
         self._watch_every, self._nccl, self._ipc = watch_every, nccl, ipc
         self._forced, self._sleeps = forced, sleeps
-        self._copy = HostCopy()
+        self._copy = HostCopy(dtype)
         self._weights: Weights | None = None
         self._passing = False
         """Whether the weights don't last, and no pass over them was completed yet."""
@@ -84,7 +84,7 @@ class VllmServer:
         self._starts = 0  # of a local server, since its last completion
         self._ready = self._closed = False
         self._watching: asyncio.Task[None] | None = None
-        self._lock = asyncio.Lock()
+        self.lock = asyncio.Lock()  # held while the server is checked, and while it gets weights
 
     @property
     def url(self) -> str:
@@ -93,11 +93,6 @@ class VllmServer:
 
     async def generate(self, ids: Sequence[int], sampling: SamplingParams) -> Completion:
         """See `Engine.generate`. If it is cancelled, the server stops sampling."""
-        if 0 < sampling.temperature < _LOWEST_TEMPERATURE:
-            raise ValueError(
-                f"vLLM samples at a temperature of 0 or from {_LOWEST_TEMPERATURE}, not {sampling.temperature}; choose "
-                "one of these, or the engine transformers."
-            )
         sampling.check_length(len(ids), self.max_context)
         while True:
             await self._be_ready()
@@ -108,9 +103,12 @@ class VllmServer:
             except (Away, Refused) as error:
                 self._on_fault(error)
 
-    async def load(self, weights: Weights) -> None:
-        """See `Engine.load`. The server pauses the requests of all its clients during the transfer."""
-        async with self._lock:
+    async def load(self, weights: Weights, *, locked: bool = False) -> None:
+        """See `Engine.load`. The server pauses the requests of all its clients during the transfer.
+
+        With `locked`, the caller holds the lock.
+        """
+        async with nullcontext() if locked else self.lock:
             self._weights, self._ready = self._copy.of(weights) if self.pushes else weights, False
             self._passing = not weights.lasting
             self._loads += 1
@@ -118,7 +116,11 @@ class VllmServer:
             if not await self._sent_over_ipc(weights):
                 if not self.pushes:
                     await self._pass()
-                await self._recover(push=self.pushes)
+                try:
+                    await self._recover(push=self.pushes)
+                except EngineGone:
+                    await self._pass()  # other processes take part in it before they can hear of the error
+                    raise
             self._patience.restored()
         self.version = weights.version
         if self.pushes and self._watching is None:
@@ -137,7 +139,7 @@ class VllmServer:
         """
         drops = self._sleeps and self._weights is not None and self._weights.adapter is None
         if self._sleeps and self.pushes:
-            async with self._lock:
+            async with self.lock:
                 try:
                     await self._http.sleep(2 if drops else 1)
                     if drops:
@@ -218,8 +220,8 @@ class VllmServer:
 
     async def _be_ready(self) -> None:
         """Wait until the server is available and has the last weights."""
-        if not self._ready or self._lock.locked():
-            async with self._lock:
+        if not self._ready or self.lock.locked():
+            async with self.lock:
                 if not self._ready:
                     await self._recover(push=False)
 
