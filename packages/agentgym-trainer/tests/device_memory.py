@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Callable, Generator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+import json
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 from unittest.mock import patch
@@ -22,6 +25,7 @@ from agentgym_trainer.engines.base import Engine
 from agentgym_trainer.engines.factory import ENGINES, EngineContext
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.tensor import DTensor
+from train_processes import train
 
 PHASES = {
     "load": "agentgym_trainer.trainers.rl.load_policy",
@@ -94,6 +98,20 @@ def accounted(phases: Mapping[str, str] = PHASES) -> Generator[MemoryLog]:
             function = recorded(phase, getattr(resolve_name(owner), attribute))
             stack.enter_context(patch.object(resolve_name(owner), attribute, function))
         yield log
+
+
+def train_sharded(folder: Path, arguments: Sequence[str]) -> None:
+    """Run `train` as one of several processes that share a model, and write this process's phases to `folder`."""
+    rank = int(os.environ["RANK"])
+    with accounted() as log, suppress(SystemExit):
+        train("sharded", "none", arguments)
+    folder.joinpath(f"{rank}.json").write_text(json.dumps([asdict(event) for event in log.events]), encoding="utf-8")
+
+
+def read_log(folder: Path, rank: int) -> MemoryLog:
+    """Return the phases that `train_sharded` wrote in a process."""
+    events = json.loads(folder.joinpath(f"{rank}.json").read_text(encoding="utf-8"))
+    return MemoryLog([PhaseEvent(**event) for event in events])
 
 
 def exempt_existing() -> None:

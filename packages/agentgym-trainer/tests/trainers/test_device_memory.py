@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 from accelerate import Accelerator
-from device_memory import OWN_ENGINE, MemoryLog, accounted, exempt_existing, live_bytes
+from device_memory import OWN_ENGINE, MemoryLog, accounted, exempt_existing, live_bytes, read_log, train_sharded
+from forked_processes import run_two_processes
 from toy_learner import coin_flags, train_cli
 from transformers import AutoModelForCausalLM
 
@@ -74,6 +75,23 @@ def test_reference_and_teacher_are_in_half_precision(
     with accounted() as log:
         assert train_cli(coin_flags(tmp_path / "run", *SHORT, "--warm-start.episodes", "0", *settings)) == 0
     assert log.first("engine").before == pytest.approx((1 + 0.5 + 0.5) * run[1], rel=0.1)
+
+
+@pytest.mark.long
+def test_each_of_two_processes_holds_half_of_a_sharded_run(run: tuple[MemoryLog, int], tmp_path: Path) -> None:
+    """The first one reads the weights, on a GPU into host memory; only the engine has all of them later."""
+    weights, log = run[1], tmp_path / "log"
+    flags = coin_flags(tmp_path / "run", *SHORT)
+    assert run_two_processes(train_sharded, tmp_path, flags, log=log) == [0, 0], log.read_text()
+    first, second = (read_log(tmp_path, rank).since("load") for rank in range(2))
+    assert first.first("load").after == pytest.approx(weights, rel=0.1)
+    assert second.first("load").after <= 0.1 * weights
+    for rank, events in enumerate((first, second)):
+        assert events.order == ["load", "shard", "engine", "update"]
+        assert {event.rank for event in events.events} == {rank}
+        assert events.first("engine").before == pytest.approx(2 * weights / 2, rel=0.1)
+        assert events.first("engine").after == pytest.approx(2 * weights / 2 + weights, rel=0.1)
+        assert events.peak == events.first("update").after == pytest.approx(4 * weights / 2 + weights, rel=0.2)
 
 
 def test_a_copy_that_is_made_before_sharding_is_seen(new_model: Callable[..., Any]) -> None:
