@@ -134,11 +134,6 @@ class Plan:
     gpu: GPU = H200
 
     @property
-    def one_node(self) -> bool:
-        """Whether all GPUs are in one node."""
-        return self.learners + self.engines <= self.per_node
-
-    @property
     def rate(self) -> float:
         """Bytes per second between the learner's GPUs."""
         return self.gpu.network if self.learners > self.per_node else self.gpu.link
@@ -205,21 +200,11 @@ def update_bytes(plan: Plan, workload: Workload) -> float:
     """
     config = RECIPES[f"{workload.name.lower()}-scaling"].config
     assert isinstance(config, RLConfig)
-    gpus, engine = plan.learners, EngineSettings(kind="vllm", memory=0.4)
-    if plan.engines and plan.one_node:
-        gpus += plan.engines
-        engine = EngineSettings(kind="vllm-server", devices=",".join(map(str, range(plan.learners, gpus))))
-    elif plan.engines:
-        urls = tuple(f"http://10.0.1.{number}:8100" for number in range(plan.engines // plan.tensor_parallel))
-        engine = EngineSettings(kind="vllm-server", urls=urls)
-    config = replace(
-        config,
-        model=f"Qwen/{plan.model.name}-Instruct",
-        engine=engine,
-        async_rollout=AsyncRollout(max_staleness=int(plan.overlap)),
-    )
-    hardware = described(f"{gpus}x{plan.gpu.name}")
-    return make_plan(config, hardware).phase("update").bytes
+    separate = EngineSettings(kind="vllm-server", urls=("http://10.0.1.1:8100",))
+    engine = separate if plan.engines else EngineSettings(kind="vllm", memory=0.4)
+    model, overlap = f"Qwen/{plan.model.name}-Instruct", AsyncRollout(max_staleness=int(plan.overlap))
+    config = replace(config, model=model, engine=engine, async_rollout=overlap)
+    return make_plan(config, described(f"{plan.learners}x{plan.gpu.name}")).phase("update").bytes
 
 
 def weights_seconds(plan: Plan) -> float:
@@ -229,7 +214,8 @@ def weights_seconds(plan: Plan) -> float:
     """
     size = 2 * plan.model.weights
     gathered = size / plan.rate if plan.learners > 1 else 0.0
-    broadcast = size / (plan.gpu.link if plan.one_node else plan.gpu.network) if plan.engines else 0.0
+    one_node = plan.learners + plan.engines <= plan.per_node
+    broadcast = size / (plan.gpu.link if one_node else plan.gpu.network) if plan.engines else 0.0
     return gathered + broadcast
 
 
