@@ -195,8 +195,8 @@ def update_seconds(plan: Plan, tokens: int) -> float:
 
 
 def update_bytes(plan: Plan, workload: Workload) -> float:
-    """Return what the update takes on a GPU of the learner: weights, gradients and moments in float32, activations,
-    what FSDP gathers, and what engines on the same GPU keep.
+    """Return what the update takes on a GPU of the learner: weights, gradients and moments in float32, the reference,
+    activations, what FSDP gathers, and what an engine on the same GPU keeps.
     """
     config = RECIPES[f"{workload.name.lower()}-scaling"].config
     assert isinstance(config, RLConfig)

@@ -16,7 +16,7 @@ import torch
 from accelerate import Accelerator
 from agentgym_trainer.config.scratch import Scratch
 from agentgym_trainer.distributed import Ranks, thread_group
-from agentgym_trainer.engines.base import Engine, EngineGone, EngineUsage, Weights
+from agentgym_trainer.engines.base import Engine, EngineUsage, Weights
 from agentgym_trainer.engines.batching import Batching
 from agentgym_trainer.engines.scripted import ScriptedEngine
 from agentgym_trainer.engines.vllm.ipc_transfer import IpcTransfer
@@ -53,7 +53,7 @@ def _load(weights: Weights, engine: Engine) -> str:
         try:
             with Ranks().errors_together():
                 rollouts.load(weights)
-        except EngineGone as error:
+        except RuntimeError as error:  # such as EngineGone
             return str(error)
     return ""
 
@@ -86,17 +86,8 @@ def _failing(name: str, error: Exception, fails: bool) -> Any:
 
 def _load_without_memory(weights: Weights, *, full: bool) -> str:
     """Load weights when this process can't write its part of the copy; return the error."""
-    out_of_memory = torch.OutOfMemoryError("CUDA out of memory")
-    with (
-        _failing("os.pwrite", out_of_memory, full),
-        RolloutRunner(Batching(partial(_Core, [], {}), in_thread=True)) as rollouts,
-    ):
-        try:
-            with Ranks().errors_together():
-                rollouts.load(weights)
-        except RuntimeError as error:
-            return str(error)
-    return ""
+    with _failing("os.pwrite", torch.OutOfMemoryError("CUDA out of memory"), full):
+        return _load_in_process(weights)[0]
 
 
 def _load_into_server(weights: Weights, ranks: Ranks, backend: str, *, starting: bool = False) -> tuple[str, Any]:

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -99,8 +100,9 @@ class MachineCopy:
         offers = ranks.gather([(path, _identity(self._file))])
         path, identity = offers[ranks.first_here]
         if not first and identity is not None:
-            with suppress(OSError):  # the path may be of a process in another container
-                self._own(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+            with suppress(OSError):
+                if _identity(Path(path)) == identity:  # not if it is of a process in another container
+                    self._own(os.open(path, os.O_RDWR | os.O_CLOEXEC))
         opened = ranks.gather([(ranks.first_here, _identity(self._file))])
         self.shared = identity is not None and all(own == identity for at, own in opened if at == ranks.first_here)
 
@@ -128,9 +130,9 @@ class MachineCopy:
             data, place = data[count:], place + count
 
 
-def _identity(file: int | None) -> tuple[int, int] | None:
-    """Return what is the same for all descriptors of a file, and of no other file."""
+def _identity(file: int | Path | None) -> tuple[int, int] | None:
+    """Return what is the same for all descriptors and paths of a file, and of no other file."""
     if file is None:
         return None
-    status = os.fstat(file)
+    status = file.stat() if isinstance(file, Path) else os.fstat(file)
     return status.st_dev, status.st_ino
