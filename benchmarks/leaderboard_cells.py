@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -83,6 +84,12 @@ TASK_SETS = (
         "MiniWoB++", 30, 300, 1, (), "",
         "300 test tasks of the [pages](../webarena.md#miniwob) whose text is enough to decide what to do",
         "task_set=miniwob", "WebArena",
+    ),
+    World(
+        "MiniWoB++, twelve pages", 8, 120, 4, ("miniwob",), "",
+        "ten test tasks of each of [twelve pages](../webarena.md#miniwob), with names in place of ids: something to "
+        "click, a field to fill in, or a small form",
+        shlex.join(RECIPES["miniwob"].config.world.options), "WebArena",
     ),
 )  # fmt: skip
 """Further task sets of these environments, which have no published results."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Any
 
 from agentgym_eval.reports import Evaluated
 from agentgym_eval.reports.plots import draw_curves
-from agentgym_trainer.config import OfflineConfig
 from agentgym_trainer.recipes import RECIPES
 from commands import TOOK, Training
 from harness import markdown, show, write_report
@@ -78,13 +78,13 @@ def models(worlds: Sequence[World], runs: Path) -> Iterator[dict[str, str]]:
         if not trainings or not all((training.path / TOOK).exists() for training in trainings):
             continue
         config = RECIPES[trainings[-1].recipe].config
-        assert isinstance(config, OfflineConfig)
+        options = () if shlex.join(config.world.options) == world.options else config.world.options
         took = [json.loads((training.path / TOOK).read_text()) for training in trainings]
         yield {
             "world": world.name,
             "recipes": ", then ".join(f"`{recipe}`" for recipe in world.recipes),
             "parameters": f"{_parameters(trainings[-1].path / 'model'):,}",
-            "the world it was trained in": ", ".join(config.world.options) or "as it is played",
+            "the world it was trained in": ", ".join(options) or "as it is played",
             "minutes of CPU": f"{sum(each['cpu_seconds'] for each in took) / 60:.0f}",
         }
 
@@ -126,7 +126,7 @@ def write(cells: Sequence[Cell], runs: Path, folder: Path) -> None:
         raise SystemExit(f"{missing[0].folder} has no report; run the script without --report first.")
     order = product([world.name for world in (*WORLDS, *TASK_SETS)], POLICIES)
     records = [known[key] for key in order if key in known]
-    small = {row["world"]: row for row in (*before["models"], *models(WORLDS, runs))}
+    small = {row["world"]: row for row in (*before["models"], *models((*WORLDS, *TASK_SETS), runs))}
     measured, task_sets = [*matrix(records, WORLDS), *published()], [*matrix(records, TASK_SETS)]
     show("Success in percent, 95% intervals over clusters of tasks", measured)
     drawn = [cell for cell in cells_of(WORLDS, runs) if cell.played]

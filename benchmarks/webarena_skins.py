@@ -86,7 +86,7 @@ def lengths(skin: Skin) -> Iterator[Row]:
             env.reset(options={"task": task.id})
             for path in paths:
                 env.step(f"goto [http://{host}{path}]")
-                page = env._page  # pyright: ignore[reportPrivateUsage]
+                page = env._seen.page  # pyright: ignore[reportPrivateUsage]
                 yield {"skin": skin, "site": site, "page": path, "chars": len(tree(page, True, 1 << 30))}
     finally:
         env.close()

@@ -65,7 +65,7 @@ def take(picture: Picture) -> Image.Image:
         env.reset(seed=0, options={"task": task.id})
         env.step(f"goto [{picture.url}]")
         for action, role, name in picture.actions:
-            node = env._page.find(role, name)[0]  # pyright: ignore[reportPrivateUsage]
+            node = env._seen.page.find(role, name)[0]  # pyright: ignore[reportPrivateUsage]
             env.step(action.replace("#", str(node.id)))
         return Image.fromarray(np.asarray(env.render()))
 

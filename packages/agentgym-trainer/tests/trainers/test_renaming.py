@@ -167,8 +167,9 @@ def test_environments_without_names_are_refused(tmp_path: Path, capsys: pytest.C
         with pytest.raises(ValueError, match="probabilities, from 0 to 1"):
             kind(rename=1.5)
     for copies in ({"copies": 2}, {"copies": 0, "rename": 0.5}):
-        with pytest.raises(ValueError, match=r"set data\.rename, too"):
-            DataConfig(**copies)
+        for kind, name in ((DataConfig, "data"), (WarmStart, "warm_start")):
+            with pytest.raises(ValueError, match=rf"set {name}\.rename, too"):
+                kind(**copies)
 
 
 @pytest.mark.long
@@ -184,14 +185,14 @@ def test_runs_rename_what_they_train_on(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("agentgym_trainer.trainers.warm_start.rename_share", recording)
     monkeypatch.setattr("agentgym_trainer.trainers.training_data.rename_share", recording)
     dagger = ("--warm-start.dagger.rounds", "1", "--warm-start.dagger.episodes", "20")
-    flags = ("--steps", "1", "--evaluation.no-test", "--warm-start.rename", "1", *dagger)
+    flags = ("--steps", "1", "--evaluation.no-test", "--warm-start.rename", "1", "--warm-start.copies", "2", *dagger)
     assert train_cli(coin_flags(tmp_path / "rl", *flags)) == 0
     run = RunFolder(tmp_path / "sft")
     copied = ("--data.rename", "1", "--data.copies", "2")
     assert train_cli(sft_flags(run.path, *copied, "--epochs", "1", "--evaluation.no-test")) == 0
     assert [share for share, _ in renamed] == [1.0] * 3
     # A permutation of two names is the identity in half of the cases.
-    for (_, count), episodes in zip(renamed, (96, 20, 2 * 64), strict=True):
+    for (_, count), episodes in zip(renamed, (2 * 96, 20, 2 * 64), strict=True):
         assert 0.2 < count / episodes < 0.8
     assert len(run.read_data()) == 64
     assert all(episode.success for episode in run.read_data())  # saved with the original names

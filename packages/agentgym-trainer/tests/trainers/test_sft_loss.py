@@ -249,3 +249,14 @@ def test_word_merges_tokenize_a_word_alike_at_any_position() -> None:
     phrases, is_uniform = tokenize("phrases")
     assert not is_uniform
     assert len(phrases) < len(words)
+
+
+def test_label_merges_tokenize_a_name_alike_after_a_space_and_in_quotation_marks() -> None:
+    lines = ["radio 'tellus' checked: False", 'Select tellus or "tellus", [tellus].', "radio 'Tx9' [17]", "Tx9, x"]
+    tokenizer = train_tokenizer(lines * 20, 400, "labels")
+    tokenized = [tokenizer.tokenize(line) for line in lines]
+    assert [tokenizer.decode(tokenizer.encode(line)) for line in lines] == lines
+    assert [tokens.count("tellus") for tokens in tokenized] == [1, 3, 0, 0]
+    assert [tokens.count("Tx") == tokens.count("9") == 1 for tokens in tokenized] == [False, False, True, True]
+    words = train_tokenizer(lines * 20, 400, "words").tokenize(lines[1])
+    assert words.count("tellus") == 2  # after a space it is another token

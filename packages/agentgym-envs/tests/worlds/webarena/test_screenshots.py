@@ -86,7 +86,7 @@ def test_nothing_behind_the_cookie_bar_of_the_rough_skin_is_marked(requires_brow
     with closing(WebArena(skin="rough", screenshot=True, marks=True)) as env:
         task = next(task.id for task in env.tasks.test if task.cluster.startswith("shop/"))
         _, info = env.reset(options={"task": task})
-        episode, page = env._episode, env._page
+        episode, page = env._episode, env._seen.page
         assert episode is not None
         reached = {node.id for node in episode.run(reachable_marks(episode.session, page), 60)}
         covered = [node for node in marked_nodes(page) if node.id not in reached]

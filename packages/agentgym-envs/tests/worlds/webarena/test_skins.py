@@ -163,5 +163,5 @@ def test_rough_pages_are_three_to_five_times_longer(envs: Envs, templates: dict[
         chars: list[int] = []
         for env in envs.values():
             env.reset(options={"task": templates[name].id})
-            chars.append(len(tree(env._page, True, 1 << 30)))
+            chars.append(len(tree(env._seen.page, True, 1 << 30)))
         assert 2.5 <= chars[1] / chars[0] <= 5.5, (name, chars)

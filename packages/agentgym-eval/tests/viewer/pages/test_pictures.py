@@ -51,6 +51,25 @@ def test_target_element_of_an_action_is_highlighted(
 
 
 @pytest.mark.parametrize(
+    ("action", "marked"),
+    [
+        ("click [link 'A']", "\tlink &#39;A&#39;"),
+        ("type [link 'A' #2] [two words] [0]", "\tlink &#39;A&#39; #2 focused: True"),
+        ("click [link 'B']", None),
+        ("stop [click [link 'A']]", None),
+    ],
+)
+def test_target_element_is_highlighted_by_its_name(
+    get_page: GetPage, tmp_path: Path, action: str, marked: str | None
+) -> None:
+    tree = "Tab 0: 'T'\n\nRootWebArea 'T'\n\tlink 'A' #2 focused: True\n\tlink 'A'\n\nOBJECTIVE: click"
+    turn = Turn(tree, Reply(action), action, valid=True, reward=0.0, state_key="s")
+    write_evaluation_run(tmp_path / "runs" / "a", [replace(episode(), turns=(turn,), final_observation=tree)])
+    page = get_page("/episode/a/episodes/0")
+    assert re.findall(r'<mark class="target"[^>]*>(.*?)</mark>', page) == ([marked] if marked else [])
+
+
+@pytest.mark.parametrize(
     ("action", "shapes"),
     [
         ("click [4]", ['rect x="10.0" y="20.0" width="100.0" height="25.5"']),

@@ -100,6 +100,9 @@ class WarmStart:
     """Probability that an episode is renamed: the interchangeable names of its environment (items in TextCraft, colors
     in BabyAI, placeholder words in MiniWoB++) are permuted in all of its texts, so that the model has to copy
     them."""
+    copies: int = 1
+    """How often each expert episode is in the data, each time renamed differently: few demonstrations then have many
+    names."""
     epochs: int = 1
     """Passes over the expert episodes."""
     batch: int = 64
@@ -113,6 +116,10 @@ class WarmStart:
             raise ValueError("warm_start needs episodes >= 0, and epochs and batch >= 1.")
         if not 0 <= self.noise <= 1 or not 0 <= self.rename <= 1:
             raise ValueError("warm_start.noise and warm_start.rename are probabilities, from 0 to 1.")
+        if self.copies < 1 or (self.copies > 1 and not self.rename):
+            raise ValueError(
+                "warm_start.copies is at least 1, and copies differ only by their names: set warm_start.rename, too."
+            )
         if self.noise == 1 and not self.imitate_noise:
             raise ValueError(
                 "With warm_start.noise 1 the expert never acts itself: set warm_start.imitate_noise or a lower noise."

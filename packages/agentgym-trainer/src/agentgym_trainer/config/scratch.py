@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Merges = Literal["phrases", "words"]
+Merges = Literal["phrases", "words", "labels"]
 
 
 @dataclass(frozen=True)
@@ -15,8 +15,10 @@ class Scratch:
     vocab: int = 512
     """Vocabulary size of the tokenizer, at least 259 (bytes and control tokens)."""
     merges: Merges = "phrases"
-    """phrases: a token may span several words, which shortens recurring phrases. words: a token is at most one word, so
-    that a name has the same tokens in any position, which makes it easier to copy."""
+    """phrases: a token may span several words, which shortens recurring phrases. words: a token is at most one word and
+    the space before it, so that a name has the same tokens in most places, which makes it easier to copy. labels: a
+    token is letters, one or two digits, or what is between them, so that a name has the same tokens after a space and
+    in quotation marks."""
     hidden: int = 96
     """Hidden size."""
     layers: int = 3

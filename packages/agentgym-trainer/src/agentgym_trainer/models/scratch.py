@@ -24,16 +24,18 @@ def train_tokenizer(texts: Iterable[str], vocab: int, merges: Merges = "phrases"
     """Train a byte-level BPE tokenizer on `texts`, with ChatML as its chat template.
 
     With `phrases`, merges cross word boundaries (SuperBPE, Liu et al. 2025, arXiv 2503.13423), but not digits:
-    observations are mostly fixed phrases, and take a third of the tokens.
+    observations are mostly fixed phrases, and take a third of the tokens. See `Scratch.merges` for the others.
     """
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     tokenizer = Tokenizer(models.BPE())
-    digits = pre_tokenizers.Digits(individual_digits=True)
+    split: Any = pre_tokenizers.Digits(individual_digits=True)
+    if merges == "labels":
+        split = pre_tokenizers.Split(Regex(r"\p{L}+|\p{N}{1,2}|[^\p{L}\p{N}]+"), "isolated")
     words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=merges == "words")
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, words])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, words])
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab,

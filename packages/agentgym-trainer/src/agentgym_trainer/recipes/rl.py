@@ -95,6 +95,33 @@ _QUICKSTART = RLConfig(
     device="cpu",
 )
 
+MINIWOB_PAGES = WorldConfig(
+    "agentgym/WebArena-v0",
+    (
+        "task_set=miniwob",
+        "pages=('click-button', 'click-checkboxes', 'click-collapsible', 'click-dialog', 'click-link', "
+        "'click-option', 'click-tab', 'click-test-2', 'enter-password', 'enter-text', 'focus-text', "
+        "'focus-text-2')",
+    ),
+    agent="bare",
+    instructions=False,
+)
+"""Pages of MiniWoB++ whose text tells what to do: an element to press or to fill in, or a small form."""
+# A model this small copies a name from the objective, but doesn't learn to look up the id of an element.
+_MINIWOB = replace(
+    _QUICKSTART,
+    world=replace(MINIWOB_PAGES, options=(*MINIWOB_PAGES.options, "elements=names")),
+    scratch=Scratch(vocab=600, merges="labels", hidden=128, layers=3, heads=4, context=2048),
+    horizon=StepHorizon(stages=(3, 5, 8), every=10),
+    generation=Generation(max_tokens=40, max_context=2048),
+    warm_start=WarmStart(episodes=1_200, rename=1.0, copies=20, batch=16, lr=4e-3),
+    evaluation=Evaluation(tasks=36, test_tasks=120, samples=2, ks=(1, 2), every=10),
+    steps=30,
+    tasks_per_step=12,
+    slots=8,
+    save_every=5,
+)
+
 # The expert's own warm start is weak on purpose, so that labels and rewards have something to teach.
 _DISTILL = replace(
     _QUICKSTART,
@@ -129,6 +156,9 @@ RL_RECIPES = {
         "a model from scratch learns to find, fetch and open things, on a CPU in minutes",
         _QUICKSTART,
         next="smollm2-textcraft",
+    ),
+    "miniwob": Recipe(
+        "a model from scratch learns twelve pages of MiniWoB++ by their elements' names, on a CPU", _MINIWOB
     ),
     "babyai-distill": Recipe(
         "on-policy distillation, GRPO with the expert's labels in every turn of a model from scratch on a CPU", _DISTILL

@@ -82,7 +82,8 @@ class WarmStarter:
         if warm.dagger.rounds:
             check_experts(self.worlds)
         rounds = [Round(self.config, number, self.folder.warm_start) for number in range(warm.dagger.rounds + 1)]
-        data = self._renamed(imitated(self._play_experts(), noise=warm.imitate_noise), self.config.seed)
+        played = imitated(self._play_experts(), noise=warm.imitate_noise)
+        data = self._renamed(played * warm.copies, self.config.seed)
         for each in rounds:
             last = rounds[each.number - 1].model
             if each.number:

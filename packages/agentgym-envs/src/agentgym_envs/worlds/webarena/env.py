@@ -5,27 +5,23 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
+from agentgym_envs.core.action_schema import Function
 from agentgym_envs.core.tasks import Task, TaskSet
-from agentgym_envs.core.text_env import MAX_ACTION_CHARS, MAX_OBSERVATION_CHARS, EnvFault, Feedback, TextEnv
+from agentgym_envs.core.text_env import MAX_ACTION_CHARS, MAX_OBSERVATION_CHARS, Feedback, TextEnv
 from agentgym_envs.util.chromium import check_chromium
 from agentgym_envs.util.extras import brought_by
-from agentgym_envs.util.images import pixels
-from agentgym_envs.util.screenshots import Box, ElementBoxes, ScreenshotStore
+from agentgym_envs.util.screenshots import ScreenshotStore
 
 with brought_by("webarena"):
     from agentgym_envs.worlds.webarena.actions import grammar
     from agentgym_envs.worlds.webarena.actions.action_types import Action, Stop
     from agentgym_envs.worlds.webarena.actions.candidates import candidate_actions
-    from agentgym_envs.worlds.webarena.actions.marked import marked_screenshot
     from agentgym_envs.worlds.webarena.actions.perform import perform
     from agentgym_envs.worlds.webarena.browser.login import Accounts
-    from agentgym_envs.worlds.webarena.browser.playwright_errors import TabClosed
     from agentgym_envs.worlds.webarena.browser.session import Session
     from agentgym_envs.worlds.webarena.episode_session import EpisodeSession
     from agentgym_envs.worlds.webarena.evaluation import Judge, Verdict, evaluate
@@ -37,7 +33,9 @@ with brought_by("webarena"):
     from agentgym_envs.worlds.webarena.miniwob.page_task import GIVEN_UP, INSTRUCTIONS, PageTask, reward_sentence
     from agentgym_envs.worlds.webarena.miniwob.pages import choose_pages, placeholder_words
     from agentgym_envs.worlds.webarena.miniwob.tasks import is_miniwob, miniwob_tasks
+    from agentgym_envs.worlds.webarena.observed import observe
     from agentgym_envs.worlds.webarena.options import (
+        check_elements,
         check_task_set_options,
         check_view,
         choose_skins,
@@ -45,9 +43,9 @@ with brought_by("webarena"):
         judge_of,
         real_sites,
     )
+    from agentgym_envs.worlds.webarena.page.element_names import ON_NAMES, on_named_elements, without_ids
     from agentgym_envs.worlds.webarena.page.marks import ON_MARKS, ON_SCREENSHOTS
-    from agentgym_envs.worlds.webarena.page.observation import frame, literal, one_line, shortened, tree
-    from agentgym_envs.worlds.webarena.page.snapshot import take_snapshot
+    from agentgym_envs.worlds.webarena.page.observation import frame, id_and_name, literal, one_line, shortened, tree
     from agentgym_envs.worlds.webarena.tasks.reset_hook import ResetHook
     from agentgym_envs.worlds.webarena.tasks.site_backend import EmbeddedSites
     from agentgym_envs.worlds.webarena.tasks.task_sets import (
@@ -91,6 +89,8 @@ class WebArena(TextEnv):
             `containers`, which replaces the sites' Docker containers of `webarena-verified` before every task.
         observe: Show what is in the `viewport`, or the whole `page`.
         positions: Show where visible elements are: `at: x,y` in pixels, for actions on points.
+        elements: What stands for an element in observations and actions: its id, or role and name (`names`), such as
+            `click [button 'Save']`.
         max_chars: Maximum length of the accessibility tree in an observation, in characters.
         viewport: Width and height of the window in pixels.
         screenshot: Add a screenshot to `info["screenshot"]`, as an array (height, width, 3) of uint8, and the positions
@@ -109,7 +109,7 @@ class WebArena(TextEnv):
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 1}  # noqa: RUF012 - as in Gymnasium
     package: ClassVar[str] = __package__ or ""
     client_options = frozenset(
-        {"templates", "pages", "skin", "observe", "positions", "max_chars", "screenshot", "marks"}
+        {"templates", "pages", "skin", "observe", "positions", "elements", "max_chars", "screenshot", "marks"}
     )
     secret_options = frozenset({"accounts", "reset_hook"})
     step_seconds = 0.17
@@ -131,6 +131,7 @@ class WebArena(TextEnv):
         reset_hook: str | tuple[str, ...] | ResetHook | None = None,
         observe: Literal["viewport", "page"] = "viewport",
         positions: bool = False,
+        elements: Literal["ids", "names"] = "ids",
         max_chars: int = 12_000,
         viewport: tuple[int, int] = (1280, 720),
         screenshot: bool = False,
@@ -148,12 +149,14 @@ class WebArena(TextEnv):
         self._pages = choose_pages(pages)
         longest = MAX_OBSERVATION_CHARS - _FRAME_CHARS
         check_view(observe, max_chars, viewport, longest, screenshot=screenshot, marks=marks, positions=positions)
+        check_elements(elements, marks=marks)
         self._accounts = Accounts.of(accounts or {})
         self._real_sites = None if hosted_here else real_sites(sites, self._accounts, reset_hook, extra_hosts)
         self._judge = judge_of(judge)
         self._skip_judged = skip_judged
         self._whole_page = observe == "page"
         self._positions = positions
+        self._by_name = elements == "names"
         self._max_chars = max_chars
         self._viewport = (viewport[0], viewport[1])
         self._screenshot = screenshot
@@ -176,12 +179,12 @@ class WebArena(TextEnv):
 
     @property
     def instructions(self) -> str:
-        """The instructions for an agent, with a paragraph on the pages of `miniwob` if they are played, and one on
-        screenshots if there are any.
+        """The instructions for an agent, with paragraphs on names of elements, pages of `miniwob` and screenshots if
+        there are any.
         """
-        own = INSTRUCTIONS if self._task_set == MINIWOB else ""
         seen = f"{ON_SCREENSHOTS} {ON_MARKS}" if self._marks else ON_SCREENSHOTS
-        return "\n\n".join(filter(None, (super().instructions, own, seen if self._screenshot else "")))
+        parts = (ON_NAMES, self._by_name), (INSTRUCTIONS, self._task_set == MINIWOB), (seen, self._screenshot)
+        return "\n\n".join((super().instructions, *(text for text, applies in parts if applies)))
 
     @property
     def has_screenshots(self) -> bool:
@@ -194,6 +197,11 @@ class WebArena(TextEnv):
         if self._task_set == MINIWOB:
             html_folder()
 
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """The kinds of actions; elements are numbers, or with `elements="names"` texts."""
+        return tuple(map(on_named_elements, super().functions)) if self._by_name else super().functions
+
     def oracle(self) -> str:
         """Return the expert's next action.
 
@@ -204,12 +212,15 @@ class WebArena(TextEnv):
         Raises:
             ValueError: if the task is a page of `miniwob` without a script.
         """
+        return self._seen.names.with_names(self._next()) if self._by_name else self._next()
+
+    def _next(self) -> str:
         if self._scripted is not None:
             return self._scripted.next()
         if "plan" not in self.task.payload:
             reference: Mapping[str, Any] = self.task.payload["eval"].get("reference_answers") or {}
             return f"stop [{reference.get('exact_match') or ' '.join(reference.get('must_include', ()))}]"
-        return self._expert.next(self._page)
+        return self._expert.next(self._seen.page)
 
     def oracle_thought(self) -> str:
         """Explain why the plan's next step is taken on this page and what follows it."""
@@ -224,10 +235,9 @@ class WebArena(TextEnv):
         return (placeholder_words(),) if self._task_set == MINIWOB else ()
 
     def _situation(self) -> Situation:
-        title = self._titles[self._active]
-        detour = self._expert.detour(self._page) if self._expert.remaining else ""
-        remaining = self._expert.remaining
-        return Situation(one_line(self._objective), one_line(title), self._page, remaining, self.oracle(), detour)
+        title, remaining = one_line(self._seen.title), self._expert.remaining
+        detour = self._expert.detour(self._seen.page) if remaining else ""
+        return Situation(one_line(self._objective), title, self._seen.page, remaining, self._next(), detour)
 
     # Episodes.
 
@@ -261,56 +271,49 @@ class WebArena(TextEnv):
             self._objective = await self._page_task.start(episode.session)
         await self._observe(episode.session)
         if self._page_task is not None:
-            self._scripted = ScriptedExpert(self._page_task, self._objective, self._page)
+            self._scripted = ScriptedExpert(self._page_task, self._objective, self._seen.page)
 
     def _act(self, action: str) -> Feedback:
-        too_long = f"An action has at most {MAX_ACTION_CHARS:,} characters."
-        parsed = too_long if len(action) > MAX_ACTION_CHARS else grammar.parse(action)
+        written, (action, parsed) = action, self._parsed(action)
         if isinstance(parsed, str):
-            self._notices = (parsed,)
+            self._seen = replace(self._seen, notices=(parsed,))
             return Feedback(self._observation(), valid=False)
         episode = self._episode_session()
         episode.backend.ensure_running()
         if isinstance(parsed, Stop):
             return self._stop(episode, parsed.answer)
-        before = self._page
-        refusal = episode.run(self._perform_action(episode.session, parsed), _STEP_TIMEOUT)
-        valid = refusal is None
+        before = self._seen.page
+        valid = episode.run(self._perform_action(episode.session, parsed), _STEP_TIMEOUT) is None
         self._expert.record(action, before, valid=valid)
         if self._scripted is not None:
-            self._scripted.record(action, self._page, valid=valid)
-        self._previous_action = action
+            self._scripted.record(action, self._seen.page, valid=valid)
+        self._previous_action = written
         if self._verdict is not None:
             episode.end()
             return Feedback(reward_sentence(self._verdict), valid=valid, terminated=True)
         return Feedback(self._observation(), valid=valid)
 
+    def _parsed(self, action: str) -> tuple[str, Action | str]:
+        """Return an action with ids in place of names, and parsed, or as a hint for the agent if it is none."""
+        if len(action) > MAX_ACTION_CHARS:
+            return action, f"An action has at most {MAX_ACTION_CHARS:,} characters."
+        try:
+            action = self._seen.names.with_ids(action) if self._by_name else action
+        except LookupError as error:
+            return action, str(error)
+        return action, grammar.parse(action)
+
     async def _perform_action(self, session: Session, action: Action) -> str | None:
         refusal = None if self._page_task is None else self._page_task.refusal(action)
-        refusal = refusal or await perform(session, self._page, action)
+        refusal = refusal or await perform(session, self._seen.page, action)
         await self._observe(session, *filter(None, (refusal,)))
         if self._page_task is not None:
             self._verdict = await self._page_task.verdict(session)
         return refusal
 
     async def _observe(self, session: Session, *notices: str) -> None:
-        """Wait until the page is idle, then take a snapshot of it."""
-        while True:
-            await session.settle()
-            try:
-                self._page = await session.guard(take_snapshot(session.tab, icons=self._page_task is not None))
-                self._picture = await self._take_picture(session) if self._needs_picture else None
-                break
-            except TabClosed:
-                continue
-        self._notices = (*notices, *session.take_notices())
-        self._titles = tuple(tab.title for tab in session.tabs)
-        self._addresses = tuple(tab.url for tab in session.tabs)
-        self._active = session.active
-
-    async def _take_picture(self, session: Session) -> bytes:
-        """Take a screenshot of the page, with marks if they are drawn."""
-        return await (marked_screenshot(session, self._page) if self._marks else session.screenshot())
+        icons, screenshot = self._page_task is not None, self._needs_picture
+        self._seen = await observe(session, *notices, icons=icons, screenshot=screenshot, marks=self._marks)
 
     def _stop(self, episode: EpisodeSession, answer: str) -> Feedback:
         self._verdict = episode.run(self._evaluate_answer(episode, answer), _EPISODE_TIMEOUT)
@@ -336,24 +339,18 @@ class WebArena(TextEnv):
     def _observation(self) -> str:
         """Return the observation, and write its screenshot to the `pictures` folder if there is one."""
         observation = self._observation_text()
-        if self._screenshot_store is not None and self._picture is not None:
-            try:
-                boxes = ElementBoxes(*self._viewport, self._element_boxes())
-                self._screenshot_store.put(self.task.id, observation, self._picture, boxes)
-            except OSError as error:
-                raise EnvFault(f"Cannot write a screenshot to {self._screenshot_store.folder}: {error}") from error
+        if self._screenshot_store is not None:
+            self._seen.write_screenshot(self._screenshot_store, self.task.id, observation, self._viewport)
         return observation
 
-    def _element_boxes(self) -> dict[int, Box]:
-        return {node.id: node.seen for node in self._page.nodes if node.seen is not None}
-
     def _observation_text(self) -> str:
-        page = tree(self._page, self._whole_page, self._max_chars, self._positions)
-        objective = self._objective
+        seen, objective = self._seen, self._objective
+        notices = tuple(map(without_ids, seen.notices)) if self._by_name else seen.notices
+        label = seen.names.of if self._by_name else id_and_name
+        page = tree(seen.page, self._whole_page, self._max_chars, self._positions, label)
         if is_verified(self.task.payload):
             objective = f"{objective.rstrip('. ')}. {ANSWER_FORMAT}"
-        address = self._addresses[self._active]
-        text = frame(self._titles, self._active, address, objective, self._previous_action, self._notices, page)
+        text = frame(seen.titles, seen.active, seen.address, objective, self._previous_action, notices, page)
         return text if len(text) <= MAX_OBSERVATION_CHARS else f"{text[: MAX_OBSERVATION_CHARS - 1]}…"
 
     def _standing(self) -> tuple[float, bool]:
@@ -364,32 +361,29 @@ class WebArena(TextEnv):
         """Describe the tabs, the whole page with the values of its fields, and the databases' write counters."""
         if self._episode is None or not self._episode.in_episode:
             return f"{self.task.id}: {self._answer}"
-        tabs, changes = f"{self._addresses} {self._active}", self._episode.setup.write_counters()
-        return f"{self.task.id}: {tabs} {changes}\n{tree(self._page, True, 1 << 30)}"
+        tabs, changes = f"{self._seen.addresses} {self._seen.active}", self._episode.setup.write_counters()
+        return f"{self.task.id}: {tabs} {changes}\n{tree(self._seen.page, True, 1 << 30)}"
 
     def _available_actions(self) -> list[str] | None:
-        in_episode = self._episode is not None and self._episode.in_episode
-        return candidate_actions(self._page, len(self._titles)) if in_episode else []
+        if self._episode is None or not self._episode.in_episode:
+            return []
+        actions = candidate_actions(self._seen.page, len(self._seen.titles))
+        return list(map(self._seen.names.with_names, actions)) if self._by_name else actions
 
     def _raw(self) -> dict[str, Any]:
         parts = {} if self._verdict is None else self._verdict.parts
-        raw = {"url": self._addresses[self._active], "tabs": len(self._titles), "answer": self._answer, "parts": parts}
+        raw = {"url": self._seen.address, "tabs": len(self._seen.titles), "answer": self._answer, "parts": parts}
         return raw | ({"skin": self._skin} if self._task_set == EMBEDDED else {})
 
     def _info(self) -> dict[str, Any]:
         if not self._screenshot:
             return super()._info()
-        boxes = {str(id): list(box) for id, box in self._element_boxes().items()}  # keys of JSON, as servers send it
-        return super()._info() | {"screenshot": self._pixels(), "element_boxes": boxes}
+        boxes = {str(id): list(box) for id, box in self._seen.boxes().items()}  # keys of JSON, as servers send it
+        return super()._info() | {"screenshot": self._seen.pixels(), "element_boxes": boxes}
 
     def render(self) -> Any:
         """Return the last observation (`ansi`), or a screenshot of shape (height, width, 3) in uint8 (`rgb_array`)."""
-        return self._pixels() if self.render_mode == "rgb_array" else super().render()
-
-    def _pixels(self) -> NDArray[np.uint8]:
-        if self._picture is None:
-            raise EnvFault("There is no screenshot of this page.")
-        return pixels(self._picture)
+        return self._seen.pixels() if self.render_mode == "rgb_array" else super().render()
 
     def close(self) -> None:
         """Close the session. The last environment of the process also closes the browser and the embedded sites."""

@@ -89,6 +89,18 @@ def check_view(observe: str, max_chars: int, viewport: Sequence[int], longest: i
         )
 
 
+def check_elements(elements: str, *, marks: bool) -> None:
+    """Check the option `elements`.
+
+    Raises:
+        ValueError: if it is unknown, or marks would show ids beside names.
+    """
+    if elements not in ("ids", "names"):
+        raise ValueError(f"elements must be 'ids' or 'names', not {elements!r}.")
+    if marks and elements == "names":
+        raise ValueError("Marks show the ids of elements; leave marks or elements='names' out.")
+
+
 def real_sites(
     sites: Mapping[str, str] | str | None,
     accounts: Accounts,

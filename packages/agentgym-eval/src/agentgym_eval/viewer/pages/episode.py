@@ -64,8 +64,8 @@ class ReplayFrame:
     """The scene of the previous frame, to highlight changes."""
     has_picture: bool
     """Whether a screenshot was recorded."""
-    element: int | None
-    """The number of the page element that the action is about."""
+    element: int | str | None
+    """The number or name of the page element that the action is about."""
     marks: list[Mark]
     """What the action is about, in the screenshot."""
     size: tuple[int, int]

@@ -25,6 +25,9 @@ _INFORMATION = re.compile(r"<information>(.*)</information>", re.DOTALL)
 _PASSAGE = re.compile(r"^Doc (\d+)\(Title: ((?:[^()\n]|\([^()\n]*\))*)\) (.*)$", re.MULTILINE)
 _VERBS = r"[\s`]*(?:(?:double_|right_)?click|type|hover|select_option|select_text|drag|scroll\s*\[\s*(?:up|down)\s*\])"
 _ON_ELEMENT = re.compile(rf"{_VERBS}\s*\[?\s*(\d{{1,9}})\s*(?:\]|$)", re.IGNORECASE)
+_ON_NAME = re.compile(
+    rf"""{_VERBS}\s*\[\s*(\S+ (?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(?: #\d+)?)\s*\]""", re.IGNORECASE
+)
 _XY = r"(\d{1,5})(?:\s*,\s*|\s+)(\d{1,5})"
 _ON_POINT = re.compile(rf"{_VERBS}\s*[\[(]?\s*{_XY}", re.IGNORECASE)
 _DRAG_END = re.compile(rf"[\s`]*drag\s*\[[^\]]*\]\s*(?:to\s*)?\[\s*(?:{_XY}|(\d{{1,9}}))\s*\]", re.IGNORECASE)
@@ -92,10 +95,14 @@ def lines(text: str, before: str | None) -> list[tuple[str, bool]]:
     return [(line, related and at not in kept and bool(line.strip())) for at, line in enumerate(now)]
 
 
-def element(action: str | None) -> int | None:
-    """Return the number of the page element in a web action, such as 4 in `click [4]`; None for other actions."""
-    match = _ON_ELEMENT.match(action or "")
-    return int(match[1]) if match else None
+def element(action: str | None) -> int | str | None:
+    """Return the number or the name of the page element in a web action, such as 4 in `click [4]` and `button 'Save'`
+    in `click [button 'Save']`; None for other actions.
+    """
+    if match := _ON_ELEMENT.match(action or ""):
+        return int(match[1])
+    match = _ON_NAME.match(action or "")
+    return match[1] if match else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +117,7 @@ def targets(action: str | None) -> list[Target]:
     """Return what a web action is about: nothing, one element or point, or the two of a drag."""
     text = action or ""
     found: list[Target] = []
-    if (number := element(text)) is not None:
+    if isinstance(number := element(text), int):
         found.append(Target(number))
     elif match := _ON_POINT.match(text):
         found.append(Target(point=(int(match[1]), int(match[2]))))
@@ -119,11 +126,12 @@ def targets(action: str | None) -> list[Target]:
     return found
 
 
-def line_of(number: int | None, text: str) -> int | None:
-    """Return the line of an accessibility tree with this element number; None if there is none."""
-    if number is None:
+def line_of(element: int | str | None, text: str) -> int | None:
+    """Return the line of an accessibility tree with this element number or name; None if there is none."""
+    if element is None:
         return None
-    return next((at for at, line in enumerate(text.splitlines()) if line.lstrip().startswith(f"[{number}] ")), None)
+    start = rf"\[{element}\] " if isinstance(element, int) else rf"{re.escape(element)}(?! #\d)(?: |$)"
+    return next((at for at, line in enumerate(text.splitlines()) if re.match(rf"\s*{start}", line)), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
 from agentgym_envs.worlds.webarena.page.axtree import PropertyValue
@@ -24,7 +24,18 @@ _FEWER = f"(Of long lists only {_FEW} options are shown; select_option [id] [opt
 _BOUNDED = f"(This page is too large to be read whole: only what is near the viewport is known; {_MORE}.)"
 
 
-def tree(snapshot: Snapshot, whole_page: bool, max_chars: int, positions: bool = False) -> str:
+def id_and_name(node: Node) -> str:
+    """Return what a node's line begins with: `[id] role 'name'`."""
+    return f"[{node.id}] {node.role} {literal(node.name)}"
+
+
+def tree(
+    snapshot: Snapshot,
+    whole_page: bool,
+    max_chars: int,
+    positions: bool = False,
+    label: Callable[[Node], str] = id_and_name,
+) -> str:
     """Format the nodes of a snapshot, one line each, indented by tabs: `[id] role 'name' property: value`.
 
     Args:
@@ -32,13 +43,14 @@ def tree(snapshot: Snapshot, whole_page: bool, max_chars: int, positions: bool =
         whole_page: Whether to include all nodes, or only the visible ones.
         max_chars: Maximum length; longer text is cut after a complete line, with a final line that reports it.
         positions: Whether lines of visible nodes end in the center of what is visible, in pixels: `at: 120,45`.
+        label: Returns what a node's line begins with.
     """
     shown = [node for node in snapshot.nodes if whole_page or node.visible or node.parent is None]
-    lines = list(_lines(snapshot, shown, positions))
+    lines = list(_lines(snapshot, shown, positions, label))
     notes = [_BOUNDED] if snapshot.bounded else []
     if len("\n".join(lines + notes)) > max_chars and (few := _without_long_lists(shown)) != shown:
         shown, notes = few, [_FEWER, *notes]
-        lines = list(_lines(snapshot, shown, positions))
+        lines = list(_lines(snapshot, shown, positions, label))
     if len("\n".join(lines + notes)) > max_chars:
         lines, notes = _cut(lines, max_chars - len("\n".join([_CUT, *notes, ""]))), [_CUT, *notes]
         notes[0] = _CUT.format(shown=len(lines), all=len(shown))
@@ -116,7 +128,7 @@ def _cut(lines: Sequence[str], max_chars: int) -> list[str]:
     return [line for line, end in zip(lines, ends, strict=True) if end <= max_chars]
 
 
-def _lines(snapshot: Snapshot, shown: Sequence[Node], positions: bool) -> Iterator[str]:
+def _lines(snapshot: Snapshot, shown: Sequence[Node], positions: bool, label: Callable[[Node], str]) -> Iterator[str]:
     """Yield a line for each node, indented below its nearest ancestor that is shown."""
     depths: dict[int, int] = {}
     for node in shown:
@@ -124,12 +136,11 @@ def _lines(snapshot: Snapshot, shown: Sequence[Node], positions: bool) -> Iterat
         while above is not None and above not in depths:
             above = snapshot.nodes[above - 1].parent
         depths[node.id] = 0 if above is None else depths[above] + 1
-        yield "\t" * depths[node.id] + _line(node) + (_position(node) if positions else "")
+        yield "\t" * depths[node.id] + label(node) + _properties(node) + (_position(node) if positions else "")
 
 
-def _line(node: Node) -> str:
-    properties = "".join(f" {name}: {_formatted(name, value)}" for name, value in node.properties)
-    return f"[{node.id}] {node.role} {literal(node.name)}{properties}"
+def _properties(node: Node) -> str:
+    return "".join(f" {name}: {_formatted(name, value)}" for name, value in node.properties)
 
 
 def _position(node: Node) -> str:
