@@ -99,9 +99,9 @@ MINIWOB_PAGES = WorldConfig(
     "agentgym/WebArena-v0",
     (
         "task_set=miniwob",
-        "pages=('click-button', 'click-checkboxes', 'click-collapsible', 'click-dialog', 'click-link', "
-        "'click-option', 'click-tab', 'click-test-2', 'enter-password', 'enter-text', 'focus-text', "
-        "'focus-text-2')",
+        'pages=("click-button", "click-checkboxes", "click-collapsible", "click-dialog", "click-link", '
+        '"click-option", "click-tab", "click-test-2", "enter-password", "enter-text", "focus-text", '
+        '"focus-text-2")',
     ),
     agent="bare",
     instructions=False,
