@@ -48,7 +48,7 @@ def _write_runs(board: Any, runs: Path, shares: dict[str, float], *, other: floa
     cells = board.cells_of((*board.WORLDS, *board.TASK_SETS), runs)
     for cell in cells:
         _write_run(cell.folder, cell.world.env, cell.samples, shares.get(cell.policy, other))
-    for world in board.WORLDS:
+    for world in (*board.WORLDS, *board.TASK_SETS):
         for recipe in world.recipes:
             _write_model(runs / recipe, minutes=2)
     return cells
@@ -67,10 +67,11 @@ def test_the_page_has_all_policies_and_published_results(board: Any, tmp_path: P
         importlib.import_module("leaderboard_page").PUBLISHED
     )
     assert "| policy | source | WebArena, rough skin | MiniWoB++ |" in page
+    assert "| MiniWoB++, twelve pages | `miniwob` | 22 | as it is played | 2 |" in page
     assert "| 22 |" in page and "| 4 |" in page  # parameters, and minutes of TextCraft's two recipes
     assert (tmp_path / "results" / "leaderboard" / "turns.png").exists()
     measured = json.loads((tmp_path / "results" / "leaderboard.json").read_text())["measured"]
-    assert len(measured) == len(cells) == 23
+    assert len(measured) == len(cells) == 27
     rough = next(record for record in measured if record["name"] == "WebArena, rough skin")
     assert "--env agentgym/WebArena-v0" in rough["commands"][-1] and "--options skin=rough" in rough["commands"][-1]
 
