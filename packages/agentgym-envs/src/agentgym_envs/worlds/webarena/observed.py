@@ -48,7 +48,7 @@ class Observed:
     @cached_property
     def names(self) -> ElementNames:
         """The names of the page's elements."""
-        return ElementNames(self.page)
+        return ElementNames(self.page.nodes)
 
     def pixels(self) -> NDArray[np.uint8]:
         """Return the screenshot as an array of shape (height, width, 3). Raises `EnvFault` if there is none."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from difflib import get_close_matches
 
 from agentgym_envs.core.action_schema import Function
 from agentgym_envs.worlds.webarena.page.observation import literal
-from agentgym_envs.worlds.webarena.page.snapshot import Node, Snapshot
+from agentgym_envs.worlds.webarena.page.snapshot import Node
 
 ON_NAMES = (
     "Here elements have no ids. A line begins with the element's role and name, `role 'name' property: value`, and "
@@ -26,6 +26,8 @@ ON_NAMES = (
 
 _ELEMENTS = frozenset(("id", "source", "destination"))
 """Arguments of functions that stand for an element."""
+_COMPARED = 200
+"""Most characters of a name, and most names, that are compared with one that a page doesn't have."""
 _NAME = r"""[^\s\[\]'"]+ (?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(?: #\d+)?"""
 _TARGET = rf"\[\s*({_NAME}|[\d, ]+)\s*\]"
 _VERB = r"click|(?:double|right)[ _-]click|type|hover|select[ _-](?:option|text)|scroll\s*\[\s*(?:up|down)\s*\]"
@@ -38,11 +40,11 @@ _EXAMPLE_WITH_ID = re.compile(r", such as \w+ \[12\].*(?=\.$)")
 class ElementNames:
     """The names of a page's elements."""
 
-    def __init__(self, page: Snapshot) -> None:
-        """Name the elements of `page`."""
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        """Name the nodes of a page, which are in document order."""
         count: Counter[str] = Counter()
         self._names: dict[str, str] = {}
-        for node in page.nodes:
+        for node in nodes:
             name = f"{node.role} {literal(node.name)}"
             count[name] += 1
             self._names[str(node.id)] = name if count[name] == 1 else f"{name} #{count[name]}"
@@ -67,7 +69,9 @@ class ElementNames:
     def _id(self, name: str) -> str:
         if name in self._ids or ("'" not in name and '"' not in name):  # a point or an id stays as it is
             return self._ids.get(name, name)
-        near = get_close_matches(name, self._ids, 1, 0.5)
+        role = name.split(" ")[0]
+        alike = [known for known in self._ids if known.startswith(f"{role} ") and len(known) <= _COMPARED]
+        near = get_close_matches(name[:_COMPARED], alike[:_COMPARED], 1, 0.5)
         meant = f" Did you mean [{near[0]}]?" if near else ""
         raise LookupError(f"There is no element [{name}]; write role and name as in its line.{meant}")
 

@@ -1,0 +1,72 @@
+"""Tests of `elements="names"`: its options, functions and episodes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from agentgym_envs.core.action_schema import action_of, call_for
+from agentgym_envs.worlds.webarena.env import WebArena
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"), [({"elements": "both"}, "'ids' or 'names'"), ({"marks": True, "screenshot": True}, "Marks")]
+)
+def test_options_that_cannot_be_are_refused(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        WebArena(**{"elements": "names"} | options)
+
+
+def test_functions_take_names() -> None:
+    functions = WebArena(elements="names").functions
+    for action in (
+        "click [button 'Save']",
+        "type [textbox '' #2] [a] [0]",
+        "drag [link 'A'] [link 'B']",
+        "click [1,2]",
+    ):
+        call = call_for(functions, action)
+        assert call.name == action.split()[0]
+        assert action_of(functions, call) == action
+    schema = functions[0].schema["function"]["parameters"]["properties"]["id"]
+    assert schema["type"] == "string"
+    assert "name" in schema["description"]
+
+
+@pytest.mark.parametrize(
+    ("options", "tasks"),
+    [({"templates": "shop/reorder"}, 1), ({"skin": "rough"}, 3)],
+)
+def test_the_oracle_reaches_the_goal_by_names(options: dict[str, Any], tasks: int) -> None:
+    env = WebArena(elements="names", **options)
+    try:
+        for task in env.tasks.split("test")[:tasks]:
+            observation, info = env.reset(options={"task": task.id})
+            assert "click [button 'Save']" in env.instructions
+            for _ in range(40):
+                assert not re.search(r"^\t*\[\d+\] ", observation, re.MULTILINE)
+                action = env.oracle()
+                assert not re.match(r"(click|type|hover|select_option) \[\d+\]", action)
+                observation, _, terminated, truncated, info = env.step(action)
+                assert info["valid"]
+                if terminated or truncated:
+                    break
+                assert f"PREVIOUS ACTION: {action[:900]}" in observation
+            assert info["success"], task.id
+    finally:
+        env.close()
+
+
+def test_a_name_that_the_page_does_not_have_is_an_invalid_action() -> None:
+    env = WebArena(elements="names")
+    try:
+        before, _ = env.reset()
+        observation, _, _, _, info = env.step("click [button 'No such thing']")
+        assert not info["valid"]
+        assert "There is no element [button 'No such thing']" in observation
+        assert observation.startswith(before.split("\nURL:")[0])
+        candidates = info["available_actions"]
+        assert any(action.startswith("click [link '") for action in candidates)
+    finally:
+        env.close()
