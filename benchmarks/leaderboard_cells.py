@@ -16,6 +16,8 @@ from commands import Training
 from outcomes import commits
 
 KS = (1, 2, 4)
+BY_PAGE = "MiniWoB++, twelve pages"
+"""The task set whose results are told page by page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ TASK_SETS = (
         "task_set=miniwob", "WebArena",
     ),
     World(
-        "MiniWoB++, twelve pages", 8, 120, 4, ("miniwob",), "",
+        BY_PAGE, 8, 120, 4, ("miniwob",), "",
         "ten test tasks of each of [twelve pages](../webarena.md#miniwob), with names in place of ids: something to "
         "click, a field to fill in, or a small form",
         shlex.join(RECIPES["miniwob"].config.world.options), "WebArena",
@@ -161,11 +163,13 @@ class Cell:
     @property
     def record(self) -> dict[str, Any]:
         """The results as JSON values, with the commands and the commit at which the evaluation began."""
+        pages = {name: metrics.success.mean for name, metrics in self.report.by_category.items()}
         return {
             "player": self.policy,
             "name": self.world.name,
             "world": self.world.env,
             "commit": commits([self.folder]),
+            **({"pages": pages} if self.world.name == BY_PAGE else {}),
             "commands": [*(training.command for training in self.trainings), self.command],
             **self.report.overall.to_dict(),
         }

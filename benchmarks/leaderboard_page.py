@@ -12,10 +12,12 @@ from typing import Any
 
 from agentgym_eval.reports import Evaluated
 from agentgym_eval.reports.plots import draw_curves
+from agentgym_trainer.config import RLConfig
 from agentgym_trainer.recipes import RECIPES
+from agentgym_trainer.run.folder import RunFolder
 from commands import TOOK, Training
 from harness import markdown, show, write_report
-from leaderboard_cells import KS, POLICIES, TASK_SETS, WORLDS, Cell, World, cells_of
+from leaderboard_cells import BY_PAGE, KS, POLICIES, TASK_SETS, WORLDS, Cell, World, cells_of
 
 Record = Mapping[str, Any]
 """The results of a policy in an environment, as in leaderboard.json."""
@@ -71,8 +73,15 @@ def details(records: Sequence[Record]) -> Iterator[dict[str, str]]:
         }
 
 
+def by_page(records: Sequence[Record]) -> Iterator[dict[str, str]]:
+    """Yield each policy's success on the pages of `BY_PAGE`."""
+    own = {record["player"]: record["pages"] for record in records if record["name"] == BY_PAGE}
+    for page in next(iter(own.values()), {}):
+        yield {"page": f"`{page}`"} | {player: f"{pages[page] * 100:.1f}" for player, pages in own.items()}
+
+
 def models(worlds: Sequence[World], runs: Path) -> Iterator[dict[str, str]]:
-    """Yield recipes, size and CPU time of the small models that were trained."""
+    """Yield recipes, size, gain by RL and CPU time of the small models that were trained."""
     for world in worlds:
         trainings = [Training(recipe, runs) for recipe in world.recipes]
         if not trainings or not all((training.path / TOOK).exists() for training in trainings):
@@ -85,12 +94,20 @@ def models(worlds: Sequence[World], runs: Path) -> Iterator[dict[str, str]]:
             "recipes": ", then ".join(f"`{recipe}`" for recipe in world.recipes),
             "parameters": f"{_parameters(trainings[-1].path / 'model'):,}",
             "the world it was trained in": ", ".join(options) or "as it is played",
+            "RL": _learned(trainings[-1].path) if isinstance(config, RLConfig) else _NONE,
             "minutes of CPU": f"{sum(each['cpu_seconds'] for each in took) / 60:.0f}",
         }
 
 
-_MODEL_COLUMNS = ("environment", "recipes", "parameters", "options in training", "CPU minutes")
+_MODEL_COLUMNS = ("environment", "recipes", "parameters", "options in training", "before and after RL", "CPU minutes")
 """Headings of `models`, whose own keys are those of the JSON file."""
+
+
+def _learned(run: Path) -> str:
+    """Return success of the sampled episodes of the run's test tasks before and after RL, in percent."""
+    played = json.loads(RunFolder(run).summary.read_text())["evaluations"]["test"]["sampled"]
+    first, last = (played[str(step)]["success"]["mean"] for step in sorted(map(int, played)))
+    return f"{first * 100:.1f} → {last * 100:.1f}"
 
 
 def _parameters(model: Path) -> int:
@@ -128,6 +145,7 @@ def write(cells: Sequence[Cell], runs: Path, folder: Path) -> None:
     records = [known[key] for key in order if key in known]
     small = {row["world"]: row for row in (*before["models"], *models((*WORLDS, *TASK_SETS), runs))}
     measured, task_sets = [*matrix(records, WORLDS), *published()], [*matrix(records, TASK_SETS)]
+    pages = [*by_page(records)]
     show("Success in percent, 95% intervals over clusters of tasks", measured)
     drawn = [cell for cell in cells_of(WORLDS, runs) if cell.played]
     if len(drawn) == len(cells_of(WORLDS, runs)):
@@ -144,6 +162,7 @@ def write(cells: Sequence[Cell], runs: Path, folder: Path) -> None:
         are="\n".join(f"- **{world.name}**: {world.differs}; {world.turns} turns." for world in TASK_SETS),
         turns=", ".join(f"{world.name} {world.turns}" for world in WORLDS),
         example=f"{example['name']}'s small model",
+        pages=markdown(pages) if pages else "None is played yet.",
         commands="\n".join(example["commands"]),
         failed=sum(record["failed"] for record in records),
         commits=", ".join(sorted(begun)),
@@ -188,7 +207,11 @@ The oracle fails if that isn't enough, and in SearchQA if the passages aren't fo
 
 {are}
 
-Twelve of MiniWoB++'s pages are what [SmolLM2-135M learns](smollm2.md).
+On each of the twelve pages, in percent:
+
+{pages}
+
+The same twelve pages, by ids, are what [SmolLM2-135M learns](smollm2.md).
 
 ## Another model
 
@@ -222,8 +245,10 @@ a greedy model play every task once. The score, also in percent, includes partia
 They imitate experts' episodes of training tasks, with the reply format `bare` (a reply is an action) and without
 instructions, and weren't trained on anything else, not even English. They show what the commands do on a laptop, not
 what language models can do: within minutes they learn the form of actions and frequent sequences, but hardly to copy a
-name from the context. SearchQA's model asks well-formed but irrelevant questions; SciWorld's memorizes its 30 episodes;
-WebArena's reaches its context limit of 4,096 tokens after a few pages (`length`).
+name from the context. MiniWoB++'s model does copy names, since it imitates each demonstration 20 times with other
+names; after that it learns by GRPO, and the table has its success on test tasks before and after. SearchQA's model asks
+well-formed but irrelevant questions; SciWorld's memorizes its 30 episodes; WebArena's reaches its context limit of
+4,096 tokens after a few pages (`length`).
 
 More about TextCraft's models: [learning from data](from-data.md). In four of BabyAI's levels, a model that is then
 trained by reinforcement learning gets much further: the [quickstart](quickstart.md).

@@ -40,6 +40,8 @@ def _write_run(folder: Path, env: str, samples: int, share: float) -> None:
 def _write_model(folder: Path, *, minutes: float) -> None:
     (folder / "model").mkdir(parents=True)
     save_file({"a": np.zeros((3, 5)), "b": np.zeros(7)}, folder / "model" / "model.safetensors")
+    tested = {step: {"success": {"mean": mean}} for step, mean in (("0", 0.25), ("20", 0.75))}
+    (folder / "summary.json").write_text(json.dumps({"evaluations": {"test": {"sampled": tested}}}))
     (folder / "took.json").write_text(json.dumps({"seconds": 1.0, "cpu_seconds": 60 * minutes, "resumed": False}))
 
 
@@ -67,7 +69,8 @@ def test_the_page_has_all_policies_and_published_results(board: Any, tmp_path: P
         importlib.import_module("leaderboard_page").PUBLISHED
     )
     assert "| policy | source | WebArena, rough skin | MiniWoB++ |" in page
-    assert "| MiniWoB++, twelve pages | `miniwob` | 22 | as it is played | 2 |" in page
+    assert "| MiniWoB++, twelve pages | `miniwob` | 22 | as it is played | 25.0 → 75.0 | 2 |" in page
+    assert "| `c` | 100.0 | 10.0 | 50.0 | 50.0 |" in page
     assert "| 22 |" in page and "| 4 |" in page  # parameters, and minutes of TextCraft's two recipes
     assert (tmp_path / "results" / "leaderboard" / "turns.png").exists()
     measured = json.loads((tmp_path / "results" / "leaderboard.json").read_text())["measured"]
