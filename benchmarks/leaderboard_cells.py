@@ -88,9 +88,8 @@ TASK_SETS = (
         "task_set=miniwob", "WebArena",
     ),
     World(
-        BY_PAGE, 8, 120, 4, ("miniwob",), "",
-        "ten test tasks of each of [twelve pages](../webarena.md#miniwob), with names in place of ids: something to "
-        "click, a field to fill in, or a small form",
+        BY_PAGE, 4, 120, 4, ("miniwob",), "",
+        "ten test tasks of each of [twelve pages](../webarena.md#miniwob), with names in place of ids",
         shlex.join(RECIPES["miniwob"].config.world.options), "WebArena",
     ),
 )  # fmt: skip

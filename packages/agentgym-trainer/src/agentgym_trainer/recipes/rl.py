@@ -95,30 +95,31 @@ _QUICKSTART = RLConfig(
     device="cpu",
 )
 
-MINIWOB_PAGES = WorldConfig(
-    "agentgym/WebArena-v0",
-    (
-        "task_set=miniwob",
-        'pages=("click-button", "click-checkboxes", "click-collapsible", "click-dialog", "click-link", '
-        '"click-option", "click-tab", "click-test-2", "enter-password", "enter-text", "focus-text", '
-        '"focus-text-2")',
-    ),
-    agent="bare",
-    instructions=False,
-)
-"""Pages of MiniWoB++ whose text tells what to do: an element to press or to fill in, or a small form."""
 # A model this small copies a name from the objective, but doesn't learn to look up the id of an element.
 _MINIWOB = replace(
     _QUICKSTART,
-    world=replace(MINIWOB_PAGES, options=(*MINIWOB_PAGES.options, "elements=names")),
-    scratch=Scratch(vocab=600, merges="labels", hidden=128, layers=3, heads=4, context=2048),
-    horizon=StepHorizon(stages=(3, 5, 8), every=7),
+    world=WorldConfig(
+        "agentgym/WebArena-v0",
+        (
+            "task_set=miniwob",
+            'pages=("click-button", "click-button-sequence", "click-collapsible", "click-dialog", "click-dialog-2", '
+            '"click-link", "click-tab", "click-test", "click-test-2", "enter-text", "focus-text", "focus-text-2")',
+            "elements=names",
+        ),
+        agent="bare",
+        instructions=False,
+    ),
+    # Each word of the pages is a token, so that it can be copied in one step.
+    scratch=Scratch(vocab=1500, merges="labels", hidden=128, layers=3, heads=2, context=2048),
+    horizon=StepHorizon(stages=(2, 3, 4), every=7),
     generation=Generation(max_tokens=40, max_context=2048),
-    warm_start=WarmStart(episodes=1_200, rename=1.0, copies=20, batch=16, lr=4e-3),
+    optimizer=Optimizer(lr=2e-4, micro_tokens=4096),
+    warm_start=WarmStart(episodes=1_200, rename=1.0, copies=10, batch=16, lr=1.5e-3),
     evaluation=Evaluation(tasks=36, test_tasks=120, samples=2, ks=(1, 2), every=10),
     steps=20,
     tasks_per_step=12,
     slots=8,
+    epochs=1,
     save_every=5,
 )
 

@@ -24,7 +24,6 @@ from agentgym_trainer.config import (
 )
 from agentgym_trainer.curriculum.horizon import StepHorizon
 from agentgym_trainer.recipes.recipe import Recipe
-from agentgym_trainer.recipes.rl import MINIWOB_PAGES
 
 _SMOLLM2 = RLConfig(
     model="smollm2",
@@ -120,9 +119,20 @@ _WEBARENA = replace(
     slots=16,
     gradient_checkpointing="on",
 )
+# Pages of MiniWoB++ whose text tells what to do: an element to press or to fill in, or a small form.
 _MINIWOB = replace(
     _SMOLLM2,
-    world=MINIWOB_PAGES,
+    world=WorldConfig(
+        "agentgym/WebArena-v0",
+        (
+            "task_set=miniwob",
+            "pages=('click-button', 'click-checkboxes', 'click-collapsible', 'click-dialog', 'click-link', "
+            "'click-option', 'click-tab', 'click-test-2', 'enter-password', 'enter-text', 'focus-text', "
+            "'focus-text-2')",
+        ),
+        agent="bare",
+        instructions=False,
+    ),
     horizon=StepHorizon(stages=(3, 5, 8), every=10),
     generation=Generation(max_tokens=32, max_context=2048),
     evaluation=replace(_SMOLLM2.evaluation, tasks=36, test_tasks=96),
