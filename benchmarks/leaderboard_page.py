@@ -245,10 +245,9 @@ a greedy model play every task once. The score, also in percent, includes partia
 They imitate experts' episodes of training tasks, with the reply format `bare` (a reply is an action) and without
 instructions, and weren't trained on anything else, not even English. They show what the commands do on a laptop, not
 what language models can do: within minutes they learn the form of actions and frequent sequences, but hardly to copy a
-name from the context. MiniWoB++'s model does copy names, since it imitates each demonstration 24 times with other
-names; after that it learns by GRPO, and the table has its success on test tasks before and after. SearchQA's model asks
-well-formed but irrelevant questions; SciWorld's memorizes its 30 episodes; WebArena's reaches its context limit of
-4,096 tokens after a few pages (`length`).
+name from the context. SearchQA's model asks well-formed but irrelevant questions; SciWorld's memorizes its 30 episodes;
+WebArena's reaches its context limit of 4,096 tokens after a few pages (`length`). A model with figures before and after
+RL, on the run's test tasks, learned by GRPO after the imitation.
 
 More about TextCraft's models: [learning from data](from-data.md). In four of BabyAI's levels, a model that is then
 trained by reinforcement learning gets much further: the [quickstart](quickstart.md).

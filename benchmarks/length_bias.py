@@ -248,7 +248,7 @@ def _row(own: Sequence[dict[str, Any]], records: Sequence[dict[str, Any]], p: fl
         "before": f"{mean('before'):.3f}",
         "after": f"{mean('success'):.3f}",
         "difference to token mean": difference("success", ".3f"),
-        "p (Holm)": "–" if p is None else f"{p:.3f}",
+        "p (Holm)": "–" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}",
         "mean advantage per token": f"{mean('advantage'):+.3f}",
         "entropy, last fifth": f"{mean('entropy'):.2f}",
         "log-probability of successes": f"{mean('logprob_before'):.1f} → {mean('logprob'):.1f}",

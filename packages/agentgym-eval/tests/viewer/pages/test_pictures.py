@@ -25,20 +25,27 @@ def test_recorded_screenshots_are_shown(get_page: GetPage, tmp_path: Path) -> No
         assert "No picture" in get_page(f"/picture/a/episodes/0/{turn}.png", 404)
 
 
+BY_ID = "Tab 0: 'T'\n\n[1] RootWebArea 'T'\n\t[4] link 'A <b>'\n\t[40] link 'B'\n\nOBJECTIVE: click [4]"
+BY_NAME = "Tab 0: 'T'\n\nRootWebArea 'T'\n\tlink 'A' #2 focused: True\n\tlink 'A'\n\nOBJECTIVE: click"
+
+
 @pytest.mark.parametrize(
-    ("action", "marked"),
+    ("tree", "action", "marked"),
     [
-        ("click [4]", "\t[4] link &#39;A &lt;b&gt;&#39;"),
-        ("TYPE [ 4 ] [two words] [0]", "\t[4] link &#39;A &lt;b&gt;&#39;"),
-        ("tab_focus [4]", None),
-        ("stop [click [4]]", None),
-        ("click [44]", None),
+        (BY_ID, "click [4]", "\t[4] link &#39;A &lt;b&gt;&#39;"),
+        (BY_ID, "TYPE [ 4 ] [two words] [0]", "\t[4] link &#39;A &lt;b&gt;&#39;"),
+        (BY_ID, "tab_focus [4]", None),
+        (BY_ID, "stop [click [4]]", None),
+        (BY_ID, "click [44]", None),
+        (BY_NAME, "click [link 'A']", "\tlink &#39;A&#39;"),
+        (BY_NAME, "type [link 'A' #2] [two words] [0]", "\tlink &#39;A&#39; #2 focused: True"),
+        (BY_NAME, "click [link 'B']", None),
+        (BY_NAME, "stop [click [link 'A']]", None),
     ],
 )
 def test_target_element_of_an_action_is_highlighted(
-    get_page: GetPage, tmp_path: Path, action: str, marked: str | None
+    get_page: GetPage, tmp_path: Path, tree: str, action: str, marked: str | None
 ) -> None:
-    tree = "Tab 0: 'T'\n\n[1] RootWebArea 'T'\n\t[4] link 'A <b>'\n\t[40] link 'B'\n\nOBJECTIVE: click [4]"
     turn = Turn(tree, Reply(action), action, valid=True, reward=0.0, state_key="s")
     recorded = replace(episode(), turns=(turn,), final_observation=tree)
     folder = write_evaluation_run(tmp_path / "runs" / "a", [recorded])
@@ -47,26 +54,7 @@ def test_target_element_of_an_action_is_highlighted(
     page = get_page("/episode/a/episodes/0")
     assert re.findall(r'<mark class="target"[^>]*>(.*?)</mark>', page) == ([marked] if marked else [])
     boxes = re.findall(r'viewBox="0 0 1280 720".*?<rect ([^>]+)/>', page)
-    assert boxes == (['x="10.0" y="20.0" width="100.0" height="25.5"'] if marked else [])
-
-
-@pytest.mark.parametrize(
-    ("action", "marked"),
-    [
-        ("click [link 'A']", "\tlink &#39;A&#39;"),
-        ("type [link 'A' #2] [two words] [0]", "\tlink &#39;A&#39; #2 focused: True"),
-        ("click [link 'B']", None),
-        ("stop [click [link 'A']]", None),
-    ],
-)
-def test_target_element_is_highlighted_by_its_name(
-    get_page: GetPage, tmp_path: Path, action: str, marked: str | None
-) -> None:
-    tree = "Tab 0: 'T'\n\nRootWebArea 'T'\n\tlink 'A' #2 focused: True\n\tlink 'A'\n\nOBJECTIVE: click"
-    turn = Turn(tree, Reply(action), action, valid=True, reward=0.0, state_key="s")
-    write_evaluation_run(tmp_path / "runs" / "a", [replace(episode(), turns=(turn,), final_observation=tree)])
-    page = get_page("/episode/a/episodes/0")
-    assert re.findall(r'<mark class="target"[^>]*>(.*?)</mark>', page) == ([marked] if marked else [])
+    assert boxes == (['x="10.0" y="20.0" width="100.0" height="25.5"'] if marked and tree == BY_ID else [])
 
 
 @pytest.mark.parametrize(

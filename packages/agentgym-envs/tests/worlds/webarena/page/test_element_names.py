@@ -7,6 +7,8 @@ import re
 import pytest
 from agentgym_envs.worlds.webarena.page.element_names import ElementNames, without_ids
 from agentgym_envs.worlds.webarena.page.snapshot import Node
+from hypothesis import given
+from hypothesis import strategies as st
 
 pytestmark = pytest.mark.quick
 
@@ -60,6 +62,14 @@ def test_other_numbers_stay_as_they_are(action: str) -> None:
 @pytest.mark.parametrize("answer", ["stop [click [button 'Save']]", "type [3] [button 'Save']"])
 def test_a_name_in_what_is_said_or_typed_stays_as_it_is(answer: str) -> None:
     assert PAGE.with_ids(answer) == answer
+
+
+@given(st.lists(st.text(max_size=20), min_size=1, max_size=6))
+def test_any_names_of_elements_are_read_back(names: list[str]) -> None:
+    page = ElementNames([_node(number, "link", name) for number, name in enumerate(names, 1)])
+    for id in range(1, len(names) + 1):
+        for action in (f"click [{id}]", f"type [{id}] [[1] 'x' #2] [0]", f"drag [{id}] [1]"):
+            assert page.with_ids(page.with_names(action)) == action
 
 
 @pytest.mark.parametrize(

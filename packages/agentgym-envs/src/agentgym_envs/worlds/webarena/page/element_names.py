@@ -1,8 +1,8 @@
 """Names of elements: their role and name, such as `button 'Save'`, in place of an id.
 
-The second element with the same role and name is `button 'Save' #2`, and so on, counted over the whole page. Unlike an
-id, a name doesn't depend on what else is on the page, and a reply can copy it from the objective instead of looking up
-a number. Tests of web pages refer to elements in this way, too (Playwright's `get_by_role`).
+The second element with the same role and name is `button 'Save' #2`, and so on, counted over the whole page. A reply
+can copy a name from the objective instead of looking up a number, and unlike an id, it depends only on elements of the
+same role and name. Tests of web pages refer to elements in this way, too (Playwright's `get_by_role`).
 """
 
 from __future__ import annotations
