@@ -70,16 +70,17 @@ def test_all_arms_have_valid_settings_that_a_run_folder_can_store() -> None:
 
 def test_learning_rates_are_those_with_the_highest_success_in_pilot_runs() -> None:
     design = module("design")
-    success = dict(zip(design.LRS, ([0.2, 0.3], [0.6, 0.1], [0.9, 0.1]), strict=True))
+    ends = ([0.1, 0.1], [0.1, 0.2], [0.2, 0.3], [0.6, 0.1], [0.9, 0.1])
+    success = dict(zip(design.LRS, ends, strict=True))
     records = [
         {"block": "pilot", "arm": arm, "seed": seed, "lr": lr, "curve": [{"success": [1.0]}, {"success": [values[n]]}]}
         for arm in design.TUNED
         for lr, values in success.items()
         for n, seed in enumerate(design.PILOT_SEEDS)
     ]
-    assert design.chosen_lrs(records) == dict.fromkeys(design.TUNED, design.LRS[2])
-    records[4]["curve"][-1]["success"] = [0.5]  # of the highest rate and the first arm
-    assert design.chosen_lrs(records)[design.TUNED[0]] == design.LRS[1]
+    assert design.chosen_lrs(records) == dict.fromkeys(design.TUNED, design.LRS[-1])
+    records[8]["curve"][-1]["success"] = [0.5]  # of the highest rate and the first arm
+    assert design.chosen_lrs(records)[design.TUNED[0]] == design.LRS[-2]
     assert design.chosen_lrs(records[1:]) is None
 
 
@@ -93,7 +94,7 @@ def test_the_registered_plan_has_the_settings_of_the_design() -> None:
         f"at least {design.UPDATES // 6} updates",
         f"imitation of {design.BASE.warm_start.episodes:,} episodes of an expert with "
         f"{design.BASE.warm_start.noise:.0%} random actions",
-        f"from {design.LRS[0]:g}, {design.LRS[1]:g} and {design.LRS[2]:g} by pilot runs",
+        f"from {', '.join(f'{lr:g}' for lr in design.LRS[:-1])} and {design.LRS[-1]:g} by pilot runs",
         f"below {analysis.LEVELS[0]} decides; at 24 seeds, one below {analysis.LEVELS[1]:.4f}",
         f"| stable | {design.REGIMES['stable'].kl} | {design.REGIMES['stable'].epochs} |",
         f"| paper-like | {design.REGIMES['paper-like'].kl} | {design.REGIMES['paper-like'].epochs} |",

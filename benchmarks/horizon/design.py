@@ -36,7 +36,7 @@ TURNS = 768
 """Turns per update, to within half a group."""
 SAMPLES = 2
 """Episodes of each test task, before and after training."""
-LRS = (1e-3, 2e-3, 4e-3)
+LRS = (2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3)
 """Learning rates that the pilot runs choose from."""
 PILOT_SEEDS = (100, 101)
 LOOKS = (range(12), range(12, 24))
