@@ -114,7 +114,7 @@ _MINIWOB = replace(
     horizon=StepHorizon(stages=(2, 3, 4), every=7),
     generation=Generation(max_tokens=40, max_context=2048),
     optimizer=Optimizer(lr=2e-4, micro_tokens=4096),
-    warm_start=WarmStart(episodes=1_200, rename=1.0, copies=24, batch=16, lr=1.5e-3),
+    warm_start=WarmStart(episodes=1_200, rename=1.0, copies=48, batch=16, lr=1.5e-3),
     evaluation=Evaluation(tasks=36, test_tasks=120, samples=2, ks=(1, 2), every=10),
     steps=20,
     tasks_per_step=12,
