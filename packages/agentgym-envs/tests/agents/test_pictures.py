@@ -101,7 +101,7 @@ def test_episode_refers_to_stored_pictures(door: gymnasium.Env[str, str], tmp_pa
     paths = [store.get(digest) for digest in digests]
     assert [pixels(path.read_bytes()).shape[1] for path in paths if path] == [1, 2, 3, 4, 5]
     places = element_boxes(paths[2]) if paths[2] else None
-    assert places is not None and (places.width, places.height, places.boxes[1]) == (3, 2, (0.0, 0.0, 1.0, 2.0))
+    assert places is not None and (places.width, places.height, places.boxes["1"]) == (3, 2, (0.0, 0.0, 1.0, 2.0))
     assert len(list(store.folder.glob("*.png"))) == 5
     assert "base64" not in episode.to_json()
 

@@ -26,7 +26,7 @@ def test_screenshot_is_found_by_its_task_and_text(tmp_path: Path) -> None:
 
 
 def test_element_boxes_are_stored_with_a_screenshot(tmp_path: Path) -> None:
-    store, boxes = ScreenshotStore(tmp_path), ElementBoxes(320, 240, {4: (1.0, 2.5, 30.0, 40.0)})
+    store, boxes = ScreenshotStore(tmp_path), ElementBoxes(320, 240, {"4": (1.0, 2.5, 30.0, 40.0)})
     store.put("a/1", "page", b"one", boxes)
     store.put("a/1", "another page", b"two")
     one, two = store.find("a/1", "page"), store.find("a/1", "another page")
@@ -60,7 +60,7 @@ def test_picture_of_an_info_is_stored_under_its_digest(tmp_path: Path) -> None:
     path = store.get(picture.digest)
     assert path is not None
     assert np.array_equal(pixels(path.read_bytes()), PIXELS)
-    assert element_boxes(path) == ElementBoxes(6, 4, {7: (1.0, 0.0, 4.0, 3.0)})
+    assert element_boxes(path) == ElementBoxes(6, 4, {"7": (1.0, 0.0, 4.0, 3.0)})
     assert picture.url == f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
 
 

@@ -180,8 +180,8 @@ class TextEnv(gymnasium.Env[str, str], ABC):
     @property
     def has_screenshots(self) -> bool:
         """Whether `info["screenshot"]` is an image of each observation, an array (height, width, 3) of uint8, for
-        agents with the habit `pictures`. `info["element_boxes"]` may have the boxes of the elements that the text
-        numbers.
+        agents with the habit `pictures`. `info["element_boxes"]` may have the boxes of the elements by what
+        stands for them in the text.
         """
         return False
 

@@ -30,17 +30,17 @@ _DIGEST = re.compile("[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class ElementBoxes:
-    """The bounding boxes of the elements that the observation numbers."""
+    """The bounding boxes of the elements in an observation."""
 
     width: int
     height: int
     """The size of the screenshot in pixels, the unit of the boxes."""
-    boxes: Mapping[int, Box]
-    """The boxes by element number."""
+    boxes: Mapping[str, Box]
+    """The boxes by what stands for the element in the observation, such as its number."""
 
     def to_json(self) -> str:
         """Return width, height and boxes as JSON, in tenths of a pixel."""
-        boxes = {str(number): [round(side, 1) for side in box] for number, box in self.boxes.items()}
+        boxes = {element: [round(side, 1) for side in box] for element, box in self.boxes.items()}
         return json.dumps({"width": self.width, "height": self.height, "boxes": boxes})
 
 
@@ -60,7 +60,7 @@ class Picture:
         """Return the picture in the `info` of an environment; None if it has none.
 
         `info["screenshot"]` is an array (height, width, 3) of uint8, and `info["element_boxes"]`, which may be missing,
-        has left, top, right and bottom in its pixels by element number.
+        has left, top, right and bottom in its pixels by what stands for the element in the observation.
 
         Raises:
             AttributeError, TypeError, ValueError: if they have another form.
@@ -152,10 +152,10 @@ def _places(record: Any) -> ElementBoxes:
     return ElementBoxes(int(record["width"]), int(record["height"]), _boxes(record["boxes"]))
 
 
-def _boxes(record: Any) -> dict[int, Box]:
-    boxes: dict[int, Box] = {}
-    for number, (left, top, right, bottom) in record.items():
-        boxes[int(number)] = box = (float(left), float(top), float(right), float(bottom))
+def _boxes(record: Any) -> dict[str, Box]:
+    boxes: dict[str, Box] = {}
+    for element, (left, top, right, bottom) in record.items():
+        boxes[str(element)] = box = (float(left), float(top), float(right), float(bottom))
         if not all(map(math.isfinite, box)):
-            raise ValueError(f"The box of {number} isn't finite.")
+            raise ValueError(f"The box of {element} isn't finite.")
     return boxes

@@ -58,6 +58,22 @@ def test_the_oracle_reaches_the_goal_by_names(options: dict[str, Any], tasks: in
         env.close()
 
 
+def test_boxes_on_a_screenshot_have_names() -> None:
+    env = WebArena(elements="names", screenshot=True)
+    try:
+        observation, info = env.reset()
+        lines = {line.strip() for line in observation.splitlines()}
+        first = next(action for action in info["available_actions"] if action.startswith("click [link '"))
+        name = first.removeprefix("click [").removesuffix("]")
+        left, top, right, bottom = info["element_boxes"][name]
+        assert 0 <= left < right <= 1280
+        assert 0 <= top < bottom <= 720
+        assert any(line.startswith(name) for line in lines)
+        assert not any(key.isdecimal() for key in info["element_boxes"])
+    finally:
+        env.close()
+
+
 def test_a_name_that_the_page_does_not_have_is_an_invalid_action() -> None:
     env = WebArena(elements="names")
     try:

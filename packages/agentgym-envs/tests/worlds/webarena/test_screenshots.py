@@ -46,7 +46,7 @@ def test_screenshots_are_stored_with_observations(custom_env: Make, tmp_path: Pa
     assert all(
         0 <= left < right <= 320 and 0 <= top < bottom <= 240 for left, top, right, bottom in places.boxes.values()
     )
-    assert 3 in places.boxes
+    assert "3" in places.boxes
     assert front.read_bytes() == refused.read_bytes() != more.read_bytes()
     assert store.find(task, env.step("stop []")[0]) is None
     assert len(list(store.folder.glob("*.png"))) == len(shown)

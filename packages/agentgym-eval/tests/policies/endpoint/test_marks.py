@@ -46,9 +46,9 @@ def test_marked_page_reaches_the_endpoint_and_the_viewer(tmp_path: Path, require
         sent, places = pixels(png), element_boxes(path)
         assert sent.shape == (720, 1280, 3)
         assert places is not None
-        marked = [int(number) for number in _MARKED.findall(text["text"])]
+        marked = _MARKED.findall(text["text"])
         assert len(marked) > 5
-        drawn = [number for number in marked if outlined(sent, places.boxes[number], colour(number))]
+        drawn = [number for number in marked if outlined(sent, places.boxes[number], colour(int(number)))]
         assert len(drawn) > 0.8 * len(marked)  # a label or another box may hide a side
     index = Index(tmp_path / "runs", tmp_path / "index.sqlite")
     index.refresh()

@@ -94,7 +94,7 @@ class WebArena(TextEnv):
         max_chars: Maximum length of the accessibility tree in an observation, in characters.
         viewport: Width and height of the window in pixels.
         screenshot: Add a screenshot to `info["screenshot"]`, as an array (height, width, 3) of uint8, and the positions
-            of the visible elements in it to `info["element_boxes"]`: left, top, right and bottom by id.
+            of the visible elements in it to `info["element_boxes"]`: left, top, right and bottom by id or name.
         marks: Draw a box and the id on screenshots around each visible element that can be acted on.
         pictures: A folder to which a screenshot of each observed page is written; see `agentgym_envs.util.screenshots`.
         executable_path: Path of the Chromium to run.
@@ -340,7 +340,8 @@ class WebArena(TextEnv):
         """Return the observation, and write its screenshot to the `pictures` folder if there is one."""
         observation = self._observation_text()
         if self._screenshot_store is not None:
-            self._seen.write_screenshot(self._screenshot_store, self.task.id, observation, self._viewport)
+            store, task = self._screenshot_store, self.task.id
+            self._seen.write_screenshot(store, task, observation, self._viewport, by_name=self._by_name)
         return observation
 
     def _observation_text(self) -> str:
@@ -378,7 +379,7 @@ class WebArena(TextEnv):
     def _info(self) -> dict[str, Any]:
         if not self._screenshot:
             return super()._info()
-        boxes = {str(id): list(box) for id, box in self._seen.boxes().items()}  # keys of JSON, as servers send it
+        boxes = {key: list(box) for key, box in self._seen.boxes(by_name=self._by_name).items()}
         return super()._info() | {"screenshot": self._seen.pixels(), "element_boxes": boxes}
 
     def render(self) -> Any:

@@ -57,9 +57,9 @@ class Observed:
         return pixels(self.screenshot)
 
     def write_screenshot(
-        self, store: ScreenshotStore, task_id: str, observation: str, viewport: tuple[int, int]
+        self, store: ScreenshotStore, task_id: str, observation: str, viewport: tuple[int, int], *, by_name: bool
     ) -> None:
-        """Write the screenshot, if there is one, with the boxes of the elements.
+        """Write the screenshot, if there is one, with the boxes of the elements by id or name.
 
         Raises:
             EnvFault: if it can't be written.
@@ -67,13 +67,14 @@ class Observed:
         if self.screenshot is None:
             return
         try:
-            store.put(task_id, observation, self.screenshot, ElementBoxes(*viewport, self.boxes()))
+            store.put(task_id, observation, self.screenshot, ElementBoxes(*viewport, self.boxes(by_name=by_name)))
         except OSError as error:
             raise EnvFault(f"Cannot write a screenshot to {store.folder}: {error}") from error
 
-    def boxes(self) -> dict[int, Box]:
-        """Return the visible part of each visible element, by id."""
-        return {node.id: node.seen for node in self.page.nodes if node.seen is not None}
+    def boxes(self, *, by_name: bool) -> dict[str, Box]:
+        """Return the visible part of each visible element, by id or name."""
+        seen = ((node, node.seen) for node in self.page.nodes)
+        return {self.names.of(node) if by_name else str(node.id): box for node, box in seen if box is not None}
 
 
 async def observe(session: Session, *notices: str, icons: bool, screenshot: bool, marks: bool) -> Observed:

@@ -64,7 +64,7 @@ class ReplayFrame:
     """The scene of the previous frame, to highlight changes."""
     has_picture: bool
     """Whether a screenshot was recorded."""
-    element: int | str | None
+    element: str | None
     """The number or name of the page element that the action is about."""
     marks: list[Mark]
     """What the action is about, in the screenshot."""
@@ -192,7 +192,8 @@ def _marks(action: str | None, places: ElementBoxes | None) -> list[Mark]:
             x, y = target.point
             found.append(Mark(f"Point {x},{y}", (x, y, x, y)))
         elif target.element is not None and target.element in boxes:
-            found.append(Mark(f"Element {target.element}", boxes[target.element]))
+            label = f"Element {target.element}" if target.element.isdecimal() else target.element
+            found.append(Mark(label, boxes[target.element]))
     return found
 
 

@@ -25,12 +25,13 @@ _INFORMATION = re.compile(r"<information>(.*)</information>", re.DOTALL)
 _PASSAGE = re.compile(r"^Doc (\d+)\(Title: ((?:[^()\n]|\([^()\n]*\))*)\) (.*)$", re.MULTILINE)
 _VERBS = r"[\s`]*(?:(?:double_|right_)?click|type|hover|select_option|select_text|drag|scroll\s*\[\s*(?:up|down)\s*\])"
 _ON_ELEMENT = re.compile(rf"{_VERBS}\s*\[?\s*(\d{{1,9}})\s*(?:\]|$)", re.IGNORECASE)
-_ON_NAME = re.compile(
-    rf"""{_VERBS}\s*\[\s*(\S+ (?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(?: #\d+)?)\s*\]""", re.IGNORECASE
-)
+_NAME = r"""\S+ (?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(?: #\d+)?"""
+_ON_NAME = re.compile(rf"{_VERBS}\s*\[\s*({_NAME})\s*\]", re.IGNORECASE)
 _XY = r"(\d{1,5})(?:\s*,\s*|\s+)(\d{1,5})"
 _ON_POINT = re.compile(rf"{_VERBS}\s*[\[(]?\s*{_XY}", re.IGNORECASE)
-_DRAG_END = re.compile(rf"[\s`]*drag\s*\[[^\]]*\]\s*(?:to\s*)?\[\s*(?:{_XY}|(\d{{1,9}}))\s*\]", re.IGNORECASE)
+_DRAG_END = re.compile(
+    rf"[\s`]*drag\s*\[\s*(?:{_NAME}|[^\]]*)\s*\]\s*(?:to\s*)?\[\s*(?:{_XY}|(\d{{1,9}}|{_NAME}))\s*\]", re.IGNORECASE
+)
 _MIN_COMMON = 1 / 3
 """Minimum share of lines in common with the previous text; below it, the texts are unrelated and no line is new."""
 
@@ -95,21 +96,19 @@ def lines(text: str, before: str | None) -> list[tuple[str, bool]]:
     return [(line, related and at not in kept and bool(line.strip())) for at, line in enumerate(now)]
 
 
-def element(action: str | None) -> int | str | None:
-    """Return the number or the name of the page element in a web action, such as 4 in `click [4]` and `button 'Save'`
-    in `click [button 'Save']`; None for other actions.
+def element(action: str | None) -> str | None:
+    """Return the number or the name of the page element in a web action, such as `4` in `click [4]` and
+    `button 'Save'` in `click [button 'Save']`; None for other actions.
     """
-    if match := _ON_ELEMENT.match(action or ""):
-        return int(match[1])
-    match = _ON_NAME.match(action or "")
+    match = _ON_ELEMENT.match(action or "") or _ON_NAME.match(action or "")
     return match[1] if match else None
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a web action is about: an element by its number, or a point in pixels of the window."""
+    """What a web action is about: an element by its number or name, or a point in pixels of the window."""
 
-    element: int | None = None
+    element: str | None = None
     point: tuple[int, int] | None = None
 
 
@@ -117,20 +116,20 @@ def targets(action: str | None) -> list[Target]:
     """Return what a web action is about: nothing, one element or point, or the two of a drag."""
     text = action or ""
     found: list[Target] = []
-    if isinstance(number := element(text), int):
-        found.append(Target(number))
+    if named := element(text):
+        found.append(Target(named))
     elif match := _ON_POINT.match(text):
         found.append(Target(point=(int(match[1]), int(match[2]))))
     if found and (end := _DRAG_END.match(text)):
-        found.append(Target(int(end[3])) if end[3] else Target(point=(int(end[1]), int(end[2]))))
+        found.append(Target(end[3]) if end[3] else Target(point=(int(end[1]), int(end[2]))))
     return found
 
 
-def line_of(element: int | str | None, text: str) -> int | None:
+def line_of(element: str | None, text: str) -> int | None:
     """Return the line of an accessibility tree with this element number or name; None if there is none."""
     if element is None:
         return None
-    start = rf"\[{element}\] " if isinstance(element, int) else rf"{re.escape(element)}(?! #\d)(?: |$)"
+    start = rf"\[{element}\] " if element.isdecimal() else rf"{re.escape(element)}(?! #\d)(?: |$)"
     return next((at for at, line in enumerate(text.splitlines()) if re.match(rf"\s*{start}", line)), None)
 
 
