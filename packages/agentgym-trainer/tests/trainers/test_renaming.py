@@ -129,14 +129,14 @@ def test_sets_of_alternatives_and_their_members_keep_their_names() -> None:
     assert any(obtained.keys() <= set(group) and len(group) < 15 for group in names)
 
 
-def test_names_of_several_words_are_units_and_sampled_ids_are_dropped() -> None:
-    reply = Reply("Redstone is red stone, stone", sample=Sample((1,), (2,), (0.0,)), reasoning="stone")
+def test_names_of_several_words_are_units_with_their_capitals_and_sampled_ids_are_dropped() -> None:
+    reply = Reply("Redstone is red stone, Stone, STONE", sample=Sample((1,), (2,), (0.0,)), reasoning="stone")
     (episode, *_), _ = play("babyai", "bare")
     turn = replace(episode.turns[0], reply=reply, action=None)
     names = (("red stone", "stone"),)
     swapping = next(seed for seed in range(9) if np.random.default_rng(seed).permutation(2)[0])
     renamed = rename(replace(episode, turns=(turn,)), names, np.random.default_rng(swapping))
-    assert renamed.turns[0].reply == Reply("Redstone is stone, red stone", reasoning="red stone")
+    assert renamed.turns[0].reply == Reply("Redstone is stone, Red stone, RED STONE", reasoning="red stone")
 
 
 def test_the_share_of_renamed_episodes() -> None:

@@ -27,8 +27,8 @@ class DataConfig:
     the model learns what the expert does after them. Pairs for DPO always compare all actions."""
     rename: float = 0.0
     """Probability that an episode is renamed: the interchangeable names of its environment (items in TextCraft, colors
-    in BabyAI, placeholder words in MiniWoB++) are permuted in all of its texts, so that the model has to copy
-    them. Not for DPO."""
+    in BabyAI, placeholder words and first names in MiniWoB++) are permuted in all of its texts, so that the model has
+    to copy them. Not for DPO."""
     copies: int = 1
     """How often each episode is in the data, each time renamed differently: few demonstrations then have many names."""
     keep: Literal["success", "all"] = "success"

@@ -98,8 +98,8 @@ class WarmStart:
     and leaves the strategy to reinforcement learning."""
     rename: float = 0.0
     """Probability that an episode is renamed: the interchangeable names of its environment (items in TextCraft, colors
-    in BabyAI, placeholder words in MiniWoB++) are permuted in all of its texts, so that the model has to copy
-    them."""
+    in BabyAI, placeholder words and first names in MiniWoB++) are permuted in all of its texts, so that the model has
+    to copy them."""
     copies: int = 1
     """How often each expert episode is in the data, each time renamed differently: few demonstrations then have many
     names."""

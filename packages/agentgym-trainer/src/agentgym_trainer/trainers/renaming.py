@@ -50,7 +50,8 @@ def rename(episode: Episode, names: Names, rng: np.random.Generator) -> Episode:
     """Return the episode with the names of each group permuted in all texts but the schemas of `tools`; sampled ids
     are dropped.
 
-    Names are matched as whole words, the longest first, and keep a capital at the start of a sentence.
+    Names are matched as whole words, the longest first. A new name begins with a capital, or is in capitals, if the old
+    one is.
     """
     permuted = {name: group[i] for group in names for name, i in zip(group, rng.permutation(len(group)), strict=True)}
     if not permuted:
@@ -84,6 +85,8 @@ def _pattern(names: Names) -> re.Pattern[str]:
 
 
 def _like(found: str, permuted: Mapping[str, str]) -> str:
-    """Return the new name with a capital if the old one has one."""
+    """Return the new name with the capitals of the old one."""
     new = permuted[found.lower()]
+    if found.isupper() and len(found) > 1:
+        return new.upper()
     return new[0].upper() + new[1:] if found[0].isupper() else new

@@ -31,7 +31,7 @@ with brought_by("webarena"):
     from agentgym_envs.worlds.webarena.miniwob.expert import ScriptedExpert
     from agentgym_envs.worlds.webarena.miniwob.page_server import html_folder
     from agentgym_envs.worlds.webarena.miniwob.page_task import GIVEN_UP, INSTRUCTIONS, PageTask, reward_sentence
-    from agentgym_envs.worlds.webarena.miniwob.pages import choose_pages, placeholder_words
+    from agentgym_envs.worlds.webarena.miniwob.pages import choose_pages, interchangeable_names
     from agentgym_envs.worlds.webarena.miniwob.tasks import is_miniwob, miniwob_tasks
     from agentgym_envs.worlds.webarena.observed import observe
     from agentgym_envs.worlds.webarena.options import (
@@ -231,8 +231,8 @@ class WebArena(TextEnv):
         return "" if self._scripted is not None else self._situation().outline()
 
     def interchangeable_names(self) -> tuple[tuple[str, ...], ...]:
-        """Return the placeholder words of the pages of `miniwob`; there are none on other sites."""
-        return (placeholder_words(),) if self._task_set == MINIWOB else ()
+        """Return the placeholder words and first names of the pages of `miniwob`; there are none on other sites."""
+        return interchangeable_names() if self._task_set == MINIWOB else ()
 
     def _situation(self) -> Situation:
         title, remaining = one_line(self._seen.title), self._expert.remaining

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from agentgym_envs.worlds.webarena.env import WebArena
 from agentgym_envs.worlds.webarena.miniwob.page_server import html_folder
-from agentgym_envs.worlds.webarena.miniwob.pages import NEEDS, choose_pages, pages, placeholder_words
+from agentgym_envs.worlds.webarena.miniwob.pages import NEEDS, choose_pages, interchangeable_names, pages
 from agentgym_envs.worlds.webarena.miniwob.scripts import SCRIPTS
 from agentgym_envs.worlds.webarena.miniwob.scripts.synonyms import SYNONYMS
 from agentgym_envs.worlds.webarena.miniwob.tasks import SEEDS, miniwob_tasks
@@ -26,13 +26,18 @@ def test_the_list_has_exactly_the_packages_pages() -> None:
     assert list(pages()) == sorted(path.stem for path in (html_folder() / "miniwob").glob("*.html"))
 
 
-def test_the_interchangeable_words_are_those_of_the_packages_placeholder_text() -> None:
+def test_the_interchangeable_names_are_those_of_the_packages_placeholder_text_and_persons() -> None:
     require_packages("miniwob")
-    found = re.search(r"lorem_words = \[(.*?)\]", (html_folder() / "common" / "ui_utils.js").read_text(), re.DOTALL)
-    assert found is not None
-    theirs = {word.strip(",.").lower() for word in re.findall(r'"([^"]+)"', found[1])}
-    assert theirs - {*placeholder_words()} == {"a", "at", "id", "in", "integer", "sit"}  # English words
-    assert WebArena(task_set="miniwob").interchangeable_names() == (tuple(sorted(theirs & {*placeholder_words()})),)
+    script = (html_folder() / "common" / "ui_utils.js").read_text()
+    lists = (re.search(rf"{name} = \[(.*?)\]", script, re.DOTALL) for name in ("lorem_words", "FIFTY_NAMES"))
+    theirs = [
+        {word.strip(",.").lower() for word in re.findall(r"[\w.,]+", found[1])} - {""} for found in lists if found
+    ]
+    words, persons = interchangeable_names()
+    assert theirs[0] - {*words} == {"a", "at", "id", "in", "integer", "sit"}  # English words
+    assert words == tuple(sorted(theirs[0] & {*words}))
+    assert persons == tuple(sorted(theirs[1]))
+    assert WebArena(task_set="miniwob").interchangeable_names() == (words, persons)
     assert WebArena().interchangeable_names() == ()
 
 

@@ -45,9 +45,12 @@ def pages() -> dict[str, Page]:
 
 
 @cache
-def placeholder_words() -> tuple[str, ...]:
-    """Return the words of the placeholder text in the pages, in lower case, without those that are also English."""
-    return tuple(json.loads(resources.files(__package__ or "").joinpath("placeholder_words.json").read_text("utf-8")))
+def interchangeable_names() -> tuple[tuple[str, ...], ...]:
+    """Return the words of the pages' placeholder text without those that are also English, and the first names that the
+    pages draw from, all in lower case.
+    """
+    text = resources.files(__package__ or "").joinpath("interchangeable_names.json").read_text("utf-8")
+    return tuple(map(tuple, json.loads(text).values()))
 
 
 def choose_pages(asked: str | Sequence[str] | None) -> tuple[str, ...]:
