@@ -111,12 +111,13 @@ _MINIWOB = replace(
     ),
     # Each word of the pages is a token, so that it can be copied in one step.
     scratch=Scratch(vocab=1500, merges="labels", hidden=128, layers=3, heads=2, context=2048),
-    horizon=StepHorizon(stages=(2, 3, 4), every=7),
+    horizon=StepHorizon(stages=(2, 3, 4), every=10),
     generation=Generation(max_tokens=40, max_context=2048),
-    optimizer=Optimizer(lr=2e-4, micro_tokens=4096),
-    warm_start=WarmStart(episodes=1_200, rename=1.0, copies=48, batch=16, lr=1.5e-3),
+    optimizer=Optimizer(lr=5e-4, micro_tokens=4096),
+    # Its random actions are imitated, too, which leaves RL something to learn.
+    warm_start=WarmStart(episodes=1_200, noise=0.3, imitate_noise=True, rename=1.0, copies=48, batch=16, lr=1.5e-3),
     evaluation=Evaluation(tasks=36, test_tasks=120, samples=2, ks=(1, 2), every=10),
-    steps=20,
+    steps=30,
     tasks_per_step=12,
     slots=8,
     epochs=1,
