@@ -17,6 +17,7 @@ from agentgym_trainer import cli
 from agentgym_trainer.recipes import find_recipe
 from agentgym_trainer.run.folder import RunFolder
 from documents import ROOT, write_files
+from metric_lines import without_measured
 
 pytestmark = pytest.mark.long
 
@@ -64,8 +65,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:
-    lines = map(json.loads, (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-    return [{name: value for name, value in line.items() if name not in ("seconds", "tokens_per_s")} for line in lines]
+    return without_measured(map(json.loads, (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()))
 
 
 def test_entry_points_are_listed_without_imports(site: Path, capsys: pytest.CaptureFixture[str]) -> None:

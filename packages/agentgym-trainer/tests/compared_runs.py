@@ -10,6 +10,7 @@ import pytest
 import torch
 from agentgym_envs import read_episodes
 from agentgym_trainer.run.folder import RunFolder
+from metric_lines import MEASURED
 from safetensors.torch import load_file
 
 PER_PROCESS = ("prefilled", "reused", "padding", "shared", "fill", "imbalance", "imbalance_dealt")
@@ -20,9 +21,11 @@ def _comparable_metrics(line: dict[str, Any]) -> dict[str, Any]:
     """Return the metrics of a step that don't depend on the number of processes, flattened."""
     flat: dict[str, Any] = {}
     for name, value in line.items():
-        if isinstance(value, dict) and name != "seconds":
+        if name in MEASURED:
+            continue
+        if isinstance(value, dict):
             flat |= {f"{name}.{inner}": v for inner, v in _comparable_metrics(value).items()}
-        elif name not in (*PER_PROCESS, "seconds", "tokens_per_s", "logprob_check_gap"):
+        elif name not in (*PER_PROCESS, "logprob_check_gap"):
             flat[name] = value
     return flat
 

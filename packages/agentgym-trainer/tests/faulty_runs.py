@@ -14,6 +14,7 @@ import pytest
 import torch
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.run.manifest import find_damage
+from metric_lines import without_measured
 from safetensors.torch import load_file
 from toy_learner import coin_flags, limit_file_size, sft_flags, train_cli
 
@@ -43,13 +44,13 @@ SFT = (
 
 
 def read_metrics(folder: RunFolder) -> list[dict[str, Any]]:
-    """Return the metrics without timings. Fail if they aren't strict JSON, which has no NaN."""
+    """Return the reproducible metrics. Fail if they aren't strict JSON, which has no NaN."""
 
     def reject_nan(token: str) -> None:
         raise AssertionError(token)
 
-    lines = [json.loads(line, parse_constant=reject_nan) for line in folder.metrics.read_text().splitlines()]
-    return [{name: value for name, value in line.items() if name not in ("seconds", "tokens_per_s")} for line in lines]
+    lines = folder.metrics.read_text().splitlines()
+    return without_measured(json.loads(line, parse_constant=reject_nan) for line in lines)
 
 
 def make_runs(folder: Path, flags: list[str]) -> CompleteAndPartialRun:

@@ -21,6 +21,7 @@ from agentgym_trainer.config import BaseConfig, RLConfig, SFTConfig
 from agentgym_trainer.engines.base import EngineError
 from agentgym_trainer.run.folder import RunFolder
 from huggingface_hub import constants
+from metric_lines import without_measured
 from toy_learner import coin_flags, sft_flags, train_cli
 
 pytestmark = pytest.mark.long
@@ -31,8 +32,7 @@ def _config(flags: list[str]) -> BaseConfig:
 
 
 def _lines(run: Run) -> list[dict[str, Any]]:
-    timings = ("seconds", "tokens_per_s")
-    return [{name: value for name, value in line.items() if name not in timings} for line in run.metrics()]
+    return without_measured(run.metrics())
 
 
 @pytest.fixture(autouse=True)

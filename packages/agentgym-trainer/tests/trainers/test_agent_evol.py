@@ -38,6 +38,7 @@ from agentgym_trainer.trainers.exploration import Explorer
 from agentgym_trainer.trainers.setup import play_tasks
 from coin_world import ENV, OTHER
 from forked_processes import train_with_signals
+from metric_lines import without_measured
 from rich.console import Console
 from toy_learner import SignalPoint, StopAfterCalls, train_cli
 from transformers import AutoConfig
@@ -101,7 +102,7 @@ def weights(folder: Path) -> bytes:
 
 
 def metrics_lines(folder: RunFolder) -> list[dict[str, Any]]:
-    return [{name: value for name, value in line.items() if name != "seconds"} for line in folder.read_metrics()]
+    return without_measured(folder.read_metrics())
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,7 @@ from agentgym_trainer.trainers.rl_loop import RLLoop
 from coin_configs import SAMPLES, TASKS, coin_config, count_other_tasks
 from coin_loops import collect_rollouts, update_on_rollouts
 from coin_world import OTHER
+from metric_lines import without_measured
 from patience import eventually_async
 from rich.console import Console
 from toy_learner import make_learner
@@ -70,9 +71,7 @@ def _without_evaluation(loop: RLLoop, monkeypatch: pytest.MonkeyPatch) -> RLLoop
 
 
 def _lines(loop: RLLoop) -> list[dict[str, Any]]:
-    return [
-        {k: v for k, v in line.items() if k not in ("seconds", "tokens_per_s")} for line in loop.folder.read_metrics()
-    ]
+    return without_measured(loop.folder.read_metrics())
 
 
 def _parameter_bytes(loop: RLLoop) -> list[bytes]:

@@ -14,6 +14,7 @@ from agentgym_trainer.config import DPOConfig
 from agentgym_trainer.run.folder import RunFolder
 from coin_world import OTHER
 from forked_processes import run_two_processes, train_with_signals
+from metric_lines import without_measured
 from safetensors.torch import load_file
 from toy_learner import SignalPoint, coin_flags, train_cli
 from train_processes import train
@@ -67,7 +68,7 @@ def dpo_run(sft_run: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> Run
 
 def lines(folder: RunFolder) -> list[dict[str, Any]]:
     """Return the metrics without timings."""
-    return [{name: value for name, value in line.items() if name != "seconds"} for line in folder.read_metrics()]
+    return without_measured(folder.read_metrics())
 
 
 def weights(folder: RunFolder) -> bytes:

@@ -27,6 +27,7 @@ from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.trainers.rl_loop import RLLoop
 from coin_loops import GRPO_PLAIN, Build, loop_config
 from dev_packages import require_packages
+from metric_lines import without_measured
 from rich.console import Console
 from toy_learner import coin_flags, make_learner, train_cli
 
@@ -42,7 +43,7 @@ def harness_config(**settings: Any) -> RLConfig:
 
 
 def lines(folder: RunFolder) -> list[dict[str, Any]]:
-    return [{k: v for k, v in line.items() if k not in ("seconds", "tokens_per_s")} for line in folder.read_metrics()]
+    return without_measured(folder.read_metrics())
 
 
 def weights(loop: RLLoop) -> list[bytes]:

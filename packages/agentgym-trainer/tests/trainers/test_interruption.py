@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from agentgym_trainer.run.checkpoint import Checkpoints
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.run.manifest import find_damage
 from forked_processes import train_with_hanging_environment, train_with_signals
+from metric_lines import without_measured
 from quantized_models import require_bitsandbytes
 from safetensors.torch import load_file
 from toy_learner import SignalPoint, coin_flags, limit_file_size, train_cli
@@ -64,12 +65,7 @@ def uninterrupted_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str
 
 
 def _metrics(folder: RunFolder) -> list[dict[str, Any]]:
-    return _without_timings(folder.read_metrics())
-
-
-def _without_timings(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    timings = ("seconds", "tokens_per_s")
-    return [{name: value for name, value in line.items() if name not in timings} for line in lines]
+    return without_measured(folder.read_metrics())
 
 
 def _episodes(folder: RunFolder) -> dict[str, list[dict[str, Any]]]:
@@ -87,7 +83,7 @@ def _content(path: Path) -> Any:
     if path.suffix == ".safetensors":
         return load_file(path)
     if path.name == "metrics.jsonl":
-        return _without_timings(map(json.loads, path.read_text().splitlines()))
+        return without_measured(map(json.loads, path.read_text().splitlines()))
     # Random generators are compared by their effects; manifests and adapters contain paths and hashes.
     return (
         None

@@ -20,6 +20,7 @@ from agentgym_trainer.engines.base import EngineGone
 from agentgym_trainer.rollout.groups import EpisodeGroup, EpisodeOutcome
 from agentgym_trainer.run.folder import RunFolder
 from coin_loops import COIN, Build, collect_rollouts, initial_state, loop_config, random_guesses, take_step
+from metric_lines import without_measured
 from toy_learner import episode_with_samples
 
 
@@ -114,6 +115,8 @@ def test_a_step_has_a_line_with_all_that_happened(build: Build) -> None:
         assert line["tokens"]["padding"] < 0.5
         assert 0 < line["tokens"]["fill"] <= 1
         assert line["tokens_per_s"] > 0
+        assert line["memory"].keys() == {"host"}
+        assert 0.1 < line["memory"]["host"] < 100
         assert line["grad_norm"] > 0
         assert 0 <= line["clip_fraction"] <= 1
         assert line["dev"].keys() == {"sampled", "greedy"}
@@ -217,7 +220,7 @@ def test_a_stopped_run_resumes_identically(build: Build) -> None:
 
 
 def _lines(folder: RunFolder) -> list[Any]:
-    return [{k: v for k, v in line.items() if k not in ("seconds", "tokens_per_s")} for line in folder.read_metrics()]
+    return without_measured(folder.read_metrics())
 
 
 @pytest.mark.parametrize(

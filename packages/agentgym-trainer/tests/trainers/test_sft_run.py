@@ -16,6 +16,7 @@ from agentgym_trainer.config import SFTConfig
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.run.manifest import find_damage
 from forked_processes import is_loaded, train_with_signals
+from metric_lines import without_measured
 from safetensors.torch import load_file
 from toy_learner import SignalPoint, StopAfterCalls, sft_flags, train_cli
 
@@ -30,7 +31,7 @@ def weights(folder: RunFolder) -> bytes:
 
 def lines(folder: RunFolder) -> list[dict[str, Any]]:
     """Return the metrics without timings."""
-    return [{name: value for name, value in line.items() if name != "seconds"} for line in folder.read_metrics()]
+    return without_measured(folder.read_metrics())
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from agentgym_trainer.models.scratch import build_model
 from agentgym_trainer.run.folder import RunFolder
 from compared_runs import assert_same_runs
 from forked_processes import run_two_processes, train_with_signals
+from metric_lines import without_measured
 from safetensors.torch import load_file
 from toy_learner import SignalPoint, coin_flags, train_cli
 from train_processes import train
@@ -58,8 +59,7 @@ def one(models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def _metrics(folder: RunFolder) -> list[dict[str, Any]]:
-    timings = ("seconds", "tokens_per_s")
-    return [{name: value for name, value in line.items() if name not in timings} for line in folder.read_metrics()]
+    return without_measured(folder.read_metrics())
 
 
 def test_a_killed_run_resumes_exactly(one: RunFolder, models: tuple[Path, Path], tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""Memory that models leave behind: the KV cache of idle trajectories, freed memory that the process keeps, and pinned
-host memory.
+"""Memory of models: its peak, and what they leave behind: the KV cache of idle trajectories, freed memory that the
+process keeps, and pinned host memory.
 """
 
 from __future__ import annotations
@@ -7,6 +7,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
+import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +66,20 @@ def pin_in_place(tensor: Tensor) -> None:
         raise RuntimeError(f"CUDA can't pin {storage.nbytes()} bytes of host memory: cudaError {code}.")
     # Not at exit, when CUDA's context is gone.
     weakref.finalize(storage, runtime.cudaHostUnregister, address).atexit = False
+
+
+def peak_memory() -> dict[str, float]:
+    """Return in GB the most memory that this process has had so far, `host`, and on a GPU the most that its tensors
+    have had since the last call, `gpu`.
+    """
+    import torch
+
+    unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, in bytes
+    peak = {"host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9}
+    if torch.cuda.is_initialized():
+        peak["gpu"] = torch.cuda.max_memory_allocated() / 1e9
+        torch.cuda.reset_peak_memory_stats()
+    return peak
 
 
 def trim_heap() -> None:

@@ -26,6 +26,7 @@ from agentgym_trainer.config import AgentEvolConfig, DataConfig, Exploration, SF
 from agentgym_trainer.curriculum.state import Reached
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.models.load import check_model
+from agentgym_trainer.models.memory import peak_memory
 from agentgym_trainer.rollout.environments import open_environments
 from agentgym_trainer.rollout.groups import EpisodeOutcome
 from agentgym_trainer.run.console import RunConsole
@@ -210,7 +211,8 @@ class Evolution:
                     self.tracker.say(f"An evaluation of iteration {number} is incomplete, so it is left out: {damage}.")
         self.folder.model.unlink(missing_ok=True)
         self.folder.model.symlink_to(own.model.relative_to(self.folder.path))
-        self.folder.log({"step": step, "iteration": number, **self._metrics(number), "seconds": seconds})
+        taken = {"seconds": seconds, "memory": peak_memory()}
+        self.folder.log({"step": step, "iteration": number, **self._metrics(number), **taken})
 
     def _metrics(self, number: int) -> dict[str, Any]:
         """Return metrics of the played episodes, the data and the evaluations, over all environments and for each."""

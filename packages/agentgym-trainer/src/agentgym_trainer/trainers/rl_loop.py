@@ -26,6 +26,7 @@ from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.engines.base import EngineError
 from agentgym_trainer.learner.finite_checks import listed, without_nonfinite
 from agentgym_trainer.learner.learner import Learner
+from agentgym_trainer.models.memory import peak_memory
 from agentgym_trainer.plugins import PluginError, blaming
 from agentgym_trainer.rollout.collector import RolloutCollector
 from agentgym_trainer.rollout.environments import OpenEnvironment
@@ -305,6 +306,7 @@ class RLLoop:
             metrics |= evaluation_metrics(played, settings, name)
         for phase, seconds in self._timer.take().items():
             line["seconds"][phase] = line["seconds"].get(phase, 0.0) + seconds
+        line["memory"] = peak_memory()
         if self.ranks.is_main:
             line["warnings"] = [asdict(warning) for warning in self.monitor.observe(line)]
             self.folder.log(line)

@@ -27,6 +27,7 @@ from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.engines.base import EngineError
 from agentgym_trainer.learner.finite_checks import Skips, check_weights, listed
 from agentgym_trainer.models.load import check_model, load_model, with_lora
+from agentgym_trainer.models.memory import peak_memory
 from agentgym_trainer.models.weights import weights_of
 from agentgym_trainer.planning.engine_support import check_engine_model
 from agentgym_trainer.planning.report import check_memory
@@ -277,7 +278,8 @@ class TRLRunCallback(TrainerCallback):
             causes = listed(self.trainer.skips.causes)
             self.tracker.say(f"Step {state.global_step} was skipped: values in the {causes} weren't finite.")
         if self.ranks.is_main:
-            self.folder.log({"step": state.global_step, **metrics, **self._tested, "seconds": seconds})
+            taken = {"seconds": seconds, "memory": peak_memory()}
+            self.folder.log({"step": state.global_step, **metrics, **self._tested, **taken})
         self.tracker.trl_step(state.global_step, state.max_steps, metrics)
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
