@@ -108,7 +108,8 @@ def test_the_registered_plan_has_the_settings_of_the_design() -> None:
 def record(arm: str = "step", seed: int = 0, success: float = 0.5, **more: Any) -> dict[str, Any]:
     """Return a record of a run whose success after training is the same in all strata."""
     curve = [{"step": step, "success": [success] * 3} for step in range(0, 61, 5)]
-    part = {"success": success, "turns": 9.0, "entropy": 0.5, "advantage": -0.1, "length": 0.0, "trained": 0.5}
+    part = {"success": success, "turns": 9.0, "entropy": 0.5, "advantage": -0.1, "length": 0.0, "trained": 9}
+    part |= {"groups_trained": 3, "optimizer_steps": 4}
     return {
         "block": "primary",
         "regime": "paper-like",
@@ -119,7 +120,7 @@ def record(arm: str = "step", seed: int = 0, success: float = 0.5, **more: Any) 
         "before": [0.4, 0.2, 0.0],
         "test": [success] * 3,
         "curve": curve,
-        "updates": [dict(part) for _ in curve[1:]],
+        "updates": {name: [value] * 60 for name, value in part.items()},
         "length_update": None,
         "env_steps": 80_000,
         "tokens": 10**6,
@@ -197,7 +198,7 @@ def primary(seeds: int, **success: float) -> list[dict[str, Any]]:
     rng = np.random.default_rng(0)
     return [
         record(arm, seed, named.get(arm, 0.5) + 0.02 * float(rng.standard_normal()))
-        for seed in range(seeds)
+        for seed in range(1, seeds + 1)
         for arm in module("design").PRIMARY
     ]
 
@@ -213,15 +214,37 @@ def test_nothing_is_decided_before_the_first_look() -> None:
 def test_hypotheses_are_decided_at_the_level_of_a_look() -> None:
     analysis = module("analysis")
     found = analysis.verdicts(primary(13, step=0.9))
-    assert (found.seeds, found.level) == (tuple(range(12)), 0.0052)
+    assert (found.seeds, found.level) == (tuple(range(1, 13)), 0.0052)
     decided = {each.name[:2]: found.decision(each) for each in found.findings}
     assert decided == {"H1": "supported", "H2": "not supported", "H3": "supported", "H5": "not supported"}
-    found = analysis.verdicts(primary(24, step=0.1))
+    found = analysis.verdicts(primary(12, step=0.1))
     decided = {each.name[:2]: found.decision(each) for each in found.findings}
-    assert (len(found.seeds), found.level) == (24, 0.048)
     assert decided["H1"] == decided["H3"] == "contradicted: the difference has the other sign"
     even = analysis.verdicts(primary(24))
     assert {each.name[:2]: even.decision(each) for each in even.findings}["H3"].startswith("not supported; equivalent")
+
+
+def test_what_the_first_look_decides_stands_at_the_second() -> None:
+    analysis = module("analysis")
+    records = primary(24, step=0.56)
+    for each in records:
+        if each["arm"] == "step" and each["seed"] > 12:
+            each["test"] = [value - 0.12 for value in each["test"]]
+    found = analysis.verdicts(records)
+    assert (len(found.seeds), found.level) == (24, 0.048)
+    decided = {each.name[:2]: found.decision(each) for each in found.findings}
+    assert decided["H1"] == decided["H3"] == "supported (decided with 12 seeds)"
+    assert decided["H5"] == "not supported"
+
+
+def test_a_small_difference_can_be_both_significant_and_equivalent_to_none() -> None:
+    analysis = module("analysis")
+    records = primary(12)
+    for each in records:
+        if each["arm"] in ("fixed 6", "fixed 12", "fixed 24", "step"):
+            each["test"] = [0.5 + 0.001 * each["seed"] * (1 + (each["arm"] == "step"))] * 3
+    found = analysis.verdicts(records)
+    assert found.decision(found.findings[2]) == "supported; equivalent within 0.05"
 
 
 def test_the_length_bias_must_matter_more_at_the_long_horizon() -> None:
@@ -237,6 +260,9 @@ def test_the_length_bias_must_matter_more_at_the_long_horizon() -> None:
     better = {"fixed_24,_length-weighted": 0.3}
     assert decide(**better) == "supported"
     assert decide(**better, **{"fixed_6,_length-weighted": 0.3}).startswith("not supported")
+    worse = {"fixed_24,_length-weighted": -0.1, "fixed_6,_length-weighted": -0.3}
+    assert decide(**worse) == "not supported: the differences have opposite signs"
+    assert decide(**{"fixed_24,_length-weighted": -0.3}).startswith("contradicted")
 
 
 def test_collapse_is_compared_by_seed() -> None:
@@ -268,12 +294,12 @@ def test_an_incomplete_study_draws_no_conclusion(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_the_page_has_the_findings_and_draws_all_arms(tmp_path: Path) -> None:
     records = [*primary(12, step=0.9), *(record(arm, block="controls") for arm in module("design").CONTROLS)]
-    records[0]["updates"][0]["advantage"] = None
+    records[0]["updates"]["advantage"][0] = None
     records[1]["start"] = "another machine's"
     module("page").report(records, tmp_path)
     text = (tmp_path / "horizon.md").read_text()
     assert "The findings are over 12 seeds with all primary arms, at the level 0.0052 of this look." in text
-    assert "Seeds with warm starts of several machines, which may differ in rounding: 0." in text
+    assert "Seeds with warm starts of several machines, which may differ in rounding: 1." in text
     assert "| supported |" in text
     for name in ("curves", "final", "mechanism"):
         assert (tmp_path / f"horizon-{name}.png").read_bytes().startswith(b"\x89PNG")

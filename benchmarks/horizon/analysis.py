@@ -44,20 +44,24 @@ def dev(record: Record) -> float:
 def collapsed_at(record: Record) -> int | None:
     """Return the number of updates at which a run had collapsed, or None.
 
-    It has when success on dev tasks is below 60% of its running maximum in three evaluations in a row, or when more
-    than half of an update's episodes end at the token budget.
+    It has when success is lost, or when more than half of an update's episodes end at the token budget.
     """
-    highest, row, found = 0.0, 0, list[int]()
+    found = [at for at in (lost_at(record), record["length_update"]) if at is not None]
+    return min(found, default=None)
+
+
+def lost_at(record: Record) -> int | None:
+    """Return the number of updates at which success was lost, or None: on dev tasks it is below 60% of its running
+    maximum in three evaluations in a row.
+    """
+    highest, row = 0.0, 0
     for point in record["curve"]:
         now = float(np.mean(point["success"]))
         highest = max(highest, now)
         row = row + 1 if now < LOST * highest else 0
         if row == IN_A_ROW:
-            found.append(point["step"])
-            break
-    if record["length_update"] is not None:
-        found.append(record["length_update"])
-    return min(found, default=None)
+            return point["step"]
+    return None
 
 
 # Comparisons over seeds.
@@ -140,8 +144,8 @@ class Finding:
     p: float
     adjusted: float = math.nan
     """By Holm's method, over the hypotheses."""
-    as_stated: bool = True
-    """Whether the difference has the stated sign."""
+    sign: int = 1
+    """1 if the difference has the stated sign, -1 if it has the other; 0 if of two differences one has."""
     equivalent: float = math.nan
     """The p-value of TOST, for H3."""
 
@@ -156,16 +160,32 @@ class Verdicts:
     """The level of the look; None before the first, when nothing is decided."""
     best_fixed: str
     findings: tuple[Finding, ...]
+    earlier: Verdicts | None = None
+    """Those of the look before: what it decided stands."""
 
     def decision(self, finding: Finding) -> str:
         """Return in words what the test says."""
         if self.level is None:
             return f"undecided: {len(self.seeds)} of {len(LOOKS[0])} seeds"
+        if self.earlier is not None:
+            first = next(each for each in self.earlier.findings if each.name == finding.name)
+            if self.earlier.decides(first):
+                return f"{self.earlier.decision(first)} (decided with {len(self.earlier.seeds)} seeds)"
+        same = f"; equivalent within {MARGIN:g}" if finding.equivalent < self.level else ""
         if finding.adjusted < self.level:
-            return "supported" if finding.as_stated else "contradicted: the difference has the other sign"
-        if finding.equivalent < self.level:
-            return f"not supported; equivalent within {MARGIN:g}"
-        return "not supported"
+            return _WORDS[finding.sign] + same
+        return f"not supported{same}"
+
+    def decides(self, finding: Finding) -> bool:
+        """Whether a test is significant at the level of this look."""
+        return self.level is not None and (finding.adjusted < self.level or finding.equivalent < self.level)
+
+
+_WORDS = {
+    1: "supported",
+    0: "not supported: the differences have opposite signs",
+    -1: "contradicted: the difference has the other sign",
+}
 
 
 def complete_seeds(records: Iterable[Record]) -> list[int]:
@@ -184,9 +204,17 @@ def verdicts(records: Sequence[Record]) -> Verdicts | None:
     found = complete_seeds(records)
     looks = [tuple(LOOKS[0]), (*LOOKS[0], *LOOKS[1])]
     reached = [number for number, seeds in enumerate(looks) if set(seeds) <= set(found)]
-    seeds, level = (looks[reached[-1]], LEVELS[reached[-1]]) if reached else (tuple(found), None)
-    if not seeds:
+    if not found:
         return None
+    verdict = None if reached else _verdicts(records, tuple(found), None, None)
+    for number in reached:
+        verdict = _verdicts(records, looks[number], LEVELS[number], verdict)
+    return verdict
+
+
+def _verdicts(
+    records: Sequence[Record], seeds: tuple[int, ...], level: float | None, earlier: Verdicts | None
+) -> Verdicts:
     used = [record for record in records if record["block"] == "primary" and record["seed"] in seeds]
     best = max(("fixed 6", "fixed 12", "fixed 24"), key=lambda arm: np.mean([*by_seed(used, arm, dev).values()]))
     findings = [_plateau(used), _collapse(used), _benefit(used, best), _length_bias(used)]
@@ -196,16 +224,17 @@ def verdicts(records: Sequence[Record]) -> Verdicts | None:
         level,
         best,
         tuple(
-            Finding(each.name, each.estimate, each.p, adjusted[each.name], each.as_stated, each.equivalent)
+            Finding(each.name, each.estimate, each.p, adjusted[each.name], each.sign, each.equivalent)
             for each in findings
         ),
+        earlier,
     )
 
 
 def _plateau(records: Sequence[Record]) -> Finding:
     found = _compared(records, "fixed 6", "step", final_of(1, 2))
     estimate = f"step - fixed 6 on tasks of more than 6 turns: {difference_text(found)}"
-    return Finding("H1, plateau", estimate, found.t.p, as_stated=found.t.difference.mean > 0)
+    return Finding("H1, plateau", estimate, found.t.p, sign=_sign(found.t.difference.mean))
 
 
 def _collapse(records: Sequence[Record]) -> Finding:
@@ -213,7 +242,7 @@ def _collapse(records: Sequence[Record]) -> Finding:
     only_fixed, only_step, p = mcnemar(*events)
     shares = [f"{sum(found.values())} of {len(found)}" for found in events]
     estimate = f"collapsed: {shares[0]} with fixed 24, {shares[1]} with step; {only_fixed} seeds with fixed 24 only, "
-    return Finding("H2, collapse", f"{estimate}{only_step} with step only", p, as_stated=only_fixed > only_step)
+    return Finding("H2, collapse", f"{estimate}{only_step} with step only", p, sign=_sign(only_fixed - only_step))
 
 
 def _benefit(records: Sequence[Record], best: str) -> Finding:
@@ -223,7 +252,7 @@ def _benefit(records: Sequence[Record], best: str) -> Finding:
         "H3, benefit",
         f"{estimate}; TOST p = {same:.3f}",
         found.t.p,
-        as_stated=found.t.difference.mean > 0,
+        sign=_sign(found.t.difference.mean),
         equivalent=same,
     )
 
@@ -236,8 +265,17 @@ def _length_bias(records: Sequence[Record]) -> Finding:
     estimate = (
         f"length-weighted - plain at 24: {difference_text(long)}; that minus the same at 6: {difference_text(more)}"
     )
-    positive = min(long.t.difference.mean, more.t.difference.mean) > 0
-    return Finding("H5, length bias", estimate, float(np.max([long.t.p, more.t.p])), as_stated=positive)
+    signs = {_sign(long.t.difference.mean), _sign(more.t.difference.mean)}
+    return Finding(
+        "H5, length bias",
+        estimate,
+        float(np.max([long.t.p, more.t.p])),
+        sign=signs.pop() if len(signs) == 1 else 0,
+    )
+
+
+def _sign(difference: float) -> int:
+    return 1 if difference > 0 else -1
 
 
 def collapses(records: Iterable[Record], arm: str) -> dict[int, bool]:

@@ -39,7 +39,7 @@ SAMPLES = 2
 LRS = (2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3)
 """Learning rates that the pilot runs choose from."""
 PILOT_SEEDS = (100, 101)
-LOOKS = (range(12), range(12, 24))
+LOOKS = (range(1, 13), range(13, 25))
 """Seeds of the first and the second look."""
 NEVER = 10**9
 
@@ -57,7 +57,8 @@ BASE = RLConfig(
     rollouts=RolloutFiles(every=0),
     horizon=StepHorizon((LONG,), NEVER),
     steps=UPDATES,
-    tasks_per_step=6,
+    # The fewest groups: those of the longest horizon then have at most this many turns, and more groups fill up.
+    tasks_per_step=4,
     turns_per_step=TURNS,
     group_size=8,
     minibatches=2,
@@ -110,11 +111,12 @@ ARMS: dict[str, Arm] = {
         for name, advantages in ZERO_SUM.items()
         for turns, horizon in _FIXED.items()
     },
-    "adaptive": Arm("step", AdaptiveHorizon(_GROWING, UPDATES // 6, patience=2, cut=0.0)),
+    "adaptive": Arm("step", AdaptiveHorizon(_GROWING, UPDATES // 6, patience=2, gain=0.03, cut=0.0)),
     "reverse": Arm("step", ReverseHorizon(_GROWING[::-1], UPDATES // 3)),
     "random": Arm("step", RandomHorizon(_GROWING)),
     "fixed 24, gamma .95": Arm("fixed 24", _FIXED[LONG], replace(GRPO, advantages=GroupRelative(gamma=0.95))),
     "fixed 24, masked": Arm("fixed 24", _FIXED[LONG], mask_truncated=True),
+    "step, rate of fixed 24": Arm("fixed 24", _STEP),
     "backward": Arm("backward", BackwardHorizon((3, 6, 12), UPDATES // 4, LONG)),
     **{
         f"{name}, {schedule}": Arm(schedule, horizon, algorithm)
@@ -124,7 +126,15 @@ ARMS: dict[str, Arm] = {
 }
 PLAIN = ("fixed 6", "fixed 12", "fixed 24", "step")
 PRIMARY = (*PLAIN, *(arm for arm in ARMS if any(arm.endswith(f", {name}") for name in ZERO_SUM)))
-CONTROLS = ("adaptive", "reverse", "random", "fixed 24, gamma .95", "fixed 24, masked", "backward")
+CONTROLS = (
+    "step, rate of fixed 24",
+    "adaptive",
+    "reverse",
+    "random",
+    "fixed 24, gamma .95",
+    "fixed 24, masked",
+    "backward",
+)
 OTHERS = tuple(arm for arm in ARMS if arm.startswith(("PPO", "REINFORCE++")))
 TUNED = tuple(dict.fromkeys(arm.tuned_as for arm in ARMS.values()))
 

@@ -29,7 +29,7 @@ from rich.console import Console
 from training_runs import PLAYED, Run, make_start, open_run, play_held_out
 
 from horizon.corridor import STRATA, stratum
-from horizon.design import BASE, EVERY, SAMPLES, Cell, batches
+from horizon.design import BASE, SAMPLES, Cell, batches
 
 Record = dict[str, Any]
 
@@ -138,8 +138,16 @@ def record_of(cell: Cell, run: RunFolder, start: Path) -> Record:
         "start": digest(RunFolder(start).start),
         "before": success(list(read_episodes(start / PLAYED))),
         "test": success(list(read_episodes(run.path / PLAYED))),
-        "curve": [{"step": step, "success": success(run.read_evaluation(step, "sampled") or [])} for step in evaluated],
-        "updates": [_interval(lines[at : at + EVERY]) for at in range(0, len(lines), EVERY)],
+        "test_lengths": by_length(list(read_episodes(run.path / PLAYED))),
+        "curve": [
+            {
+                "step": step,
+                "success": success(run.read_evaluation(step, "sampled") or []),
+                "greedy": success(run.read_evaluation(step, "greedy") or []),
+            }
+            for step in evaluated
+        ],
+        "updates": {name: [value(line) for line in lines] for name, value in _PER_UPDATE.items()},
         "length_update": next((line["step"] for line in lines if _length_share(line) > 0.5), None),
         "env_steps": lines[-1]["env_steps"],
         "tokens": sum(line["tokens"]["total"] for line in lines),
@@ -153,26 +161,26 @@ def record_of(cell: Cell, run: RunFolder, start: Path) -> Record:
 _PHASES = ("load", "rollout", "logprobs", "update", "evaluation")
 
 
-def _interval(lines: Sequence[Record]) -> Record:
-    """Return means over the updates between two evaluations; None where no update has the metric."""
-
-    def mean(name: str) -> float | None:
-        values = [line[name] for line in lines if line.get(name) is not None]
-        return round(float(np.mean(values)), 4) if values else None
-
-    return {
-        "success": mean("success"),
-        "turns": mean("turns"),
-        "entropy": mean("entropy"),
-        "advantage": mean("advantage/mean_token"),
-        "length": round(float(np.mean([_length_share(line) for line in lines])), 4),
-        "trained": round(float(np.mean([line["trained"] / line["episodes"] for line in lines])), 4),
-    }
-
-
 def _length_share(line: Record) -> float:
     """Return the share of an update's episodes that ended at the token budget."""
-    return line["stops"].get("length", 0) / line["episodes"]
+    return round(line["stops"].get("length", 0) / line["episodes"], 4)
+
+
+def _metric(name: str) -> Callable[[Record], float | None]:
+    """Return a function that reads a metric of an update: None where it has none, as without a group to learn from."""
+    return lambda line: None if line.get(name) is None else round(line[name], 4)
+
+
+_PER_UPDATE: dict[str, Callable[[Record], float | None]] = {
+    **{name: _metric(name) for name in ("success", "turns", "entropy", "episodes", "trained", "skipped")},
+    **{name: _metric(name) for name in ("approx_kl", "ref_kl", "clip_fraction", "grad_norm")},
+    "advantage": _metric("advantage/mean_token"),
+    "length": _length_share,
+    "groups": lambda line: line["groups"]["all"],
+    "groups_trained": lambda line: line["groups"]["ok"],
+    "optimizer_steps": lambda line: line.get("optimizer_steps") or 0,
+}
+"""The metrics of each update in a record."""
 
 
 def success(episodes: Sequence[Episode]) -> list[float]:
@@ -182,6 +190,17 @@ def success(episodes: Sequence[Episode]) -> list[float]:
         if not episode.failed:
             found[stratum(int(episode.task_id.rpartition("-")[2]))].append(bool(episode.success))
     return [round(float(np.mean(values)), 4) for values in found.values()]
+
+
+def by_length(episodes: Sequence[Episode]) -> dict[str, list[int]]:
+    """Return how many episodes succeeded, and how many there are, by the length of their task."""
+    found: dict[str, list[int]] = {}
+    for episode in episodes:
+        if not episode.failed:
+            counts = found.setdefault(episode.task_id.rpartition("-")[2], [0, 0])
+            counts[0] += bool(episode.success)
+            counts[1] += 1
+    return dict(sorted(found.items(), key=lambda item: int(item[0])))
 
 
 def digest(model: Path) -> str:
