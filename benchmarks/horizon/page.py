@@ -297,8 +297,8 @@ uv run python benchmarks/horizon/run.py --report docs/results
 Does a growing horizon prevent collapse or improve the result, compared with fixed horizons, and is the length bias of
 the token mean the cause of what long horizons do? Hypotheses, arms, tests and their levels were [registered before the
 runs](horizon-plan.md). In short: a model of about 60,000 parameters walks along corridors of 2 to 24 rooms, from the
-same warm start for all arms of a seed. All arms have the same number of updates, of at least 768 turns less half a
-group each, and of optimizer steps per pass; an update without a group to learn from has none. What that comes to is in
+same warm start for all arms of a seed. All arms have the same number of updates, of about 768 turns each, and of
+optimizer steps per pass; an update without a group to learn from has none. What that comes to is in
 the tables. Commits of the runs: {commits}. Learning rates chosen by the pilot runs: {lrs}.
 
 ## Primary outcomes

@@ -6,11 +6,13 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from agentgym_envs import Episode, Sample, read_episodes
 from agentgym_trainer.algorithms import GRPO, GroupRelative
 from agentgym_trainer.config import RLConfig, Warnings, WorldConfig
+from agentgym_trainer.rollout.collector import missing_groups
 from agentgym_trainer.rollout.groups import EpisodeGroup, EpisodeOutcome, GroupOutcome
 from agentgym_trainer.run.diagnostics import Monitor
 from agentgym_trainer.run.metrics import batch_fill, group_return_std
@@ -255,6 +257,24 @@ def test_more_tasks_are_played_until_a_step_has_enough_turns(build: Build) -> No
     assert batch_fill([replace(group, treatment="keep") for group in rollouts.groups], config) == pytest.approx(1.0)
     again = collect_rollouts(build(config, random_guesses(), name="again"), initial_state(loop))
     assert [group.task for group in again.groups] == [group.task for group in rollouts.groups]
+
+
+def test_groups_of_different_lengths_hardly_bias_the_turns_of_a_step() -> None:
+    """Most of the groups have 16 to 96 turns, and the others 192. All of the estimate at once gives 23% more."""
+
+    def group(rng: np.random.Generator) -> GroupOutcome:
+        turns = int(rng.choice([*range(2, 13), *[24] * 4]))
+        outcome = replace(EpisodeOutcome.of(_episode(0.0)), turns=turns)
+        return GroupOutcome(0, "ok", "keep", (outcome,) * 8)
+
+    totals = list[int]()
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        groups = [group(rng) for _ in range(4)]
+        while missing := missing_groups(groups, 768):
+            groups += [group(rng) for _ in range(missing)]
+        totals.append(sum(episode.turns for each in groups for episode in each.episodes))
+    assert 768 * 0.95 < np.mean(totals) < 768 * 1.1
 
 
 def test_turns_of_replaced_groups_dont_count(build: Build) -> None:

@@ -159,8 +159,11 @@ class RolloutCollector:
 
 
 def missing_groups(played: Sequence[GroupOutcome], turns: int) -> int:
-    """Return how many more groups a step plays to have `turns` turns, estimated from those played and rounded; 0 if no
-    episode has any turns.
+    """Return how many more groups a step plays next to have `turns` turns; 0 if no episode has any turns.
+
+    It is half of what is missing by the mean of the groups played. When these happen to be short, the whole estimate
+    is far too high, and the groups in excess can't be taken back.
     """
     found = sum(episode.turns for group in played for episode in group.episodes)
-    return max(0, round((turns - found) * len(played) / found)) if found else 0
+    missing = max(0, round((turns - found) * len(played) / found)) if found else 0
+    return (missing + 1) // 2
