@@ -80,6 +80,14 @@ def test_spellings_of_the_grammar_are_accepted(written: str) -> None:
     assert PAGE.with_ids(written) == re.sub(r"\[.*\]", "[6]", written)
 
 
+@pytest.mark.parametrize("start", ["click", "click [", "click [4", "drag [", "drag [4] [", "`"])
+def test_many_spaces_are_read_in_little_time(start: str) -> None:
+    """A policy may repeat a space until its token budget; with backtracking, 400 of them took minutes."""
+    spaces = 3000 * " "
+    for action in (f"{start}{spaces}", f"{start}{spaces}4{spaces}]", f"{start}{spaces}4,{spaces}5{spaces}"):
+        assert "".join(PAGE.with_ids(action).split()) == "".join(action.split())
+
+
 def test_an_unknown_name_is_told_with_the_nearest_one() -> None:
     with pytest.raises(LookupError, match=r"no element \[button 'Safe'\].*Did you mean \[button 'Save'\]\?"):
         PAGE.with_ids("click [button 'Safe']")

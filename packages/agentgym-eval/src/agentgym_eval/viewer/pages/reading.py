@@ -24,13 +24,13 @@ _MAX_GOAL = 300
 _INFORMATION = re.compile(r"<information>(.*)</information>", re.DOTALL)
 _PASSAGE = re.compile(r"^Doc (\d+)\(Title: ((?:[^()\n]|\([^()\n]*\))*)\) (.*)$", re.MULTILINE)
 _VERBS = r"[\s`]*(?:(?:double_|right_)?click|type|hover|select_option|select_text|drag|scroll\s*\[\s*(?:up|down)\s*\])"
-_ON_ELEMENT = re.compile(rf"{_VERBS}\s*\[?\s*(\d{{1,9}})\s*(?:\]|$)", re.IGNORECASE)
+_ON_ELEMENT = re.compile(rf"{_VERBS}\s*+\[?\s*+(\d{{1,9}})\s*+(?:\]|$)", re.IGNORECASE)
 _NAME = r"""\S+ (?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(?: #\d+)?"""
 _ON_NAME = re.compile(rf"{_VERBS}\s*\[\s*({_NAME})\s*\]", re.IGNORECASE)
 _XY = r"(\d{1,5})(?:\s*,\s*|\s+)(\d{1,5})"
-_ON_POINT = re.compile(rf"{_VERBS}\s*[\[(]?\s*{_XY}", re.IGNORECASE)
+_ON_POINT = re.compile(rf"{_VERBS}\s*+[\[(]?\s*+{_XY}", re.IGNORECASE)
 _DRAG_END = re.compile(
-    rf"[\s`]*drag\s*\[\s*(?:{_NAME}|[^\]]*)\s*\]\s*(?:to\s*)?\[\s*(?:{_XY}|(\d{{1,9}}|{_NAME}))\s*\]", re.IGNORECASE
+    rf"[\s`]*drag\s*\[(?:\s*{_NAME}\s*|[^\]]*)\]\s*(?:to\s*)?\[\s*(?:{_XY}|(\d{{1,9}}|{_NAME}))\s*\]", re.IGNORECASE
 )
 _MIN_COMMON = 1 / 3
 """Minimum share of lines in common with the previous text; below it, the texts are unrelated and no line is new."""

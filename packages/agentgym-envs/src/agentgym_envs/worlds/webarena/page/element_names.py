@@ -29,10 +29,11 @@ _ELEMENTS = frozenset(("id", "source", "destination"))
 _COMPARED = 200
 """Most characters of a name, and most names, that are compared with one that a page doesn't have."""
 _NAME = r"""[^\s\[\]'"]+ (?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(?: #\d+)?"""
-_TARGET = rf"\[\s*({_NAME}|[\d, ]+)\s*\]"
+# Possessive quantifiers (`*+`) keep the time linear: agents also write hundreds of spaces.
+_TARGET = rf"\[\s*+({_NAME}|\d++(?:[, ]++\d++)*+)\s*+\]"
 _VERB = r"click|(?:double|right)[ _-]click|type|hover|select[ _-](?:option|text)|scroll\s*\[\s*(?:up|down)\s*\]"
-_ACTION = re.compile(rf"((?:^|```)[\s`]*(?:{_VERB})\s*){_TARGET}", re.IGNORECASE)
-_DRAG = re.compile(rf"((?:^|```)[\s`]*drag\s*){_TARGET}(\s*(?:to\s*)?){_TARGET}", re.IGNORECASE)
+_ACTION = re.compile(rf"((?:^|```)[\s`]*+(?:{_VERB})\s*+){_TARGET}", re.IGNORECASE)
+_DRAG = re.compile(rf"((?:^|```)[\s`]*+drag\s*+){_TARGET}(\s*+(?:to\s*+)?){_TARGET}", re.IGNORECASE)
 _ID_BEFORE_NAME = re.compile(rf"\[\d+\] (?={_NAME})")
 _EXAMPLE_WITH_ID = re.compile(r", such as \w+ \[12\].*(?=\.$)")
 
