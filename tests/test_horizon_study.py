@@ -59,7 +59,7 @@ def test_all_arms_have_valid_settings_that_a_run_folder_can_store() -> None:
     assert {*design.PRIMARY, *design.CONTROLS, *design.OTHERS} == set(design.ARMS)
     lrs = dict.fromkeys(design.TUNED, 1e-3)
     cells = [cell for block in design.BLOCKS for cell in block.cells(block.seeds[0], lrs)]
-    for cell in [*cells, *design.pilot_cells(100)]:
+    for cell in [*cells, *design.PILOT.cells(100), *design.BABYAI_PILOT.cells(100)]:
         config = cell.config()
         assert from_json(RLConfig, json.loads(json.dumps(to_json(config)))) == config
         assert config.horizon.longest == 24
@@ -73,15 +73,21 @@ def test_learning_rates_are_those_with_the_highest_success_in_pilot_runs() -> No
     ends = ([0.1, 0.1], [0.1, 0.2], [0.2, 0.3], [0.6, 0.1], [0.9, 0.1])
     success = dict(zip(design.LRS, ends, strict=True))
     records = [
-        {"block": "pilot", "arm": arm, "seed": seed, "lr": lr, "curve": [{"success": [1.0]}, {"success": [values[n]]}]}
+        {
+            "block": design.PILOT.name,
+            "arm": arm,
+            "seed": seed,
+            "lr": lr,
+            "curve": [{"success": [1.0]}, {"success": [values[n]]}],
+        }
         for arm in design.TUNED
         for lr, values in success.items()
-        for n, seed in enumerate(design.PILOT_SEEDS)
+        for n, seed in enumerate(design.PILOT.seeds)
     ]
-    assert design.chosen_lrs(records) == dict.fromkeys(design.TUNED, design.LRS[-1])
+    assert design.PILOT.chosen(records) == dict.fromkeys(design.TUNED, design.LRS[-1])
     records[8]["curve"][-1]["success"] = [0.5]  # of the highest rate and the first arm
-    assert design.chosen_lrs(records)[design.TUNED[0]] == design.LRS[-2]
-    assert design.chosen_lrs(records[1:]) is None
+    assert design.PILOT.chosen(records)[design.TUNED[0]] == design.LRS[-2]
+    assert design.PILOT.chosen(records[1:]) is None
 
 
 def test_the_registered_plan_has_the_settings_of_the_design() -> None:
@@ -89,15 +95,19 @@ def test_the_registered_plan_has_the_settings_of_the_design() -> None:
     plan = " ".join((ROOT / "docs/results/horizon-plan.md").read_text().split())
     stated = [
         f"{design.UPDATES} updates of {design.TURNS} turns",
-        f"every {design.EVERY} updates: {design.BASE.evaluation.tasks} dev tasks",
+        f"every {design.EVERY} updates: {design.CORRIDOR.evaluation.tasks} dev tasks",
         f"for {design.UPDATES // 3} updates each",
         f"at least {design.UPDATES // 6} updates",
-        f"imitation of {design.BASE.warm_start.episodes:,} episodes of an expert with "
-        f"{design.BASE.warm_start.noise:.0%} random actions",
+        f"imitation of {design.CORRIDOR.warm_start.episodes:,} episodes of an expert with "
+        f"{design.CORRIDOR.warm_start.noise:.0%} random actions",
         f"from {', '.join(f'{lr:g}' for lr in design.LRS[:-1])} and {design.LRS[-1]:g} by pilot runs",
         f"below {analysis.LEVELS[0]} decides; at 24 seeds, one below {analysis.LEVELS[1]:.4f}",
         f"| stable | {design.REGIMES['stable'].kl} | {design.REGIMES['stable'].epochs} |",
         f"| paper-like | {design.REGIMES['paper-like'].kl} | {design.REGIMES['paper-like'].epochs} |",
+        f"{design.BABYAI.warm_start.episodes:,} episodes of an expert with {design.BABYAI.warm_start.noise:.0%} random",
+        f"evaluations, which are every {design.BABYAI.evaluation.every} updates",
+        f"seeds {design.BABYAI_SEEDS[0]} to {design.BABYAI_SEEDS[-1]}",
+        f"from {', '.join(f'{lr:g}' for lr in design.BABYAI_PILOT.lrs[:-1])} and {design.BABYAI_PILOT.lrs[-1]:g} by",
     ]
     assert [text for text in stated if text not in plan] == []
 
@@ -332,7 +342,7 @@ def test_a_study_that_was_interrupted_has_the_same_records(tmp_path: Path, monke
 
     def study(name: str, **more: Any) -> list[dict[str, Any]]:
         file = tmp_path / name / "horizon.json"
-        runs.run_study(file, tmp_path / name / "runs", processes=1, base=run.QUICK, **more)
+        runs.run_study(file, tmp_path / name / "runs", processes=1, environments=run.QUICK, **more)
         return [{**each, "seconds": 0, "commit": ""} for each in runs.read_records(file)]
 
     whole = study("whole")

@@ -19,7 +19,7 @@ from agentgym_envs.core.tasks import SPLITS, Split
 ENV_ID = "study/Corridor-v0"
 DOORS = ("north", "east", "south", "west")
 SIGNS = ("owl", "bee", "fox", "elk", "cat", "hen", "ram", "yak")
-STRATA = {"2 to 6": range(2, 7), "7 to 12": range(7, 13), "13 to 24": range(13, 25)}
+STRATA = {"up to 6": range(2, 7), "7 to 12": range(7, 13), "13 to 24": range(13, 25)}
 """The lengths of tasks, in turns of the expert."""
 LONGEST = 24
 TASKS: dict[Split, int] = {"train": 200, "dev": 32, "test": 64}
@@ -30,7 +30,7 @@ RULES = np.random.default_rng(0).integers(len(DOORS), size=(len(STRATA), len(SIG
 
 def stratum(length: int) -> str:
     """Return the stratum of a task with this length."""
-    return next(name for name, lengths in STRATA.items() if length in lengths)
+    return next(name for name, lengths in STRATA.items() if length < lengths.stop)
 
 
 @cache
@@ -105,7 +105,7 @@ class Corridor(TextEnv):
         """Take the door that the sign means here."""
         if self._room == len(self._signs):
             return DOORS[0]
-        depth = list(STRATA).index(stratum(max(2, self._room + 1))) if self.depth_specific else 0
+        depth = list(STRATA).index(stratum(self._room + 1)) if self.depth_specific else 0
         return DOORS[RULES[depth, self._signs[self._room]]]
 
     def _look(self) -> str:

@@ -34,21 +34,19 @@ EVERY = 5
 """Updates between evaluations."""
 TURNS = 768
 """Turns per update, to within half a group."""
-SAMPLES = 2
-"""Episodes of each test task, before and after training."""
+TESTED, SAMPLES = 192, 2
+"""Number of test tasks, and of episodes of each, before and after training."""
 LRS = (2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3)
 """Learning rates that the pilot runs choose from."""
-PILOT_SEEDS = (100, 101)
 LOOKS = (range(1, 13), range(13, 25))
 """Seeds of the first and the second look."""
+BABYAI_SEEDS = range(1, 7)
 NEVER = 10**9
 
-CORRIDOR = WorldConfig(f"horizon.corridor:{ENV_ID}", (), "bare", instructions=False)
-SAME_RULE = replace(CORRIDOR, options=("depth_specific=False",))
-BASE = RLConfig(
+CORRIDOR = RLConfig(
     model="scratch",
     scratch=Scratch(vocab=320, hidden=48, layers=2, heads=4, context=512),
-    world=CORRIDOR,
+    world=WorldConfig(f"horizon.corridor:{ENV_ID}", (), "bare", instructions=False),
     generation=Generation(max_tokens=8, max_context=512),
     optimizer=Optimizer(lr=1e-3, micro_tokens=8192),
     critic=CriticModel(lr=2e-3),
@@ -66,6 +64,30 @@ BASE = RLConfig(
     save_every=NEVER,
     device="cpu",
 )
+BABYAI = replace(
+    CORRIDOR,
+    scratch=Scratch(vocab=512, hidden=96, layers=3, heads=4, context=1536),
+    # Two levels for each stratum.
+    world=WorldConfig(
+        "agentgym/BabyAI-v0",
+        (
+            "levels=('OneRoomS8', 'UnlockLocal', 'OpenRedBlueDoors', 'KeyCorridorS3R1', "
+            "'FindObjS5', 'KeyCorridorS3R2')",
+            "available_actions_in_text=False",
+        ),
+        agent="bare",
+        instructions=False,
+    ),
+    generation=Generation(max_tokens=16, max_context=1536),
+    warm_start=WarmStart(episodes=4000, noise=0.35, imitate_noise=True, epochs=2, batch=16, lr=5e-3),
+    evaluation=replace(CORRIDOR.evaluation, every=2 * EVERY),
+)
+ENVIRONMENTS = {
+    "corridor": CORRIDOR,
+    "same rule": replace(CORRIDOR, world=replace(CORRIDOR.world, options=("depth_specific=False",))),
+    "BabyAI": BABYAI,
+}
+"""What all runs of an environment share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +158,7 @@ CONTROLS = (
     "backward",
 )
 OTHERS = tuple(arm for arm in ARMS if arm.startswith(("PPO", "REINFORCE++")))
+IN_BABYAI = ("fixed 6", "fixed 24", "step", "fixed 24, length-weighted", "fixed 24, batch-normalised")
 TUNED = tuple(dict.fromkeys(arm.tuned_as for arm in ARMS.values()))
 
 
@@ -148,23 +171,22 @@ class Cell:
     arm: str
     seed: int
     lr: float
-    world: WorldConfig = CORRIDOR
+    environment: str = "corridor"
 
     @property
     def key(self) -> tuple[str, str, str, int, float]:
         """What identifies the run's record."""
         return self.block, self.regime, self.arm, self.seed, self.lr
 
-    def config(self, base: RLConfig = BASE) -> RLConfig:
-        """Return the configuration of the run, apart from its model."""
-        regime, arm = REGIMES[self.regime], ARMS[self.arm]
+    def config(self, environments: Mapping[str, RLConfig] = ENVIRONMENTS) -> RLConfig:
+        """Return the configuration of the run, apart from its model, given what all runs of an environment share."""
+        base, regime, arm = environments[self.environment], REGIMES[self.regime], ARMS[self.arm]
         kl = KL(arm.algorithm.kl.where, arm.algorithm.kl.estimator, regime.kl) if regime.kl else KL()
         if regime.kl and kl.where == "off":  # PPO has no penalty of its own
             kl = KL("loss", "k3", regime.kl)
         horizon = replace(arm.horizon, seed=self.seed) if isinstance(arm.horizon, RandomHorizon) else arm.horizon
         return replace(
             base,
-            world=self.world,
             algorithm=replace(arm.algorithm, kl=kl),
             horizon=horizon,
             truncation="mask" if arm.mask_truncated else "reward",
@@ -175,6 +197,40 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
+class Pilot:
+    """Runs that only choose learning rates, in the regime paper-like."""
+
+    name: str
+    arms: tuple[str, ...]
+    lrs: tuple[float, ...]
+    seeds: tuple[int, ...]
+    environment: str = "corridor"
+
+    def cells(self, seed: int) -> list[Cell]:
+        """Return the runs of a seed."""
+        pairs = product(self.arms, self.lrs)
+        return [Cell(self.name, "paper-like", arm, seed, lr, self.environment) for arm, lr in pairs]
+
+    def chosen(self, records: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
+        """Return the learning rate of each arm, or None if runs are missing: the one with the highest mean success on
+        dev tasks at the end; of equals, the lowest.
+        """
+        found: dict[tuple[str, float], list[float]] = {}
+        for record in records:
+            if record["block"] == self.name:
+                success = float(np.mean(record["curve"][-1]["success"]))
+                found.setdefault((record["arm"], record["lr"]), []).append(success)
+        if any(len(found.get(pair, ())) < len(self.seeds) for pair in product(self.arms, self.lrs)):
+            return None
+        return {arm: max(self.lrs, key=lambda lr: (float(np.mean(found[arm, lr])), -lr)) for arm in self.arms}
+
+
+PILOT = Pilot("pilot", TUNED, LRS, (100, 101))
+BABYAI_PILOT = Pilot("BabyAI pilot", ("fixed 6", "fixed 24", "step"), LRS[:3], (100,), "BabyAI")
+PILOTS = tuple(pilot.name for pilot in (PILOT, BABYAI_PILOT))
+
+
+@dataclass(frozen=True, slots=True)
 class Block:
     """Runs of one regime. All arms of a seed come before the next seed, so that finished runs are balanced."""
 
@@ -182,51 +238,34 @@ class Block:
     regime: str
     arms: tuple[str, ...]
     seeds: Sequence[int]
-    world: WorldConfig = CORRIDOR
+    environment: str = "corridor"
+    pilot: Pilot = PILOT
 
     def cells(self, seed: int, lrs: Mapping[str, float]) -> list[Cell]:
         """Return the runs of a seed, given the learning rate of each tuned arm."""
-        return [Cell(self.name, self.regime, arm, seed, lrs[ARMS[arm].tuned_as], self.world) for arm in self.arms]
+        return [Cell(self.name, self.regime, arm, seed, lrs[ARMS[arm].tuned_as], self.environment) for arm in self.arms]
 
 
 BLOCKS = (
     Block("primary", "paper-like", PRIMARY, LOOKS[0]),
     Block("controls", "paper-like", CONTROLS, LOOKS[0]),
+    Block("BabyAI", "paper-like", IN_BABYAI, BABYAI_SEEDS, "BabyAI", BABYAI_PILOT),
     Block("stable", "stable", PLAIN, LOOKS[0]),
     Block("no KL", "no KL", PLAIN, LOOKS[0]),
-    Block("same rule", "paper-like", ("fixed 6", "fixed 24", "step"), LOOKS[0], SAME_RULE),
+    Block("same rule", "paper-like", ("fixed 6", "fixed 24", "step"), LOOKS[0], "same rule"),
     Block("other algorithms", "paper-like", OTHERS, LOOKS[0]),
     Block("primary", "paper-like", PRIMARY, LOOKS[1]),
 )
-PILOT = "pilot"
-
-
-def pilot_cells(seed: int) -> list[Cell]:
-    """Return the runs of a pilot seed, which only choose learning rates."""
-    return [Cell(PILOT, "paper-like", arm, seed, lr) for arm, lr in product(TUNED, LRS)]
-
-
-def chosen_lrs(records: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
-    """Return the learning rate of each tuned arm, or None if pilot runs are missing: the one with the highest mean
-    success on dev tasks at the end; of equals, the lowest.
-    """
-    found: dict[tuple[str, float], list[float]] = {}
-    for record in records:
-        if record["block"] == PILOT:
-            found.setdefault((record["arm"], record["lr"]), []).append(float(np.mean(record["curve"][-1]["success"])))
-    if any(len(found.get(pair, ())) < len(PILOT_SEEDS) for pair in product(TUNED, LRS)):
-        return None
-    return {arm: max(LRS, key=lambda lr: (float(np.mean(found[arm, lr])), -lr)) for arm in TUNED}
 
 
 def batches(records: Sequence[Mapping[str, Any]]) -> Iterator[list[Cell]]:
-    """Yield the runs of each seed, in order. The records of the pilot runs must be added to `records` before the first
-    other runs are asked for.
+    """Yield the runs of each seed, in order. The records of pilot runs must be added to `records` before the next runs
+    are asked for.
     """
-    for seed in PILOT_SEEDS:
-        yield pilot_cells(seed)
-    if (lrs := chosen_lrs(records)) is None:
-        raise ValueError("The pilot runs, which choose the learning rates of all others, have no records yet.")
     for block in BLOCKS:
+        for seed in block.pilot.seeds:
+            yield block.pilot.cells(seed)
+        if (lrs := block.pilot.chosen(records)) is None:
+            raise ValueError(f"The runs of the {block.pilot.name}, which choose learning rates, have no records yet.")
         for seed in block.seeds:
             yield block.cells(seed, lrs)

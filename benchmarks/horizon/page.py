@@ -28,18 +28,21 @@ from horizon.analysis import (
 )
 from horizon.corridor import STRATA
 from horizon.design import (
+    BABYAI_PILOT,
     BLOCKS,
     CONTROLS,
+    ENVIRONMENTS,
     EVERY,
+    IN_BABYAI,
     LOOKS,
     OTHERS,
     PILOT,
+    PILOTS,
     PLAIN,
     PRIMARY,
-    TUNED,
     UPDATES,
     ZERO_SUM,
-    chosen_lrs,
+    Pilot,
 )
 
 NAME = "horizon"
@@ -51,7 +54,7 @@ def report(records: Sequence[Record], folder: Path) -> None:
     Raises:
         SystemExit: If there is no record but those of pilot runs.
     """
-    main = [record for record in records if record["block"] != PILOT]
+    main = [record for record in records if record["block"] not in PILOTS]
     if not main:
         raise SystemExit("There are no records of other than pilot runs; run the script without --report first.")
     found = verdicts(main)
@@ -65,7 +68,9 @@ def report(records: Sequence[Record], folder: Path) -> None:
     page = _PAGE.format(
         status=_status(main, found),
         hypotheses=markdown(_hypotheses(found)) if found else "No seed has all primary arms yet.",
-        lrs=_lrs_text(records),
+        lrs=_lrs_text(PILOT, records),
+        babyai_plateau=_difference(of_blocks(records, "BabyAI"), "fixed 6", "step", final_of(1, 2)),
+        babyai_lrs=_lrs_text(BABYAI_PILOT, records),
         commits=", ".join(sorted({record["commit"] for record in main})),
         **tables,
     )
@@ -96,9 +101,10 @@ def _status(records: Sequence[Record], found: Verdicts | None) -> str:
 
 
 def _mixed_starts(records: Sequence[Record]) -> str:
-    starts = dict[tuple[bool, int], set[str]]()
+    starts = dict[tuple[str, int], set[str]]()
     for record in records:
-        starts.setdefault((record["block"] == "same rule", record["seed"]), set()).add(record["start"])
+        environment = record["block"] if record["block"] in ENVIRONMENTS else "corridor"
+        starts.setdefault((environment, record["seed"]), set()).add(record["start"])
     return ", ".join(str(seed) for (_, seed), digests in sorted(starts.items()) if len(digests) > 1)
 
 
@@ -115,9 +121,9 @@ def _hypotheses(found: Verdicts) -> list[dict[str, str]]:
     ]
 
 
-def _lrs_text(records: Sequence[Record]) -> str:
-    lrs = chosen_lrs(records)
-    return ", ".join(f"{lrs[arm]:g} for {arm}" for arm in TUNED) if lrs else "not in the records"
+def _lrs_text(pilot: Pilot, records: Sequence[Record]) -> str:
+    lrs = pilot.chosen(records)
+    return ", ".join(f"{lr:g} for {arm}" for arm, lr in lrs.items()) if lrs else "not in the records"
 
 
 def _tables(records: Sequence[Record], paper_like: Sequence[Record]) -> dict[str, list[dict[str, str]]]:
@@ -128,6 +134,8 @@ def _tables(records: Sequence[Record], paper_like: Sequence[Record]) -> dict[str
         "stable": _arms(of_blocks(records, "stable"), PLAIN),
         "no_kl": _arms(of_blocks(records, "no KL"), PLAIN),
         "same_rule": _arms(of_blocks(records, "same rule"), ("fixed 6", "fixed 24", "step")),
+        "babyai": _arms(of_blocks(records, "BabyAI"), IN_BABYAI),
+        "babyai_strata": _strata(of_blocks(records, "BabyAI"), IN_BABYAI),
         "others": _arms(of_blocks(records, "other algorithms"), OTHERS),
     }
 
@@ -299,7 +307,8 @@ the token mean the cause of what long horizons do? Hypotheses, arms, tests and t
 runs](horizon-plan.md). In short: a model of about 60,000 parameters walks along corridors of 2 to 24 rooms, from the
 same warm start for all arms of a seed. All arms have the same number of updates, of about 768 turns each, and of
 optimizer steps per pass; an update without a group to learn from has none. What that comes to is in
-the tables. Commits of the runs: {commits}. Learning rates chosen by the pilot runs: {lrs}.
+the tables. Commits of the runs: {commits}; a plus says that the checkout had changes, such as the records of earlier
+runs. Learning rates chosen by the pilot runs: {lrs}.
 
 ## Primary outcomes
 
@@ -354,12 +363,23 @@ Paper-like, with PPO and REINFORCE++, each compared with its own fixed 24 and st
 
 {others}
 
-These comparisons, and all outside of the table of primary outcomes, are not adjusted for their number and decide
-nothing.
+## BabyAI
+
+Levels that take the expert 1 to 23 turns, and a model of 0.33 million parameters, in the regime paper-like. Learning
+rates chosen by pilot runs: {babyai_lrs}.
+
+{babyai}
+
+{babyai_strata}
+
+Step minus fixed 6 on tasks of more than 6 turns: {babyai_plateau}.
+
+The comparisons of the last two sections, and all outside of the table of primary outcomes, are not adjusted for their
+number and decide nothing.
 
 ## Limits
 
-One synthetic environment and one small model: a difference here shows that an effect can exist, and its absence doesn't
+Two environments and small models: a difference here shows that an effect can exist, and its absence doesn't
 show that there is none in others. Only rewards at the end of an episode, and actions of two tokens. Groups with equal
 rewards are dropped, and an update without any other teaches nothing. Collapse by lost success can hardly happen: the
 short tasks alone, which all arms solve, are a third of success. H2 can only be decided if nearly all seeds differ. Each

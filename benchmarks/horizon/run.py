@@ -16,22 +16,29 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from agentgym_trainer.config import RLConfig
 from harness import arguments, quiet
 from training_runs import miniature
 
-from horizon.design import BASE
+from horizon.design import ENVIRONMENTS
 from horizon.page import report
 from horizon.runs import read_records, run_study
 
 RECORDS = Path("docs/results/horizon.json")
-QUICK = replace(
-    miniature(BASE),
-    # Enough for some successes: without any, nothing would train.
-    warm_start=replace(BASE.warm_start, episodes=600, noise=0.2),
-    steps=2,
-    turns_per_step=64,
-    evaluation=replace(BASE.evaluation, tasks=6, every=1),
-)
+
+
+def _quick(config: RLConfig) -> RLConfig:
+    """Return a tiny version, with enough imitation for some successes: without any, nothing would train."""
+    return replace(
+        miniature(config),
+        warm_start=replace(config.warm_start, episodes=600, noise=0.2),
+        steps=2,
+        turns_per_step=64,
+        evaluation=replace(config.evaluation, tasks=6, every=1),
+    )
+
+
+QUICK = {name: _quick(config) for name, config in ENVIRONMENTS.items()}
 
 
 def main() -> None:
@@ -46,8 +53,8 @@ def main() -> None:
         report(read_records(file), settings.report)
         return
     quiet()
-    base = QUICK if settings.quick else BASE
-    run_study(file, settings.out, processes=settings.processes, base=base, most=settings.most)
+    environments = QUICK if settings.quick else ENVIRONMENTS
+    run_study(file, settings.out, processes=settings.processes, environments=environments, most=settings.most)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import hashlib
 import json
 import multiprocessing
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import replace
@@ -29,19 +29,26 @@ from rich.console import Console
 from training_runs import PLAYED, Run, make_start, open_run, play_held_out
 
 from horizon.corridor import STRATA, stratum
-from horizon.design import BASE, SAMPLES, Cell, batches
+from horizon.design import ENVIRONMENTS, SAMPLES, TESTED, Cell, batches
 
 Record = dict[str, Any]
 
 
-def run_study(file: Path, folder: Path, *, processes: int, base: RLConfig = BASE, most: int | None = None) -> None:
+def run_study(
+    file: Path,
+    folder: Path,
+    *,
+    processes: int,
+    environments: Mapping[str, RLConfig] = ENVIRONMENTS,
+    most: int | None = None,
+) -> None:
     """Finish the runs that have no record yet, and add each record to the file as soon as the run is finished.
 
     Args:
         file: JSON file of the records.
         folder: Folder for runs in progress and initial models.
         processes: Number of runs at a time; with 1, they share this process and its imports.
-        base: The settings that all runs share.
+        environments: The settings that all runs of an environment share, by name.
         most: Stop after this many runs; None: after all.
     """
     records = read_records(file)
@@ -52,8 +59,9 @@ def run_study(file: Path, folder: Path, *, processes: int, base: RLConfig = BASE
             missing = [cell for cell in cells if cell.key not in known][:most]
             if not missing:
                 continue
-            work = partial(finish, start=start_of(missing[0], folder), folder=folder, base=base)
-            _call(pool, partial(warm_started, missing[0], start_of(missing[0], folder), base))
+            start = start_of(missing[0], folder)
+            work = partial(finish, start=start, folder=folder, environments=environments)
+            _call(pool, partial(warm_started, missing[0], start, environments))
             for cell, record in _finished(pool, work, missing):
                 records.append(record)
                 write_records(file, records)
@@ -89,8 +97,7 @@ def _finished(
 
 def start_of(cell: Cell, folder: Path) -> Path:
     """Return the folder of the warm start that a seed's runs in this environment begin with."""
-    options = "-".join(cell.world.options) or "default"
-    return folder / "starts" / f"{options.replace('=', '-')}-seed-{cell.seed}"
+    return folder / "starts" / f"{cell.environment}-seed-{cell.seed}".replace(" ", "-")
 
 
 def path_of(cell: Cell, folder: Path) -> Path:
@@ -99,17 +106,18 @@ def path_of(cell: Cell, folder: Path) -> Path:
     return folder / name
 
 
-def warm_started(cell: Cell, path: Path, base: RLConfig) -> None:
+def warm_started(cell: Cell, path: Path, environments: Mapping[str, RLConfig]) -> None:
     """Create the warm start of a seed and play the test tasks with it, if that isn't done yet."""
-    make_start(_run(cell, replace(base, world=cell.world, seed=cell.seed, turns_per_step=0), path), path)
+    config = replace(environments[cell.environment], seed=cell.seed, turns_per_step=0)
+    make_start(_run(cell, config, path), path)
 
 
-def finish(cell: Cell, start: Path, folder: Path, base: RLConfig) -> Record:
+def finish(cell: Cell, start: Path, folder: Path, environments: Mapping[str, RLConfig]) -> Record:
     """Train, play the test tasks, and return the record. What is done already isn't repeated."""
     from agentgym_trainer.trainers.rl import train
 
     model, path = RunFolder(start).start, path_of(cell, folder)
-    config = replace(cell.config(base), model=str(model), warm_start=WarmStart(episodes=0))
+    config = replace(cell.config(environments), model=str(model), warm_start=WarmStart(episodes=0))
     run = open_run(config, path)
     if not run.model.exists():
         with path.joinpath("log.txt").open("a") as log:
@@ -119,7 +127,7 @@ def finish(cell: Cell, start: Path, folder: Path, base: RLConfig) -> Record:
 
 
 def _run(cell: Cell, config: RLConfig, path: Path) -> Run:
-    return Run(cell.arm, cell.seed, config, config.steps, path, samples=SAMPLES, unit="updates")
+    return Run(cell.arm, cell.seed, config, config.steps, path, samples=SAMPLES, tasks=TESTED, unit="updates")
 
 
 # Records.
@@ -188,7 +196,7 @@ def success(episodes: Sequence[Episode]) -> list[float]:
     found: dict[str, list[bool]] = {name: [] for name in STRATA}
     for episode in episodes:
         if not episode.failed:
-            found[stratum(int(episode.task_id.rpartition("-")[2]))].append(bool(episode.success))
+            found[stratum(episode.difficulty)].append(bool(episode.success))
     return [round(float(np.mean(values)), 4) for values in found.values()]
 
 
@@ -197,7 +205,7 @@ def by_length(episodes: Sequence[Episode]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for episode in episodes:
         if not episode.failed:
-            counts = found.setdefault(episode.task_id.rpartition("-")[2], [0, 0])
+            counts = found.setdefault(str(episode.difficulty), [0, 0])
             counts[0] += bool(episode.success)
             counts[1] += 1
     return dict(sorted(found.items(), key=lambda item: int(item[0])))
