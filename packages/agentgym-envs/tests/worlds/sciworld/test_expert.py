@@ -9,7 +9,7 @@ from agentgym_envs import WORLDS
 from agentgym_envs.core.action_schema import ACT, call_for
 from agentgym_envs.worlds.sciworld import expert as gold_module
 from agentgym_envs.worlds.sciworld.env import SciWorld
-from agentgym_envs.worlds.sciworld.expert import EDITION, gold_path, shortened, worded
+from agentgym_envs.worlds.sciworld.expert import EDITION, gold_path, named, observant, shortened, worded
 from agentgym_envs.worlds.sciworld.simulator import Setup, Simulator, jar_version
 from ci_subset import subset_in_ci
 
@@ -53,6 +53,50 @@ def test_oracle_solves_a_variation_of_each_task() -> None:
 )
 def test_solutions_use_the_wording_of_the_instructions(action: str, reworded: str) -> None:
     assert worded(action) == reworded
+
+
+@pytest.mark.parametrize(
+    ("action", "answer", "reworded"),
+    [
+        ("focus on egg giant tortoise", "You focus on the giant tortoise egg.", "focus on giant tortoise egg"),
+        ("pick up flower pot 8", "You move the flower pot 8 to the inventory.", "pick up flower pot 8"),
+        (
+            "move egg butterfly egg in inventory to orange box",
+            "You move the butterfly to the orange box.",
+            "move butterfly to orange box",
+        ),
+        ("go to kitchen", "You move to the kitchen.", "go to kitchen"),
+        ("focus on egg", "Ambiguous request: Please enter the number for the action you intended.", "focus on egg"),
+    ],
+)
+def test_solutions_use_the_names_of_the_observations(action: str, answer: str, reworded: str) -> None:
+    assert named(action, answer) == reworded
+
+
+def test_solutions_look_before_they_focus() -> None:
+    path = ["open door to outside", "go to outside", "focus on crocodile", "look around", "focus on dove"]
+    assert observant(path) == [*path[:2], "look around", *path[2:]]
+    assert observant(["focus on crocodile"]) == ["focus on crocodile"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["find-living-thing", "find-plant", "lifespan-longest-lived"])
+def test_easy_solutions_waste_no_turn_and_name_only_what_they_have_seen(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gold_module, "cache_folder", lambda *parts: tmp_path)
+    env = SciWorld(tasks=name, simplifications="easy")
+    seen, info = env.reset(options={"task": f"sciworld/train/{name}/9"})
+    over = False
+    while not over:
+        action = env.oracle()
+        assert not action.startswith("open door")
+        target = action.removeprefix("focus on ").removeprefix("pick up ").partition(" to ")[0].removeprefix("move ")
+        assert target in seen or action in ("look around", f"go to {target}") or action.startswith("go to ")
+        observation, _, over, _, info = env.step(action)
+        seen += observation
+    assert info["success"]
+    env.close()
 
 
 @pytest.mark.long

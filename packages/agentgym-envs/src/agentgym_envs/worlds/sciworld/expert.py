@@ -5,16 +5,31 @@ from __future__ import annotations
 import json
 import re
 from contextlib import closing
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from agentgym_envs.util.files import cache_folder, write_whole
-from agentgym_envs.worlds.sciworld.simulator import UNKNOWN, UNRESOLVED, WAITED, Setup, Simulator, jar_version
+from agentgym_envs.worlds.sciworld.simulator import (
+    ALREADY_OPEN,
+    UNKNOWN,
+    UNRESOLVED,
+    WAITED,
+    Setup,
+    Simulator,
+    jar_version,
+)
 
-EDITION = 2
+EDITION = 3
 """The version of this module's post-processing; cached gold paths of other versions are not used."""
 
 _ROOMS = "art studio|bathroom|bedroom|foundry|greenhouse|hallway|kitchen|living room|outside|workshop"
 _POUR = re.compile(rf"pour ((?:(?! into ).)+?(?: in (?:{_ROOMS}))?) in ((?:(?! into ).)+)")
+
+_NAMED = (
+    ("focus on .+", r"You focus on the (.+)\."),
+    ("pick up .+", r"You move the (.+) to the inventory\."),
+    ("move .+ to .+", r"You move the (.+) to the (.+)\."),
+)
+"""Forms of actions, and of the answers that name their objects."""
 
 
 def gold_path(simulator: Simulator, setup: Setup) -> tuple[str, ...]:
@@ -45,10 +60,11 @@ def worded(action: str) -> str:
 def _make(simulator: Simulator, setup: Setup) -> list[str]:
     with closing(simulator.create_sibling()) as sibling:
         path = sibling.gold_path(setup)
-        for attempt in (shortened(path), path):
-            understood = _played(sibling, setup, attempt)
-            if understood and _played(sibling, setup, understood) == understood:
-                return understood
+        for attempt in (observant(shortened(path)), shortened(path), path):
+            for rename in (True, False):
+                understood = _played(sibling, setup, attempt, rename)
+                if understood and _played(sibling, setup, understood) == understood:
+                    return understood
     return path
 
 
@@ -65,12 +81,38 @@ def shortened(path: list[str]) -> list[str]:
     return short
 
 
-def _played(game: Simulator, setup: Setup, path: list[str]) -> list[str]:
+def observant(path: list[str]) -> list[str]:
+    """Insert a look between an arrival and a focus.
+
+    Some of ScienceWorld's gold paths focus on what they haven't seen: `go to outside`, `focus on crocodile`.
+    """
+    found: list[str] = []
+    for before, action in pairwise(["", *path]):
+        unseen = before.startswith(("go to ", "teleport to ")) and action.startswith("focus on ")
+        found += ["look around", action] if unseen else [action]
+    return found
+
+
+def named(action: str, answer: str) -> str:
+    """Use the name of an object that the answer has, which observations have, too.
+
+    ScienceWorld's gold paths have internal names: `focus on egg giant tortoise` is answered by "You focus on the giant
+    tortoise egg."
+    """
+    for form, said in _NAMED:
+        if re.match(form, action) and (found := re.fullmatch(said, answer.strip())):
+            return found.expand(form.replace(".+", r"\1", 1).replace(".+", r"\2", 1))
+    return action
+
+
+def _played(game: Simulator, setup: Setup, path: list[str], rename: bool = False) -> list[str]:
     """Play `path` and return the actions that were understood, up to the end of the game; empty if it doesn't succeed.
 
     ScienceWorld's gold paths sometimes name objects that don't exist, which takes no time, or ignore a question, which
-    cancels it and takes as much time as `wait1`. A question at the end has to be answered.
+    cancels it and takes as much time as `wait1`. A question at the end has to be answered. If all doors are open, the
+    paths open them nevertheless, which is left out. With `rename`, objects have the names of the answers.
     """
+    open_doors = {"openDoors", "easy"} & {*setup.simplifications.split(",")}
     game.load(setup)
     understood: list[str] = []
     asking = False
@@ -78,8 +120,8 @@ def _played(game: Simulator, setup: Setup, path: list[str]) -> list[str]:
         answer = game.step(action)
         if answer.startswith(UNRESOLVED) and asking:
             understood[-1] = "wait1"
-        elif not answer.startswith(UNKNOWN):
-            understood.append(action)
+        elif not answer.startswith(UNKNOWN) and not (open_doors and answer.startswith(ALREADY_OPEN)):
+            understood.append(named(action, answer) if rename else action)
         standing = game.standing()
         asking = standing.asking
         if standing.completed:

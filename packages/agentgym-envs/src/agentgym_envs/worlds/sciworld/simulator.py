@@ -22,6 +22,8 @@ UNKNOWN = "No known action matches that input."
 """The start of the answer to an action that ScienceWorld doesn't understand."""
 UNRESOLVED = "Unknown action."
 """The start of the answer if the action isn't the number asked for; the question is then cancelled."""
+ALREADY_OPEN = "The door is already open."
+"""The answer to an action that opens an open door."""
 WAITED = 10
 """Time units that `wait` takes; other actions take one."""
 
