@@ -97,27 +97,31 @@ _SCIWORLD = replace(
     tasks_per_step=6,
     slots=32,
 )
-# Templates whose tasks the expert solves in up to four turns, and whose pages show all that it needs at the top.
+# Templates whose tasks the expert solves in up to four turns, with answers in the part of the pages that shows.
 _WEBARENA = replace(
     _SMOLLM2,
     world=WorldConfig(
         "agentgym/WebArena-v0",
         (
-            "templates=('code/mail-of', 'code/stars', 'code/tag-date', 'forum/biography', 'map/coordinates', "
-            "'map/hours', 'map/nearest', 'map/phone', 'map/postcode', 'map/show-place', 'wiki/award', "
-            "'wiki/birthplace-of-founder', 'wiki/festival', 'wiki/firm-of-town', 'wiki/links-here', 'wiki/meaning', "
-            "'wiki/oldest-building', 'wiki/town-fact')",
+            "templates=('admin/note-here', 'admin/review-words', 'code/mail-of', 'code/stars', 'code/top-contributor', "
+            "'forum/biography', 'forum/look-into-messages', 'forum/moderate-post', 'forum/vote', 'map/coordinates', "
+            "'map/hours', 'map/nearest', 'map/phone', 'map/postcode', 'map/show-place', 'shop/by-sku', "
+            "'shop/this-to-cart', 'wiki/architect', 'wiki/award', 'wiki/festival', 'wiki/firm-of-town', "
+            "'wiki/links-here', 'wiki/meaning', 'wiki/town-fact')",
+            "elements=names",
             "max_chars=1200",
         ),
         agent="bare",
         instructions=False,
     ),
-    horizon=StepHorizon(stages=(4, 6, 8), every=15),
-    generation=Generation(max_tokens=48, max_context=4096),
-    warm_start=replace(_SMOLLM2.warm_start, episodes=160),
-    evaluation=replace(_SMOLLM2.evaluation, tasks=18, test_tasks=18),
-    tasks_per_step=4,
+    horizon=StepHorizon(stages=(5, 6), every=15),
+    generation=Generation(max_tokens=48, max_context=3584),
+    # All train tasks, three times: there are five for each template.
+    warm_start=replace(_SMOLLM2.warm_start, episodes=120, epochs=3, batch=8),
+    evaluation=replace(_SMOLLM2.evaluation, tasks=24, test_tasks=24, samples=8),
+    optimizer=replace(_SMOLLM2.optimizer, lr=3e-4),
     slots=16,
+    steps=30,
     gradient_checkpointing="on",
 )
 # Pages of MiniWoB++ whose text tells what to do: an element to press or to fill in, or a small form.
@@ -157,7 +161,7 @@ SMOLLM2_RECIPES = {
     ),
     "smollm2-searchqa": Recipe("SmolLM2-135M learns to search and answer, on two CPU cores", _SEARCHQA),
     "smollm2-sciworld": Recipe("SmolLM2-135M learns six of SciWorld's task types, on two CPU cores", _SCIWORLD),
-    "smollm2-webarena": Recipe("SmolLM2-135M learns 18 kinds of short tasks on four web sites", _WEBARENA),
+    "smollm2-webarena": Recipe("SmolLM2-135M learns 24 kinds of short tasks on six web sites", _WEBARENA),
     "smollm2-miniwob": Recipe(
         "SmolLM2-135M learns twelve pages of MiniWoB++, on two CPU cores",
         _MINIWOB,
