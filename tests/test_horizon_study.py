@@ -341,7 +341,7 @@ def test_a_study_that_was_interrupted_has_the_same_records(tmp_path: Path, monke
     monkeypatch.setattr(runs, "batches", lambda records: iter([cells]))
 
     def study(name: str, **more: Any) -> list[dict[str, Any]]:
-        file = tmp_path / name / "horizon.json"
+        file = tmp_path / name / "horizon.json.gz"
         runs.run_study(file, tmp_path / name / "runs", processes=1, environments=run.QUICK, **more)
         return [{**each, "seconds": 0, "commit": ""} for each in runs.read_records(file)]
 

@@ -5,23 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from harness import markdown, show, write_report
-from outcomes import picture
 
 from horizon.analysis import (
     Outcome,
     Record,
     Verdicts,
     by_seed,
-    collapsed_at,
     collapses,
     difference_text,
     final,
     final_of,
-    kaplan_meier,
     lost_at,
     paired,
     verdicts,
@@ -32,7 +28,6 @@ from horizon.design import (
     BLOCKS,
     CONTROLS,
     ENVIRONMENTS,
-    EVERY,
     IN_BABYAI,
     LOOKS,
     OTHERS,
@@ -40,10 +35,10 @@ from horizon.design import (
     PILOTS,
     PLAIN,
     PRIMARY,
-    UPDATES,
     ZERO_SUM,
     Pilot,
 )
+from horizon.figures import by_arm, draw_curves, draw_final, draw_mechanism
 
 NAME = "horizon"
 
@@ -62,15 +57,23 @@ def report(records: Sequence[Record], folder: Path) -> None:
     tables = {name: markdown(rows) for name, rows in _tables(main, paper_like).items()}
     if found:
         show("Primary outcomes", _hypotheses(found))
-    _draw_curves(paper_like, folder / f"{NAME}-curves.png")
-    _draw_final(paper_like, folder / f"{NAME}-final.png")
-    _draw_mechanism(paper_like, folder / f"{NAME}-mechanism.png")
+    draw_curves(paper_like, folder / f"{NAME}-curves.png")
+    draw_final(by_arm(paper_like), folder / f"{NAME}-final.png")
+    others = {
+        f"{block}, {arm}": own
+        for block in ("stable", "no KL", "same rule", "other algorithms", "BabyAI")
+        for arm, own in by_arm(of_blocks(main, block)).items()
+    }
+    if others:
+        draw_final(others, folder / f"{NAME}-others.png")
+    draw_mechanism(paper_like, folder / f"{NAME}-mechanism.png")
     page = _PAGE.format(
         status=_status(main, found),
         hypotheses=markdown(_hypotheses(found)) if found else "No seed has all primary arms yet.",
         lrs=_lrs_text(PILOT, records),
         babyai_plateau=_difference(of_blocks(records, "BabyAI"), "fixed 6", "step", final_of(1, 2)),
         babyai_lrs=_lrs_text(BABYAI_PILOT, records),
+        figure_of_others=_FIGURE_OF_OTHERS if others else "",
         commits=", ".join(sorted({record["commit"] for record in main})),
         **tables,
     )
@@ -222,75 +225,7 @@ def _zero_sum(records: Sequence[Record]) -> list[dict[str, str]]:
     return rows or _NONE
 
 
-# Figures.
-
-
-def _draw_curves(records: Sequence[Record], file: Path) -> None:
-    """Draw success on dev tasks over updates: a panel per arm, each seed, and the mean."""
-    arms = [arm for arm in (*PRIMARY, *CONTROLS) if by_seed(records, arm, final)]
-    columns = min(4, len(arms))
-    rows = -(-len(arms) // columns)
-    size: Any = (3.2 * columns, 2.4 * rows)
-    with picture(file, rows, columns, figsize=size, sharex=True, sharey=True, squeeze=False) as axes:
-        for axis, arm in zip(axes.flat, arms, strict=False):
-            own = [record for record in records if record["arm"] == arm]
-            steps = [point["step"] for point in own[0]["curve"]]
-            curves = np.array([[np.mean(point["success"]) for point in record["curve"]] for record in own])
-            axis.plot(steps, curves.T, color="tab:blue", alpha=0.35, linewidth=0.8)
-            axis.plot(steps, curves.mean(0), color="tab:blue", linewidth=2)
-            axis.set_title(f"{arm} ({len(own)} seeds)", fontsize=9)
-        for axis in axes.flat[len(arms) :]:
-            axis.set_visible(False)
-        axes[0, 0].set_ylim(0, 1)
-        axes[-1, 0].set_xlabel("updates")
-        axes[0, 0].set_ylabel("success on dev tasks")
-
-
-def _draw_final(records: Sequence[Record], file: Path) -> None:
-    """Draw success on test tasks after training by stratum: a dot per seed, and the mean."""
-    arms = [arm for arm in (*PRIMARY, *CONTROLS) if by_seed(records, arm, final)]
-    size: Any = (11, 0.35 * len(arms) + 1.5)
-    with picture(file, 1, len(STRATA), figsize=size, sharey=True) as axes:
-        for number, (axis, name) in enumerate(zip(axes, STRATA, strict=True)):
-            for row, arm in enumerate(arms):
-                values = [*by_seed(records, arm, final_of(number)).values()]
-                axis.plot(values, [row] * len(values), "o", color="tab:blue", alpha=0.4, markersize=4)
-                axis.plot(np.mean(values), row, "|", color="black", markersize=12)
-            axis.set_title(f"tasks of {name} turns")
-            axis.set_xlim(-0.02, 1.02)
-            axis.set_xlabel("success after training")
-        axes[0].set_yticks(range(len(arms)), arms)
-        axes[0].invert_yaxis()
-
-
-def _draw_mechanism(records: Sequence[Record], file: Path) -> None:
-    """Draw the mean token advantage, entropy and `length` stops over updates, and the share without a collapse."""
-    arms = [
-        arm
-        for arm in (*PLAIN, "fixed 24, length-weighted", "fixed 24, batch-normalised")
-        if by_seed(records, arm, final)
-    ]
-    names = {"advantage": "mean token advantage", "entropy": "entropy in nats", "length": "share of length stops"}
-    with picture(file, 1, 4, figsize=(15, 3.6)) as axes:
-        for axis, (name, title) in zip(axes, names.items(), strict=False):
-            for arm in arms:
-                own = [record for record in records if record["arm"] == arm]
-                values = np.array([record["updates"][name] for record in own], dtype=np.float64)
-                # Means of five updates, over those that have the metric.
-                known = np.ma.masked_invalid(values).reshape(len(own), -1, EVERY).mean((0, 2))
-                axis.plot(EVERY * np.arange(1, known.size + 1), known, label=arm)
-            axis.set_title(title)
-            axis.set_xlabel("updates")
-        for arm in arms:
-            times = [collapsed_at(record) for record in records if record["arm"] == arm]
-            at, share = kaplan_meier(times, UPDATES)
-            axes[3].step([0, *at, UPDATES], [1.0, *share, share[-1]], where="post", label=arm)
-        axes[3].set_ylim(0, 1.02)
-        axes[3].set_title("share of runs not collapsed")
-        axes[3].set_xlabel("updates")
-        axes[3].legend(fontsize=7)
-
-
+_FIGURE_OF_OTHERS = "![Success on test tasks after training in other regimes and environments](horizon-others.png)\n"
 _PAGE = """# What a growing horizon does
 
 ```sh
@@ -374,6 +309,7 @@ rates chosen by pilot runs: {babyai_lrs}.
 
 Step minus fixed 6 on tasks of more than 6 turns: {babyai_plateau}.
 
+{figure_of_others}
 The comparisons of the last two sections, and all outside of the table of primary outcomes, are not adjusted for their
 number and decide nothing.
 

@@ -4,8 +4,8 @@
     uv run python benchmarks/horizon/run.py --report docs/results
 
 docs/results/horizon-plan.md registers hypotheses, runs and tests. The first command finishes the runs in the order of
-the plan and adds a record of each to docs/results/horizon.json, so it can be interrupted at any time and resumed, also
-on another machine without the run folders. The second writes the page and its figures from the records.
+the plan and adds a record of each to docs/results/horizon.json.gz, so it can be interrupted at any time and resumed,
+also on another machine without the run folders. The second writes the page and its figures from the records.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from horizon.design import ENVIRONMENTS
 from horizon.page import report
 from horizon.runs import read_records, run_study
 
-RECORDS = Path("docs/results/horizon.json")
+RECORDS = Path("docs/results/horizon.json.gz")
 
 
 def _quick(config: RLConfig) -> RLConfig:

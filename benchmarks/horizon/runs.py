@@ -6,6 +6,7 @@ again, so the file of records is all that has to survive.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import multiprocessing
@@ -45,7 +46,7 @@ def run_study(
     """Finish the runs that have no record yet, and add each record to the file as soon as the run is finished.
 
     Args:
-        file: JSON file of the records.
+        file: Compressed JSON file of the records.
         folder: Folder for runs in progress and initial models.
         processes: Number of runs at a time; with 1, they share this process and its imports.
         environments: The settings that all runs of an environment share, by name.
@@ -223,13 +224,13 @@ def key_of(record: Record) -> tuple[str, str, str, int, float]:
 
 def read_records(file: Path) -> list[Record]:
     """Return the records; none if there is no file."""
-    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    return json.loads(gzip.decompress(file.read_bytes())) if file.exists() else []
 
 
 def write_records(file: Path, records: Sequence[Record]) -> None:
-    """Replace the file, with a line per record. A process that is killed meanwhile leaves the old file."""
+    """Replace the compressed file, with a line per record. A process that is killed meanwhile leaves the old file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_suffix(".new")
     lines = ",\n".join(json.dumps(record, allow_nan=False) for record in records)
-    new.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+    new.write_bytes(gzip.compress(f"[\n{lines}\n]\n".encode(), mtime=0))
     new.replace(file)
