@@ -15,7 +15,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -25,7 +25,17 @@ from typing import Any
 from agentgym_envs import Episode, read_episodes
 from agentgym_eval.metrics.comparison import compare
 from agentgym_eval.metrics.seeds import over_seeds
-from agentgym_trainer.config import RLConfig
+from agentgym_trainer.config import (
+    AgentEvolConfig,
+    BaseConfig,
+    DataConfig,
+    DPOConfig,
+    Exploration,
+    OfflineConfig,
+    RLConfig,
+)
+from agentgym_trainer.config.serialization import to_json
+from agentgym_trainer.curriculum.horizon import FixedHorizon
 from agentgym_trainer.recipes import RECIPES
 from agentgym_trainer.run.folder import RunFolder
 from harness import arguments, markdown, run_parallel, show, write_json, write_report
@@ -53,6 +63,10 @@ METHODS: dict[str, tuple[str, ...]] = {
     "ppo": ("--algorithm", "ppo", "--algorithm.kl.where", "off"),
 }
 """Flags of each method: the recipe, its earlier versions, and other algorithms from the recipe's start."""
+DPO, EVOL = "dpo", "agentevol"
+FROM_DATA = {DPO: "dpo-textcraft", EVOL: "evol-textcraft"}
+"""Methods that train on episodes, from the recipe's start as well, and a recipe of that kind. `from_data` has their
+settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +114,41 @@ def train(cell: Cell) -> str:
     """Finish a run by the command `train`, in a process of its own, if that isn't done yet."""
     if RunFolder(cell.path).summary.exists():
         return f"{cell.world}, {cell.method}, seed {cell.seed}"
-    command = [sys.executable, "-m", "agentgym_trainer"]
-    if (cell.path / "run.json").exists():
-        command += ["--resume", str(cell.path)]
-    else:
-        own = METHODS[cell.method]
-        if cell.method not in (RECIPE, CLONING, DAGGER):
-            own += ("--model", str(cell.start), "--warm-start.episodes", "0")
-        settings = ["--seed", str(cell.seed), "--threads", "1", "--out", str(cell.path)]
-        command += [f"smollm2-{cell.world}", *settings, *own]
+    resumed = ("--resume", str(cell.path)) if (cell.path / "run.json").exists() else arguments_of(cell)
+    command = [sys.executable, "-m", "agentgym_trainer", *resumed]
     cell.path.parent.mkdir(parents=True, exist_ok=True)
     with cell.path.with_suffix(".log").open("a") as log:
         subprocess.run(command, stdout=log, stderr=log, check=True)
     return f"{cell.world}, {cell.method}, seed {cell.seed}"
+
+
+def arguments_of(cell: Cell) -> tuple[str, ...]:
+    """Return the arguments of `train` for a new run; methods that train on episodes have a file of settings."""
+    if cell.method in FROM_DATA:
+        settings = cell.path.with_suffix(".json")
+        write_json(settings, to_json(from_data(cell)))
+        return FROM_DATA[cell.method], "--config", str(settings), "--out", str(cell.path)
+    own = METHODS[cell.method]
+    if cell.method not in (RECIPE, CLONING, DAGGER):
+        own += ("--model", str(cell.start), "--warm-start.episodes", "0", "--warm-start.dagger.rounds", "0")
+    return f"smollm2-{cell.world}", "--seed", str(cell.seed), "--threads", "1", "--out", str(cell.path), *own
+
+
+def from_data(cell: Cell) -> OfflineConfig:
+    """Return the configuration of a method that trains on episodes, from the recipe's start.
+
+    DPO prefers better ones of eight own episodes per task; AgentEvol imitates its own successes and the expert.
+    """
+    config = cell.config
+    shared: dict[str, Any] = {field.name: getattr(config, field.name) for field in fields(BaseConfig)}
+    shared |= {"model": str(cell.start), "horizon": FixedHorizon(config.horizon.longest)}
+    shared |= {"seed": cell.seed, "threads": 1}
+    if cell.method == DPO:
+        # DPO needs a lower learning rate than RL, and an imitation loss that keeps the chosen side likely.
+        shared["optimizer"] = replace(config.optimizer, lr=1e-4)
+        return DPOConfig(**shared, data=DataConfig(episodes=1600, keep="all"), samples=8, imitation=0.5)
+    data = DataConfig(episodes=config.warm_start.episodes)
+    return AgentEvolConfig(**shared, data=data, iterations=3, exploration=Exploration(tasks=200, samples=4))
 
 
 # Records.
@@ -138,7 +174,7 @@ def record_of(cell: Cell) -> dict[str, Any]:
         "sft_greedy": success(greedy[0]),
         "rl_greedy": success(greedy[1]),
         "gain": compare(before, after, names=("SFT", "RL")).to_dict()["success"],
-        "training": [round(line["success"], 3) for line in lines],
+        "training": [round(line["success"], 3) for line in lines if "success" in line],
         "dev": {
             step: success(folder.read_evaluation(step, "sampled") or []) for step in folder.evaluated_steps("sampled")
         },
@@ -268,7 +304,7 @@ def main() -> None:
     parser = arguments(__doc__, "report")
     parser.add_argument("--out", type=Path, default=Path("runs/smollm2"), help="folder of the runs")
     parser.add_argument("--worlds", nargs="+", choices=WORLDS, default=list(WORLDS), help="environments")
-    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=[RECIPE], help="methods")
+    parser.add_argument("--methods", nargs="+", choices=[*METHODS, *FROM_DATA], default=[RECIPE], help="methods")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="training seeds")
     parser.add_argument("--processes", type=int, default=2, help="runs at a time")
     settings = parser.parse_args()
@@ -298,7 +334,7 @@ def main() -> None:
 
 
 def _order(record: dict[str, Any]) -> tuple[int, int, int]:
-    return WORLDS.index(record["world"]), [*METHODS].index(record["method"]), record["seed"]
+    return WORLDS.index(record["world"]), [*METHODS, *FROM_DATA].index(record["method"]), record["seed"]
 
 
 if __name__ == "__main__":

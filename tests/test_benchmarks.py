@@ -46,6 +46,22 @@ def test_scripts_describe_their_flags_and_reject_others(
     assert "--no-such-flag" in capsys.readouterr().err
 
 
+def test_every_method_of_the_smollm2_study_is_a_valid_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from agentgym_trainer.cli import parse_config
+
+    monkeypatch.syspath_prepend(str(FOLDER))
+    study = importlib.import_module("smollm2")
+    for world in study.WORLDS:
+        for method in (*study.METHODS, *study.FROM_DATA):
+            cell = study.Cell(world, method, 1, tmp_path)
+            config = parse_config(study.arguments_of(cell))
+            assert (config.seed, config.threads, config.world) == (1, 1, cell.config.world)
+            starts_as_rl = method in (study.RECIPE, study.CLONING, study.DAGGER)
+            assert config.model == ("smollm2" if starts_as_rl else str(cell.start))
+
+
 def test_no_module_hides_a_package() -> None:
     """A script's folder is the first on its path, so its modules are imported in place of packages of the same name."""
     optional = {"coverage"}  # which numba imports if it exists

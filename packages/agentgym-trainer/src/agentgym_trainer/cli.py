@@ -265,6 +265,17 @@ def _parse(arguments: Sequence[str]) -> tuple[str, Command[Any]]:
     return recipe, parsed
 
 
+def parse_config(arguments: Sequence[str]) -> BaseConfig:
+    """Return the configuration of the run that a command line starts.
+
+    Raises:
+        UsageError: if a recipe, run, file or value is wrong.
+        SystemExit: with 2, after reporting wrong flags.
+    """
+    parsed = _parse(arguments)[1]
+    return tiny(parsed.config) if parsed.tiny else parsed.config
+
+
 def _base(arguments: Sequence[str]) -> tuple[str, BaseConfig, list[str]]:
     """Return the recipe, the configuration that flags change (the recipe's, or that of `--like`, with the settings of
     `--config`), and the flags.
@@ -305,14 +316,10 @@ def _sweep(recipe: str, parsed: Command[Any], arguments: Sequence[str], early: T
         raise UsageError("--resume continues a single run; the same command as before continues a sweep.")
     from agentgym_trainer.sweep import run_sweep, sweep_runs
 
-    def config_of(flags: Sequence[str]) -> BaseConfig:
-        given = _parse(flags)[1]
-        return tiny(given.config) if given.tiny else given.config
-
     out = parsed.out or Path("runs", f"{recipe.replace(':', '-')}-sweep")
     runs = sweep_runs(arguments, parsed.sweep, parsed.seeds, out)
     again = f"{command('train')} {shlex.join(arguments)}"
-    return run_sweep(runs, parsed.sweep_processes, config_of, again, early)
+    return run_sweep(runs, parsed.sweep_processes, parse_config, again, early)
 
 
 def _registered() -> Iterator[str]:
