@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -179,13 +180,26 @@ def test_settings_are_compared_with_the_first_over_seeds_or_tasks(tmp_path: Path
     for run, successes in zip(runs[2:6], (2, 4, 5, 8), strict=True):
         complete(run, successes)
     first, second = sweep_table(runs)
-    assert first == "lr=1: success 0.375 over 2 runs"
-    assert second.startswith("lr=2: success 0.812 over 2 runs, +0.438 from lr=1 (")
+    assert first == "lr=1: success on test tasks 0.375 over 2 runs"
+    assert second.startswith("lr=2: success on test tasks 0.812 over 2 runs, +0.438 from lr=1 (")
     assert second.endswith("over seeds, p 0.090)")
     first, second = sweep_table([runs[2], runs[4]])
-    assert first == "lr=1: success 0.250 over 1 run"
-    assert "success 0.625 over 1 run, +0.375 from lr=1 (" in second
+    assert first == "lr=1: success on test tasks 0.250 over 1 run"
+    assert "success on test tasks 0.625 over 1 run, +0.375 from lr=1 (" in second
     assert second.endswith("over tasks, p 0.250)")
+
+
+def test_settings_are_compared_on_dev_tasks_if_these_were_played(tmp_path: Path) -> None:
+    (run,) = sweep_runs([], ("lr=1",), (), tmp_path)
+    complete(run, 2)
+    dev = run.folder / "evaluations/step-000003-sampled.jsonl"
+    (run.folder / "evaluations/test-000003-sampled.jsonl").rename(dev)
+    assert [*sweep_table([run])] == ["lr=1: success on dev tasks 0.250 over 1 run"]
+    text = dev.read_text()
+    shutil.rmtree(run.folder)
+    complete(run, 8)
+    dev.write_text(text)
+    assert [*sweep_table([run])] == ["lr=1: success on dev tasks 0.250 over 1 run"]
 
 
 def test_p_values_are_adjusted_for_the_number_of_settings(tmp_path: Path) -> None:
@@ -199,7 +213,7 @@ def test_runs_without_common_tasks_are_listed_without_a_difference(tmp_path: Pat
     runs = sweep_runs([], ("world.env=a,b",), (), tmp_path)
     for run in runs:
         complete(run, 4, tasks=run.setting)
-    assert [*sweep_table(runs)] == [f"world.env={env}: success 0.500 over 1 run" for env in "ab"]
+    assert [*sweep_table(runs)] == [f"world.env={env}: success on test tasks 0.500 over 1 run" for env in "ab"]
 
 
 @pytest.mark.long

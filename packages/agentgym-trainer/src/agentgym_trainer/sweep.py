@@ -28,6 +28,7 @@ from agentgym_trainer.config import BaseConfig
 from agentgym_trainer.config_files import SETTINGS, read_run
 
 if TYPE_CHECKING:
+    from agentgym_eval import TrainingEvaluation
     from agentgym_eval.metrics.comparison import Difference
 
 _POLL_S = 0.2
@@ -241,9 +242,10 @@ def _pass_on(active: dict[Path, subprocess.Popen[bytes]], number: signal.Signals
 
 
 def sweep_table(runs: Sequence[SweepRun]) -> Iterator[str]:
-    """Yield a line for each setting whose runs are all complete: mean success over seeds of the final models (on test
-    tasks if they were played), and the difference from the first of these settings, by `agentgym_eval.compare`, with
-    p-values adjusted for the number of settings (Holm 1979). Runs without common tasks have no difference.
+    """Yield a line for each setting whose runs are all complete: mean success over seeds of the final models, and the
+    difference from the first of these settings, by `agentgym_eval.compare`, with p-values adjusted for the number of
+    settings (Holm 1979). Runs without common tasks have no difference. Success is on dev tasks if they were played: a
+    choice by test tasks would make their results too good.
     """
     from agentgym_eval.metrics.comparison import holm
 
@@ -253,12 +255,14 @@ def sweep_table(runs: Sequence[SweepRun]) -> Iterator[str]:
     complete = {
         name: [_final(run) for run in group] for name, group in by_setting.items() if all(r.done for r in group)
     }
+    paths = {name: [evaluation.path for evaluation in group] for name, group in complete.items()}
     first, *others = complete or [""]
-    found = {name: _difference(complete[first], complete[name]) for name in others}
+    found = {name: _difference(paths[first], paths[name]) for name in others}
     adjusted = holm({name: difference.p for name, difference in found.items() if difference})
-    for name, files in complete.items():
-        means = [_mean(file) for file in files]
-        line = f"{name or 'all'}: success {sum(means) / len(means):.3f} over {len(means)} run{'s' * (len(means) > 1)}"
+    for name, files in paths.items():
+        means, split = [_mean(file) for file in files], "test" if complete[name][0].test else "dev"
+        over = f"{len(means)} run{'s' * (len(means) > 1)}"
+        line = f"{name or 'all'}: success on {split} tasks {sum(means) / len(means):.3f} over {over}"
         if difference := found.get(name):
             at, over = difference.difference, "seeds" if len(files) > 1 else "tasks"
             line += (
@@ -278,13 +282,13 @@ def _difference(first: Sequence[Path], second: Sequence[Path]) -> Difference | N
     return (found.across_seeds or found.comparisons[0]).success
 
 
-def _final(run: SweepRun) -> Path:
-    """Return the file of the evaluation of a complete run's final model, on test tasks if they were played."""
+def _final(run: SweepRun) -> TrainingEvaluation:
+    """Return the evaluation of a complete run's final model, on dev tasks if they were played."""
     from agentgym_eval import TrainingRun
 
     read = TrainingRun(run.folder)
     sampled = [at for at in read.evaluations if at.decoding == "sampled" and at.step == read.model_step]
-    return sampled[-1].path
+    return sampled[0]
 
 
 def _mean(file: Path) -> float:
