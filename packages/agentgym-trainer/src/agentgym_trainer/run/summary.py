@@ -19,6 +19,7 @@ from rich.table import Table
 
 from agentgym_trainer.config import BaseConfig, RLConfig, WorldConfig
 from agentgym_trainer.kinds import kind_of
+from agentgym_trainer.models.resolve import how_to_install, is_missing
 from agentgym_trainer.recipes import RECIPES
 from agentgym_trainer.run.disk import writing
 from agentgym_trainer.run.folder import DECODINGS, Decoding, RunFolder, played_splits
@@ -61,9 +62,15 @@ def show_results(
         console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
-def _suggestion(recipe: str) -> tuple[str, str]:
+def _suggestion(recipe: str) -> list[str]:
+    """Return what to run next, after what to install."""
     found = RECIPES[recipe]
-    return f"Next, {found.about}{f' ({found.cost})' * bool(found.cost)}:", f"  {command('train')} {recipe}"
+    missing = [f"  {how_to_install()}"] if is_missing(found.config.model) else []
+    return [
+        f"Next, {found.about}{f' ({found.cost})' * bool(found.cost)}:",
+        *missing,
+        f"  {command('train')} {recipe}",
+    ]
 
 
 def _evaluate(config: BaseConfig, world: WorldConfig, model: Path) -> str:
