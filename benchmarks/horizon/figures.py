@@ -27,7 +27,7 @@ def draw_curves(records: Sequence[Record], file: Path) -> None:
             curves = np.array([[np.mean(point["success"]) for point in record["curve"]] for record in own])
             axis.plot(steps, curves.T, color="tab:blue", alpha=0.35, linewidth=0.8)
             axis.plot(steps, curves.mean(0), color="tab:blue", linewidth=2)
-            axis.set_title(f"{arm} ({len(own)} seeds)", fontsize=9)
+            axis.set_title(f"{arm} ({len(own)} seed{'s' * (len(own) > 1)})", fontsize=9)
         for axis in axes.flat[len(arms) :]:
             axis.set_visible(False)
         axes[0, 0].set_ylim(0, 1)

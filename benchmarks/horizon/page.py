@@ -116,12 +116,16 @@ def _hypotheses(found: Verdicts) -> list[dict[str, str]]:
         {
             "hypothesis": each.name,
             "estimate": each.estimate,
-            "p": "–" if np.isnan(each.p) else f"{each.p:.4f}",
-            "p (Holm)": "–" if np.isnan(each.adjusted) else f"{each.adjusted:.4f}",
+            "p": _p_value(each.p),
+            "p (Holm)": _p_value(each.adjusted),
             "finding": found.decision(each),
         }
         for each in found.findings
     ]
+
+
+def _p_value(p: float) -> str:
+    return "–" if np.isnan(p) else "<0.0001" if p < 1e-4 else f"{p:.4f}"
 
 
 def _lrs_text(pilot: Pilot, records: Sequence[Record]) -> str:
@@ -225,7 +229,7 @@ def _zero_sum(records: Sequence[Record]) -> list[dict[str, str]]:
     return rows or _NONE
 
 
-_FIGURE_OF_OTHERS = "![Success on test tasks after training in other regimes and environments](horizon-others.png)\n"
+_FIGURE_OF_OTHERS = "![Success on test tasks after training in other regimes and environments](horizon-others.png)\n\n"
 _PAGE = """# What a growing horizon does
 
 ```sh
@@ -251,6 +255,20 @@ runs. Learning rates chosen by the pilot runs: {lrs}.
 
 Differences are in success, the mean over three strata of task length, and paired by seed, with 95% t-intervals and,
 beside them, BCa bootstrap intervals over seeds.
+
+### What the first look says (seeds 1 to 12)
+
+- **Too short a horizon costs what lies beyond it.** At 6 turns success on tasks of 7 to 12 turns rises by 0.12, at 12
+  turns by 0.31; on tasks of 13 to 24 turns it rises by 0.03, at 24 turns by 0.11. More groups to train on don't make up
+  for that.
+- **Beyond that, the horizon hardly matters.** Fixed 12, fixed 24 and the growing horizon end within 0.012 of each
+  other, and the growing one is equivalent to fixed 24 within 0.05, with an interval of ±0.02. It got there with a
+  learning rate four times as high, and was behind until its last stage. It took 0.79 of the time (the mean over seeds
+  of the ratio of seconds, which is 0.66 to 0.85) for the same number of turns, probably because contexts are shorter.
+- **Nothing collapsed**, so that this regime says nothing for or against H2.
+- **The length bias is there and costs nothing here.** Plain advantages have a weighted mean of -0.06 at 6 and 12 turns
+  and -0.12 at 24, and zero-sum ones about 0. Success differs by less than 0.02 at any horizon, and the entropies of the
+  three arms at 24 turns are the same. In BabyAI, batch normalisation was [ahead](length-bias.md).
 
 ## All arms in the regime paper-like
 
@@ -309,9 +327,8 @@ rates chosen by pilot runs: {babyai_lrs}.
 
 Step minus fixed 6 on tasks of more than 6 turns: {babyai_plateau}.
 
-{figure_of_others}
-The comparisons of the last two sections, and all outside of the table of primary outcomes, are not adjusted for their
-number and decide nothing.
+{figure_of_others}The comparisons of the last two sections, and all outside of the table of primary outcomes, are not
+adjusted for their number and decide nothing.
 
 ## Limits
 
