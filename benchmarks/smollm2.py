@@ -25,6 +25,7 @@ from typing import Any
 from agentgym_envs import Episode, read_episodes
 from agentgym_eval.metrics.comparison import compare
 from agentgym_eval.metrics.seeds import over_seeds
+from agentgym_eval.metrics.summary import report
 from agentgym_trainer.config import (
     AgentEvolConfig,
     BaseConfig,
@@ -161,6 +162,7 @@ def record_of(cell: Cell) -> dict[str, Any]:
     first, last = (step(folder.evaluated_steps("sampled", test=True)) for step in (min, max))
     before, after = (folder.read_evaluation(step, "sampled", test=True) or [] for step in (first, last))
     greedy = [folder.read_evaluation(step, "greedy", test=True) or [] for step in (first, last)]
+    base = list(read_episodes(cell.base))
     return {
         "world": cell.world,
         "method": cell.method,
@@ -168,11 +170,12 @@ def record_of(cell: Cell) -> dict[str, Any]:
         "commit": commits([cell.path]),
         "updates": last,
         "minutes": sum(sum(line["seconds"].values()) - line["seconds"].get("engine", 0.0) for line in lines) / 60,
-        "base": success(list(read_episodes(cell.base))),
+        "base": success(base),
         "sft": success(before),
         "rl": success(after),
         "sft_greedy": success(greedy[0]),
         "rl_greedy": success(greedy[1]),
+        "intervals": {name: interval(found) for name, found in (("base", base), ("sft", before), ("rl", after))},
         "gain": compare(before, after, names=("SFT", "RL")).to_dict()["success"],
         "training": [round(line["success"], 3) for line in lines if "success" in line],
         "dev": {
@@ -187,6 +190,12 @@ def success(episodes: Sequence[Episode]) -> float:
     return sum(played) / len(played)
 
 
+def interval(episodes: Sequence[Episode]) -> tuple[float, float]:
+    """Return the 95% interval of success, over tasks or kinds of tasks."""
+    found = report(episodes).overall.success
+    return found.low, found.high
+
+
 # The page.
 
 
@@ -199,7 +208,8 @@ _PAGE = """# SmolLM2-135M learns in text environments
 SmolLM2-135M-Instruct on CPU cores, one thread per run, by the recipes `smollm2-*`: a few hundred episodes of the expert
 are imitated (SFT), then a LoRA adapter trains with GRPO and ScalingInter-RL. All figures are success on the same test
 tasks, which no decision in a run depends on, sampled at temperature 1 or greedy. The gain is RL less SFT of the sampled
-episodes, paired by task, with a 95% interval over tasks or, in environments with kinds of tasks, over kinds. The hours
+episodes, paired by task, with a 95% interval over tasks or, in environments with kinds of tasks, over kinds; so are the
+intervals of SFT and RL, which some of the first records don't have. The hours
 are those of RL with its evaluations, on a machine with other load.
 
 The method `cloning` is the first version of TextCraft's recipe, without the round of DAgger, which was added after a
@@ -248,9 +258,9 @@ def rows(records: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
             "environment": record["world"],
             "method": record["method"],
             "seed": str(record["seed"]),
-            "base": f"{record['base']:.3f}",
-            "SFT": f"{record['sft']:.3f}",
-            "RL": f"{record['rl']:.3f}",
+            "base": _with_interval(record, "base"),
+            "SFT": _with_interval(record, "sft"),
+            "RL": _with_interval(record, "rl"),
             "gain": _interval(record["gain"]["difference"]),
             "SFT, greedy": f"{record['sft_greedy']:.3f}",
             "RL, greedy": f"{record['rl_greedy']:.3f}",
@@ -293,6 +303,12 @@ def draw(records: Sequence[dict[str, Any]], file: Path) -> None:
         axes.set(xlabel="update", ylabel="success", ylim=(0, 1))
         axes.grid(alpha=0.15)
         axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+
+
+def _with_interval(record: dict[str, Any], name: str) -> str:
+    """Return success with its interval, which the first records don't have."""
+    found = record.get("intervals", {}).get(name)
+    return f"{record[name]:.3f}" + (f" ({found[0]:.3f} to {found[1]:.3f})" if found else "")
 
 
 def _interval(found: dict[str, float]) -> str:
