@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from agentgym_eval.reports import Evaluated
@@ -35,6 +36,9 @@ PUBLISHED = {
     "ScalingInter-7B": (26, 38.25, 91, 96.67, 57),
 }
 """Success in percent, in the order of `WORLDS`: arXiv 2509.08755, without intervals and seeds."""
+
+_PRETRAINED = {"sft": "SFT, sampled", "rl": "RL, sampled", "sft_greedy": "SFT, greedy", "rl_greedy": "RL, greedy"}
+"""Columns of SmolLM2's results, by their names in the records."""
 
 _EXAMPLE = ("TextCraft", POLICIES[-1])
 """The environment and the policy whose commands are on the page."""
@@ -103,6 +107,16 @@ _MODEL_COLUMNS = ("environment", "recipes", "parameters", "options in training",
 """Headings of `models`, whose own keys are those of the JSON file."""
 
 
+def pretrained(records: Sequence[Record]) -> Iterator[dict[str, str]]:
+    """Yield the mean results over seeds of the recipes `smollm2-*`, from the records of `smollm2.py`."""
+    for world in dict.fromkeys(record["world"] for record in records):
+        own = [record for record in records if record["world"] == world and record["method"] == "recipe"]
+        row = {"recipe": f"`smollm2-{world}`", "seeds": str(len(own))}
+        for name, column in _PRETRAINED.items():
+            row[column] = f"{100 * fmean(record[name] for record in own):.1f}"
+        yield row
+
+
 def _learned(run: Path) -> str:
     """Return success of the sampled episodes of the run's test tasks before and after RL, in percent."""
     played = json.loads(RunFolder(run).summary.read_text())["evaluations"]["test"]["sampled"]
@@ -146,6 +160,8 @@ def write(cells: Sequence[Cell], runs: Path, folder: Path) -> None:
     small = {row["world"]: row for row in (*before["models"], *models((*WORLDS, *TASK_SETS), runs))}
     measured, task_sets = [*matrix(records, WORLDS), *published()], [*matrix(records, TASK_SETS)]
     pages = [*by_page(records)]
+    study = folder / "smollm2.json"
+    smollm2 = json.loads(study.read_text(encoding="utf-8")) if study.exists() else []
     show("Success in percent, 95% intervals over clusters of tasks", measured)
     drawn = [cell for cell in cells_of(WORLDS, runs) if cell.played]
     if len(drawn) == len(cells_of(WORLDS, runs)):
@@ -163,6 +179,7 @@ def write(cells: Sequence[Cell], runs: Path, folder: Path) -> None:
         turns=", ".join(f"{world.name} {world.turns}" for world in WORLDS),
         example=f"{example['name']}'s small model",
         pages=markdown(pages) if pages else "None is played yet.",
+        pretrained=markdown([*pretrained(smollm2)]) if smollm2 else "None is trained yet.",
         commands="\n".join(example["commands"]),
         failed=sum(record["failed"] for record in records),
         commits=", ".join(sorted(begun)),
@@ -211,7 +228,13 @@ On each of the twelve pages, in percent:
 
 {pages}
 
-On some of these pages and some with random strings, by ids, [SmolLM2-135M learns](smollm2.md), too.
+## A pretrained model
+
+SmolLM2-135M-Instruct after imitating a few hundred episodes (SFT) and after RL, in percent. The tasks are those of its
+recipes, most of which are easier than the ones above; the untrained model solves none. Intervals, gains and settings
+are on [another page](smollm2.md).
+
+{pretrained}
 
 ## Another model
 

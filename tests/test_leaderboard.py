@@ -59,6 +59,10 @@ def _write_runs(board: Any, runs: Path, shares: dict[str, float], *, other: floa
 def test_the_page_has_all_policies_and_published_results(board: Any, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     cells = _write_runs(board, runs, {"oracle": 1.0, "random": 0.1}, other=0.5)
+    (tmp_path / "results").mkdir()
+    outcome = {"world": "textcraft", "method": "recipe", "sft": 0.4, "rl": 0.5, "sft_greedy": 0.5, "rl_greedy": 0.7}
+    learned = [outcome, {**outcome, "sft": 0.5, "rl": 0.7}, {**outcome, "method": "dagger", "rl": 0.0}]
+    (tmp_path / "results/smollm2.json").write_text(json.dumps(learned))
     board.write(cells, runs, tmp_path / "results")
     page = (tmp_path / "results" / "leaderboard.md").read_text()
     rows = {line.split(" | ")[0].removeprefix("| "): line.split(" | ")[1:] for line in page.splitlines()[10:30]}
@@ -71,6 +75,7 @@ def test_the_page_has_all_policies_and_published_results(board: Any, tmp_path: P
     assert "| policy | source | WebArena, rough skin | MiniWoB++ |" in page
     assert "| MiniWoB++, twelve pages | `miniwob` | 22 | as it is played | 25.0 → 75.0 | 2 |" in page
     assert "| `c` | 100.0 | 10.0 | 50.0 | 50.0 |" in page
+    assert "| `smollm2-textcraft` | 2 | 45.0 | 60.0 | 50.0 | 70.0 |" in page
     assert "| 22 |" in page and "| 4 |" in page  # parameters, and minutes of TextCraft's two recipes
     assert (tmp_path / "results" / "leaderboard" / "turns.png").exists()
     measured = json.loads((tmp_path / "results" / "leaderboard.json").read_text())["measured"]
