@@ -172,7 +172,21 @@ def _convert(file: GGUFFile, unfinished: Path, final: Path) -> None:
         "Converting %s to %s (%s). This is done once and takes about %d s.",
         file.path.name, final, _gb(needed), file.seconds,
     )  # fmt: skip
-    file.convert(unfinished)
+    with _elapsed(f"Converting {file.path.name}"):
+        file.convert(unfinished)
+
+
+@contextmanager
+def _elapsed(doing: str) -> Generator[None]:
+    """Show the elapsed time on a terminal, and nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        progress.add_task(doing, total=None)
+        yield
 
 
 def _publish(unfinished: Path, final: Path) -> None:
