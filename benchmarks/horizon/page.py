@@ -277,7 +277,8 @@ beside them, BCa bootstrap intervals over seeds.
 ![Success on dev tasks over updates, all seeds](horizon-curves.png)
 
 Thin lines are seeds, thick lines their means. Evaluations have at most 24 turns whatever the horizon in training.
-Seconds are those of a shared machine, without the test at the end. An episode of a corridor is without success only if
+Seconds are those of a shared machine, without the test at the end; some runs of the controls were paused for minutes,
+which they include. An episode of a corridor is without success only if
 it was cut, so that *fixed 24, masked* learns from successes alone.
 
 ### By length of the task
