@@ -200,6 +200,8 @@ def test_settings_are_compared_on_dev_tasks_if_these_were_played(tmp_path: Path)
     complete(run, 8)
     dev.write_text(text)
     assert [*sweep_table([run])] == ["lr=1: success on dev tasks 0.250 over 1 run"]
+    (run.folder / "run.json").write_text('{"config": {"evaluation": {"split": "train"}}}')
+    assert [*sweep_table([run])] == ["lr=1: success on train tasks 0.250 over 1 run"]
 
 
 def test_p_values_are_adjusted_for_the_number_of_settings(tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ from agentgym_trainer.config import BaseConfig
 from agentgym_trainer.config_files import SETTINGS, read_run
 
 if TYPE_CHECKING:
-    from agentgym_eval import TrainingEvaluation
     from agentgym_eval.metrics.comparison import Difference
 
 _POLL_S = 0.2
@@ -255,12 +254,12 @@ def sweep_table(runs: Sequence[SweepRun]) -> Iterator[str]:
     complete = {
         name: [_final(run) for run in group] for name, group in by_setting.items() if all(r.done for r in group)
     }
-    paths = {name: [evaluation.path for evaluation in group] for name, group in complete.items()}
+    paths = {name: [path for path, _ in group] for name, group in complete.items()}
     first, *others = complete or [""]
     found = {name: _difference(paths[first], paths[name]) for name in others}
     adjusted = holm({name: difference.p for name, difference in found.items() if difference})
     for name, files in paths.items():
-        means, split = [_mean(file) for file in files], "test" if complete[name][0].test else "dev"
+        means, split = [_mean(file) for file in files], complete[name][0][1]
         over = f"{len(means)} run{'s' * (len(means) > 1)}"
         line = f"{name or 'all'}: success on {split} tasks {sum(means) / len(means):.3f} over {over}"
         if difference := found.get(name):
@@ -282,13 +281,16 @@ def _difference(first: Sequence[Path], second: Sequence[Path]) -> Difference | N
     return (found.across_seeds or found.comparisons[0]).success
 
 
-def _final(run: SweepRun) -> TrainingEvaluation:
-    """Return the evaluation of a complete run's final model, on dev tasks if they were played."""
+def _final(run: SweepRun) -> tuple[Path, str]:
+    """Return the file of the evaluation of a complete run's final model and the split of its tasks: that of the
+    evaluations during training, or test if there are none.
+    """
     from agentgym_eval import TrainingRun
 
     read = TrainingRun(run.folder)
     sampled = [at for at in read.evaluations if at.decoding == "sampled" and at.step == read.model_step]
-    return sampled[0]
+    found = sampled[0]
+    return found.path, "test" if found.test else read.settings.get("evaluation", {}).get("split", "dev")
 
 
 def _mean(file: Path) -> float:
