@@ -155,14 +155,17 @@ def from_data(cell: Cell) -> OfflineConfig:
 # Records.
 
 
-def record_of(cell: Cell) -> dict[str, Any]:
-    """Return the record of a finished run."""
+def record_of(cell: Cell, earlier: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the record of a finished run; the base model's success is that of an earlier record, if there is one."""
     folder = RunFolder(cell.path)
     lines = list(folder.read_metrics())
     first, last = (step(folder.evaluated_steps("sampled", test=True)) for step in (min, max))
     before, after = (folder.read_evaluation(step, "sampled", test=True) or [] for step in (first, last))
     greedy = [folder.read_evaluation(step, "greedy", test=True) or [] for step in (first, last)]
-    base = list(read_episodes(cell.base))
+    if earlier is None:
+        base = list(read_episodes(cell.base))
+        earlier = {"base": success(base), "intervals": {"base": interval(base)}}
+    played = {"sft": before, "rl": after}
     return {
         "world": cell.world,
         "method": cell.method,
@@ -170,12 +173,11 @@ def record_of(cell: Cell) -> dict[str, Any]:
         "commit": commits([cell.path]),
         "updates": last,
         "minutes": sum(sum(line["seconds"].values()) - line["seconds"].get("engine", 0.0) for line in lines) / 60,
-        "base": success(base),
-        "sft": success(before),
-        "rl": success(after),
+        "base": earlier["base"],
+        **{name: success(episodes) for name, episodes in played.items()},
         "sft_greedy": success(greedy[0]),
         "rl_greedy": success(greedy[1]),
-        "intervals": {name: interval(found) for name, found in (("base", base), ("sft", before), ("rl", after))},
+        "intervals": earlier.get("intervals", {}) | {name: interval(episodes) for name, episodes in played.items()},
         "gain": compare(before, after, names=("SFT", "RL")).to_dict()["success"],
         "training": [round(line["success"], 3) for line in lines if "success" in line],
         "dev": {
@@ -328,15 +330,16 @@ def main() -> None:
     records: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
     if settings.report is None:
         cells = [Cell(*names, settings.out) for names in product(settings.worlds, settings.methods, settings.seeds)]
-        run_parallel(
-            [partial(play_base, Cell(w, RECIPE, 0, settings.out)) for w in settings.worlds], settings.processes
-        )
+        earlier = {record["world"]: record for record in reversed(records)}
+        unplayed = [Cell(world, RECIPE, 0, settings.out) for world in settings.worlds if world not in earlier]
+        run_parallel([partial(play_base, cell) for cell in unplayed], settings.processes)
         for method in settings.methods:
             batch = [cell for cell in cells if cell.method == method]
             run_parallel([partial(train, cell) for cell in batch], settings.processes)
             names = {(cell.world, cell.method, cell.seed) for cell in batch}
             records = [one for one in records if (one["world"], one["method"], one["seed"]) not in names]
-            records = sorted([*records, *map(record_of, batch)], key=_order)
+            found = [record_of(cell, earlier.get(cell.world)) for cell in batch]
+            records = sorted([*records, *found], key=_order)
             write_json(file, records)
     elif records:
         found = ", ".join(sorted({record["commit"] for record in records}))
