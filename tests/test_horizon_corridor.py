@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from agentgym_envs import text_env
+from agentgym_envs import EpisodeSpec, Policy, Reply, TurnContext, play_many, text_env
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 ENV = "horizon.corridor:study/Corridor-v0"
@@ -120,3 +120,30 @@ def test_the_corridor_keeps_the_contract(make: Any, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setenv("PYTHONPATH", str(BENCHMARKS))  # for the processes that it starts
     check_text_env(make())
+
+
+class Jumping(Policy):
+    """The expert, except that it jumps in one turn."""
+
+    needs_env = True
+
+    def __init__(self, jump: int | None) -> None:
+        self.name, self._jump, self._turn = "jumping", jump, 0
+
+    async def reply(self, context: TurnContext) -> Reply:
+        self._turn += 1
+        return Reply("jump" if self._turn == self._jump else text_env(context.env).oracle())
+
+
+def test_rooms_left_give_the_true_progress_of_each_turn(make: Any) -> None:
+    study = importlib.import_module("credit_learning")
+    env = make(setback=0.0)
+    task = next(task for task in text_env(env).tasks.train if task.difficulty == 3)
+
+    def played(jump: int | None) -> list[tuple[int | None, int | None]]:
+        (episode,) = play_many(env, Jumping(jump), [EpisodeSpec(task.id)], horizon=3)
+        return [(turn.before, turn.after) for turn in study.turns_of(episode)]
+
+    assert played(None) == [(3, 2), (2, 1), (1, 0)]
+    # An invalid action leads nowhere, and where the last turn of a failed episode leads is unknown.
+    assert played(2) == [(3, 2), (2, 2), (2, None)]
