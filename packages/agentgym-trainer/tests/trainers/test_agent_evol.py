@@ -14,7 +14,9 @@ import pytest
 import torch
 from agentgym_envs import Episode, read_episodes
 from agentgym_eval.data.card import duplicate_key
+from agentgym_eval.metrics.failure_causes import KINDS, failure_causes
 from agentgym_eval.policies.policies import Oracle
+from agentgym_eval.storage.distances import read_distances
 from agentgym_eval.storage.store import Store
 from agentgym_trainer.config import (
     AgentEvolConfig,
@@ -53,7 +55,7 @@ CONFIG = AgentEvolConfig(
     horizon=FixedHorizon(3),
     generation=Generation(max_tokens=6, max_context=200),
     optimizer=Optimizer(lr=1e-2),
-    evaluation=Evaluation(tasks=3, samples=2, ks=(1, 2)),
+    evaluation=Evaluation(tasks=3, samples=2, ks=(1, 2), forensics=True),
     data=DataConfig(episodes=64, noise=1.0, imitate_noise=True, keep="all"),
     epochs=3,
     batch=4,
@@ -129,6 +131,11 @@ def test_every_iteration_writes_a_folder_and_a_metrics_line(uninterrupted: RunFo
             assert sum(world[name] for world in line["worlds"].values()) == line[name]
         assert line["data"] == len(run.read_data())
         assert line["dev"].keys() == line["worlds"]["coin/Coin-v0"]["dev"].keys() == {"sampled", "greedy"}
+        file = uninterrupted.evaluation_file(line["step"], "sampled")
+        causes = failure_causes(episodes := list(read_episodes(file)), read_distances(file))
+        counts = Counter(cause.kind for cause in causes if cause)
+        assert any(read_distances(file).values())
+        assert line["dev_failures"] == {kind: counts[kind] / len(episodes) for kind in KINDS}
     assert uninterrupted.evaluated_steps("sampled") == uninterrupted.evaluated_steps("greedy") == [0, 1, 2, 3]
     assert json.loads(uninterrupted.summary.read_text())["worlds"].keys() == {"coin/Coin-v0", "coin/OneSided-v0"}
     for decoding in ("sampled", "greedy"):

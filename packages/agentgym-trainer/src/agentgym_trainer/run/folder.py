@@ -283,15 +283,19 @@ class RunFolder:
         """Return the episodes that the run trains on."""
         return list(read_episodes(self.data))
 
+    def evaluation_file(self, step: int, decoding: str, *, test: bool = False) -> Path:
+        """Return the path of the episodes of an evaluation; it may not exist."""
+        return self.evaluations / f"{_EVALUATED[test]}-{step:06d}-{decoding}.jsonl"
+
     def save_evaluation(self, step: int, decoding: str, episodes: Sequence[Episode], *, test: bool = False) -> None:
         """Save the episodes of an evaluation, during training or (`test`) on test tasks at the end."""
-        path = self._evaluation(step, decoding, test)
+        path = self.evaluation_file(step, decoding, test=test)
         with writing(path):
             write_evaluation(path, episodes)
 
     def read_evaluation(self, step: int, decoding: str, *, test: bool = False) -> list[Episode] | None:
         """Return the episodes of an evaluation, or None if it doesn't exist or is damaged."""
-        path = self._evaluation(step, decoding, test)
+        path = self.evaluation_file(step, decoding, test=test)
         if not path.exists():
             return None
         episodes, damage = load_evaluation(path)
@@ -299,23 +303,20 @@ class RunFolder:
 
     def evaluation_damage(self, step: int, decoding: str, *, test: bool = False) -> str | None:
         """Return what is wrong with the file of an evaluation, without a period; None if it is whole or not there."""
-        path = self._evaluation(step, decoding, test)
+        path = self.evaluation_file(step, decoding, test=test)
         return load_evaluation(path)[1] if path.exists() else None
 
     def evaluation_distances(
         self, step: int, decoding: str, episodes: Sequence[Episode], *, test: bool = False
     ) -> tuple[dict[EpisodeKey, Distances], str]:
         """Measure and save the expert's distances of an evaluation; see `saved_distances`."""
-        return saved_distances(self._evaluation(step, decoding, test), episodes)
+        return saved_distances(self.evaluation_file(step, decoding, test=test), episodes)
 
     def evaluated_steps(self, decoding: str, *, test: bool = False) -> list[int]:
         """Return the evaluated steps in ascending order, also those of damaged files; with `test`, those of the tested
         models.
         """
         return sorted(_step(path) for path in self.evaluations.glob(f"{_EVALUATED[test]}-*-{decoding}.jsonl"))
-
-    def _evaluation(self, step: int, decoding: str, test: bool) -> Path:
-        return self.evaluations / f"{_EVALUATED[test]}-{step:06d}-{decoding}.jsonl"
 
 
 def _is_preparation(path: Path, folder: Path) -> bool:

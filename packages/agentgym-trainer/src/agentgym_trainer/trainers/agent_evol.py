@@ -20,6 +20,8 @@ import torch
 from agentgym_envs import Episode, read_episodes
 from agentgym_envs.util.files import write_whole
 from agentgym_eval.data.card import duplicate_key
+from agentgym_eval.metrics.failure_causes import episode_key
+from agentgym_eval.storage.distances import read_distances, write_distances
 from agentgym_eval.util.errors import RunStopped, UsageError
 
 from agentgym_trainer.config import AgentEvolConfig, DataConfig, Exploration, SFTConfig
@@ -32,7 +34,7 @@ from agentgym_trainer.rollout.groups import EpisodeOutcome
 from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.disk import writing
 from agentgym_trainer.run.folder import DECODINGS, RunFolder
-from agentgym_trainer.run.metrics import episode_metrics, success_metrics
+from agentgym_trainer.run.metrics import episode_metrics, evaluation_metrics
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.trainers import sft
 from agentgym_trainer.trainers.exploration import Explorer
@@ -180,8 +182,7 @@ class Evolution:
             shutil.rmtree(own.path, ignore_errors=True)  # it may be incomplete
             RunFolder.create(own.path, config, f"iteration {number}")
         for decoding in DECODINGS if number else ():
-            if (known := self.folder.read_evaluation(0, decoding)) is not None:  # otherwise it is played again
-                own.save_evaluation(0, decoding, known)
+            _copy_evaluation(self.folder, 0, own, 0, decoding)  # what can't be copied is played again
         own.save_data(data)
 
     def _merged(self, number: int, base: Sequence[Episode], sources: Iterable[Path]) -> list[Episode]:
@@ -205,9 +206,8 @@ class Evolution:
         copies = {step: own.evaluated_steps(DECODINGS[0])[-1]} | ({} if number else {0: 0})
         for decoding in DECODINGS:
             for target, source in copies.items():
-                if (known := own.read_evaluation(source, decoding)) is not None:
-                    self.folder.save_evaluation(target, decoding, known)
-                elif damage := own.evaluation_damage(source, decoding):
+                copied = _copy_evaluation(own, source, self.folder, target, decoding)
+                if not copied and (damage := own.evaluation_damage(source, decoding)):
                     self.tracker.say(f"An evaluation of iteration {number} is incomplete, so it is left out: {damage}.")
         self.folder.model.unlink(missing_ok=True)
         self.folder.model.symlink_to(own.model.relative_to(self.folder.path))
@@ -220,7 +220,7 @@ class Evolution:
         merged, kept, sampled = list(read_episodes(own.training.data)), list[Episode](), list[Episode]()
         if number:
             kept, sampled = list(read_episodes(own.kept)), list(read_episodes(own.sampled))
-        played = {decoding: self.folder.read_evaluation(number + 1, decoding) or [] for decoding in DECODINGS}
+        played = {decoding: self._evaluated(number + 1, decoding) for decoding in DECODINGS}
 
         def metrics(world: str | None) -> dict[str, Any]:
             def chosen(episodes: Iterable[Episode]) -> list[EpisodeOutcome]:
@@ -230,13 +230,30 @@ class Evolution:
                 "sampled": episode_metrics(chosen(sampled)),
                 "kept": len(chosen(kept)),
                 "data": len(chosen(merged)),
-                self.config.evaluation.split: success_metrics(
-                    {decoding: chosen(episodes) for decoding, episodes in played.items()}
-                ),
+                **evaluation_metrics(played, self.config.evaluation, world),
             }
 
-        worlds = dict.fromkeys(episode.env for episodes in played.values() for episode in episodes)
+        worlds = dict.fromkeys(episode.world for episodes in played.values() for episode in episodes)
         return {**metrics(None), "worlds": {world: metrics(world) for world in worlds}}
+
+    def _evaluated(self, step: int, decoding: str) -> list[EpisodeOutcome]:
+        """Return the outcomes of an evaluation, with the causes of failure that its iteration has measured."""
+        episodes = self.folder.read_evaluation(step, decoding) or []
+        known = read_distances(self.folder.evaluation_file(step, decoding))
+        return [EpisodeOutcome.of(episode, distances=known.get(episode_key(episode))) for episode in episodes]
+
+
+def _copy_evaluation(source: RunFolder, source_step: int, target: RunFolder, step: int, decoding: str) -> bool:
+    """Copy an evaluation between run folders, with its distances; return whether the evaluation exists and is whole."""
+    episodes = source.read_evaluation(source_step, decoding)
+    if episodes is None:
+        return False
+    target.save_evaluation(step, decoding, episodes)
+    file = target.evaluation_file(step, decoding)
+    if distances := read_distances(source.evaluation_file(source_step, decoding)):
+        with writing(file):
+            write_distances(file, distances)
+    return True
 
 
 def select_training_episodes(sampled: Iterable[Episode], rule: Exploration) -> list[Episode]:
