@@ -39,6 +39,8 @@ class EngineContext:
     """The token that ends a completion."""
     max_context: int
     """The maximum number of tokens of a context and its completion."""
+    concurrent: int
+    """The maximum number of episodes that this process plays at a time."""
     device: torch.device
     """The device of this process."""
     dtype: torch.dtype

@@ -35,6 +35,11 @@ def idle_cache_bytes(gpu_bytes: float) -> float:
     return _IDLE_ON_GPU * gpu_bytes if gpu_bytes else _IDLE_ON_CPU
 
 
+def kept_rows(concurrent: int) -> int:
+    """Return of how many trajectories that have ended the transformers engine may keep the KV cache."""
+    return max(4, concurrent // 4)
+
+
 def limit_kernel_caches() -> None:
     """Let torch keep CPU kernels for 256 shapes of matrices in bfloat16 instead of 1,024, unless the environment
     variables set another number.

@@ -122,6 +122,7 @@ def open_engine(
         own_copy=own_copy,
         end_id=chat.end_id,
         max_context=min(longest, getattr(policy.config, "max_position_embeddings", longest)),
+        concurrent=config.slots * len(config.worlds),
         device=accelerator.device,
         dtype=compute_dtype(accelerator),
         autocast=accelerator.autocast,

@@ -172,6 +172,31 @@ def test_least_recently_used_rows_are_evicted(model: Any, chat: Chat) -> None:
     gather(scenario())
 
 
+def test_rows_of_ended_trajectories_make_room_for_new_ones(model: Any, chat: Chat) -> None:
+    engine = transformers_engine(model, end_id=chat.end_id, concurrent=8)
+    contexts = [tuple(range(k + 3, k + 23)) for k in range(8)]
+
+    async def turn(ids: tuple[int, ...], seed: int) -> tuple[int, ...]:
+        sampled = await engine.generate(ids, SamplingParams(max_tokens=3, seed=seed))
+        assert_exact(model, ids, sampled)
+        return (*ids, *sampled.ids, 5)
+
+    async def scenario() -> None:
+        living = list(contexts)
+        for round in range(12):
+            living = list(await asyncio.gather(*(turn(ids, round) for ids in living)))
+            living[round % 8] = tuple(range(round + 40, round + 60))  # one ends, and another one begins
+            rows: Any = engine._core._rows  # type: ignore[attr-defined]
+            assert len(rows._rows) <= 8 + 4
+            assert rows.cache.rows <= 8 + 4 + 1  # a new one gets its row before another is dropped
+        # Whoever goes on finds all tokens but those of the last observation in the cache.
+        before = engine.usage.prefilled
+        await asyncio.gather(*(turn(ids, 12) for k, ids in enumerate(living) if k != 11 % 8))
+        assert engine.usage.prefilled == before + 7
+
+    gather(scenario())
+
+
 def test_cache_of_many_short_rows_is_not_widened_for_a_long_one(model: Any, chat: Chat) -> None:
     engine = transformers_engine(model, end_id=chat.end_id, keep=4000)
 

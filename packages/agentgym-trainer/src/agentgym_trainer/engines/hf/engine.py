@@ -13,6 +13,7 @@ exactly, and it keeps the KV cache when weights change.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ from agentgym_trainer.engines.factory import EngineContext
 from agentgym_trainer.engines.hf.forward_plan import Reading
 from agentgym_trainer.engines.hf.kv_cache import RAGGED
 from agentgym_trainer.engines.hf.scheduler import Row, Rows
-from agentgym_trainer.models.memory import idle_cache_bytes, trim_heap
+from agentgym_trainer.models.memory import idle_cache_bytes, kept_rows, trim_heap
 
 
 def transformers_engine(
@@ -39,6 +40,7 @@ def transformers_engine(
     own_copy: bool = False,
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
     keep: int | None = None,
+    concurrent: int | None = None,
 ) -> Batching:
     """Return an engine that samples from `model`, a causal language model or a PEFT model of one, on its device.
 
@@ -50,6 +52,8 @@ def transformers_engine(
         autocast: Returns a context manager for each forward pass, such as accelerate's `autocast`.
         keep: The maximum number of tokens in the cache of trajectories that aren't being sampled; None: as many as fit
             into 2 GiB on a CPU, or a tenth of a GPU's memory.
+        concurrent: The number of trajectories that are sampled at a time, including those whose environment has the
+            turn. The cache keeps at most a quarter more; None: as many as `keep` allows.
 
     Raises:
         ValueError: when the model has layers with another attention than full causal attention.
@@ -63,9 +67,11 @@ def transformers_engine(
     sampled = copy.deepcopy(model).requires_grad_(False).eval() if own_copy else model
 
     kept = _kept_tokens(model.config, sampled.device) if keep is None else keep
+    # Trajectories that have ended stay until others have been idle for as long.
+    most = math.inf if concurrent is None else concurrent + kept_rows(concurrent)
 
     def make(usage: EngineUsage) -> _Core:
-        return _Core(sampled, usage, end_id=end_id, own=own_copy, autocast=autocast, keep=kept)
+        return _Core(sampled, usage, end_id=end_id, own=own_copy, autocast=autocast, keep=kept, most=most)
 
     return Batching(make, in_thread=False)
 
@@ -77,7 +83,11 @@ def open_engine(context: EngineContext) -> Batching:
         ValueError: when the model has layers with another attention than full causal attention.
     """
     return transformers_engine(
-        context.model(), end_id=context.end_id, own_copy=context.own_copy, autocast=context.autocast
+        context.model(),
+        end_id=context.end_id,
+        own_copy=context.own_copy,
+        autocast=context.autocast,
+        concurrent=context.concurrent,
     )
 
 
@@ -120,6 +130,7 @@ class _Core:
         own: bool,
         autocast: Callable[[], AbstractContextManager[Any]],
         keep: int,
+        most: float,
     ) -> None:
         self.max_context: int = model.config.max_position_embeddings
         self.version = 0
@@ -129,7 +140,7 @@ class _Core:
         self._end_id = end_id
         self._own = own
         self._autocast = autocast
-        self._keep = keep
+        self._keep, self._most = keep, most
         self._drafts: dict[int, _Draft] = {}
         self._numbers: dict[Row, int] = {}
         self._rows: Rows | None = None
@@ -148,7 +159,7 @@ class _Core:
     def _join(self, number: int, ids: Sequence[int]) -> Row:
         """Return the row for a request with these ids."""
         if self._rows is None:
-            self._rows = Rows(self._causal_lm.device, self._usage, keep=self._keep)
+            self._rows = Rows(self._causal_lm.device, self._usage, keep=self._keep, most=self._most)
         row = self._rows.join(ids)
         self._numbers[row] = number
         return row

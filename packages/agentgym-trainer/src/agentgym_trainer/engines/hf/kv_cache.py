@@ -6,6 +6,7 @@ on the tokens nor on the assignment of rows to sequences.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,13 +28,13 @@ _HEADROOM = 64
 class RaggedCache:
     """Keys and values of each layer, [rows, heads, positions, head size]."""
 
-    def __init__(self, device: torch.device) -> None:
-        """Start with zero rows and positions."""
+    def __init__(self, device: torch.device, *, most: float = math.inf) -> None:
+        """Start with zero rows and positions. The cache grows by more than `most` rows only if they are needed."""
         self.rows = 0
         self.positions = 0
         self.reading: Reading | None = None
         """The plan of the current forward pass."""
-        self._device = device
+        self._device, self._most = device, most
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
 
     def reserve(self, rows: int, positions: int) -> None:
@@ -44,7 +45,7 @@ class RaggedCache:
         """
         if rows <= self.rows and positions <= self.positions:
             return
-        self.rows = rows + rows // 4 if rows > self.rows else rows
+        self.rows = max(rows, int(min(rows + rows // 4, self._most))) if rows > self.rows else rows
         self.positions = self.positions_for(positions)
         for layer, (keys, values) in self._layers.items():
             self._layers[layer] = self._resized(keys), self._resized(values)

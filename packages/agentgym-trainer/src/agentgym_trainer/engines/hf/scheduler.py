@@ -6,6 +6,7 @@ a prefix with another one gets copies of the keys and values that the other has 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -47,7 +48,7 @@ class Row:
 class Rows:
     """All rows of a cache."""
 
-    def __init__(self, device: torch.device, usage: EngineUsage, *, keep: int) -> None:
+    def __init__(self, device: torch.device, usage: EngineUsage, *, keep: int, most: float = math.inf) -> None:
         """Start without rows.
 
         Args:
@@ -55,11 +56,12 @@ class Rows:
             usage: Counts prefilled and reused tokens.
             keep: The maximum number of positions of idle rows, which are as many for each as the cache has; beyond it,
                 those that have been idle longest are dropped.
+            most: The number of rows beyond which idle ones are dropped as well.
         """
-        self.cache = RaggedCache(device)
+        self.cache = RaggedCache(device, most=most)
         self._device = device
         self._usage = usage
-        self._keep = keep
+        self._keep, self._most = keep, most
         self._prefixes = Prefixes()
         self._names = count()
         self._rows: list[Row] = []
@@ -172,7 +174,7 @@ class Rows:
     def _drop(self, longest: int) -> None:
         """Drop idle rows before a pass over active rows of up to this many ids."""
         positions = self.cache.positions_for(longest)
-        while len(self._idle) * positions > self._keep:
+        while self._idle and (len(self._idle) * positions > self._keep or len(self._rows) > self._most):
             row = next(iter(self._idle))
             del self._idle[row], self._named[row.holder]
             self._prefixes.drop(row.holder)
