@@ -69,6 +69,14 @@ def test_identical_attempts_at_a_task_count_as_one() -> None:
     assert width == pytest.approx(math.sqrt(8), rel=0.15)
 
 
+@pytest.mark.parametrize("clusters", [1, 3])
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_share_interval_of_equal_tasks_contains_their_mean(value: float, clusters: int) -> None:
+    for tasks in range(2, 201):
+        found = share([value] * tasks, [task // clusters for task in range(tasks)])
+        assert 0 <= found.low <= found.mean <= found.high <= 1, tasks
+
+
 @settings(max_examples=50)
 @given(SHARES)
 def test_share_intervals_are_bounded_and_symmetric(values: list[float]) -> None:

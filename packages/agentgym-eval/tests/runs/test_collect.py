@@ -184,6 +184,14 @@ def test_named_tasks_are_assigned_to_their_environments(tmp_path: Path, capsys: 
         assert sentence in capsys.readouterr().err
 
 
+def test_a_link_is_refused_before_anything_is_played(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    assert collect(["--env", ENV, "--policy", "oracle", "--tasks", "2", "--out", str(tmp_path / "link")]) == 2
+    assert f"--out {tmp_path / 'folder'}" in "".join(capsys.readouterr().err.splitlines())
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["folder", "link"]
+
+
 def test_overwrite_replaces_only_output_of_collect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -10,13 +11,16 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from agentgym_envs import Reply, read_episodes
 from agentgym_eval.cli.main import collect, evaluate
 from agentgym_eval.storage.journal import Journal, Place
+from agentgym_eval.storage.store import Store
 from counting_world import ENV
 from fake_endpoint import Answer, completion_answer, error_answer, run_evaluate, serve_endpoint, tool_call_answer
 
@@ -213,6 +217,21 @@ def test_full_disk_raises_when_a_reply_is_kept(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space left"):
         journal.keep(Place(1, "count/test/1", 0, "its hash"), Reply("Action: add"))
     journal.close()
+
+
+def test_full_disk_does_not_keep_the_lock(tmp_path: Path) -> None:
+    store = Store(tmp_path / "run", {"a": 1})
+    full = OSError(errno.ENOSPC, "No space left on device")
+
+    def close(file: Any) -> None:
+        file.close()
+        raise full
+
+    with pytest.raises(OSError, match="No space left"), store:
+        store._file = SimpleNamespace(close=partial(close, store._file))  # type: ignore[assignment]
+        raise full
+    with Store(tmp_path / "run", {"a": 1}):
+        pass
 
 
 def test_overwrite_replaces_replies_when_the_first_new_one_arrives(

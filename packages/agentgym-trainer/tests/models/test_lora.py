@@ -112,6 +112,30 @@ def test_saved_adapter_loads_merged_or_as_an_adapter(base: Any, chat: Chat, tmp_
         assert not torch.allclose(actor.policy(IDS[None]).logits, expected, atol=1e-2)
 
 
+def test_checkpoint_of_a_moved_run_is_merged_into_its_own_initial_model(
+    new_model: Callable[..., Any], chat: Chat, tmp_path: Path
+) -> None:
+    def start(run: Path, seed: int) -> None:
+        new_model(seed).save_pretrained(run / "start")
+        chat.tokenizer.save_pretrained(run / "start")
+
+    def merged(checkpoint: Path) -> Tensor:
+        model, _ = load_model(str(checkpoint), dtype=torch.float32, device=torch.device("cpu"))
+        return torch.cat([weight.flatten() for weight in model.parameters()])
+
+    first, moved = tmp_path / "run", tmp_path / "moved"
+    start(first, 1)
+    own = AutoModelForCausalLM.from_pretrained(first / "start")
+    path = first / "checkpoints" / "step-000001"
+    _train(PolicyModel(with_lora(own, Lora(rank=4), seed=0))).policy.save_pretrained(path)
+    chat.tokenizer.save_pretrained(path)
+    expected = merged(path)
+    first.rename(moved)
+    torch.testing.assert_close(merged(moved / "checkpoints" / "step-000001"), expected)
+    start(first, 2)  # another run in the old place
+    torch.testing.assert_close(merged(moved / "checkpoints" / "step-000001"), expected)
+
+
 def test_engine_samples_with_the_adapter(base: Any, chat: Chat) -> None:
     actor = _train(PolicyModel(with_lora(base, Lora(rank=4), seed=0)))
     engine = transformers_engine(actor.policy, end_id=chat.end_id)

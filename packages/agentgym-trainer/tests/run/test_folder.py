@@ -94,3 +94,15 @@ def test_viewer_finds_the_options_of_every_environment(tmp_path: Path) -> None:
     run = Run("run", "run", folder.path, "train", json.loads((folder.path / "run.json").read_text()))
     assert raw_env_options(run.settings, "agentgym/TextCraft-v0") == ["depth=(1, 2)"]
     assert raw_env_options(run.settings, "agentgym/BabyAI-v0") == ["levels='GoTo'"]
+
+
+def test_resuming_removes_later_evaluations_and_nothing_else(tmp_path: Path) -> None:
+    run = prepared(tmp_path / "run", "run.json")
+    run.evaluations.mkdir()
+    later = ["step-000004-sampled.jsonl", "step-000004-sampled.distances.jsonl", "test-000004-greedy.jsonl"]
+    others = ["step-000002-sampled.jsonl", "._step-000004-sampled.jsonl", "subset-200.jsonl", "my-notes.jsonl"]
+    for name in (*later, *others):
+        (run.evaluations / name).touch()
+    run.metrics.write_text("".join(json.dumps({"step": step}) + "\n" for step in (1, 2, 3)))
+    run.rewind(2)
+    assert {path.name for path in run.evaluations.iterdir()} == {*others}

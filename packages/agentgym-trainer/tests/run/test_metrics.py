@@ -70,6 +70,9 @@ def test_failed_episodes_do_not_raise_the_success_by_which_models_are_selected()
     assert success_rate(breaking) == 1, "reports show success of the other episodes, with the number of failed ones"
     assert selection_success(breaking) == 31 / 40
     assert selection_success(honest) == 32 / 40
-    assert selection_means([outcome(True), outcome(None)]) == {outcome(True).task: 0.5}
+    assert selection_means([outcome(True), outcome(None)]) == {"w t": 0.5}
+    other = [replace(outcome(False), world="v"), outcome(True)]
+    assert selection_means(other) == {"v t": 0, "w t": 1}, "environments may have the same ids"
+    assert success_rate([*other, replace(outcome(False, task="u"), world="v")]) == 1 / 3
     assert selection_success([outcome(None)]) == 0
     assert selection_success([]) is None

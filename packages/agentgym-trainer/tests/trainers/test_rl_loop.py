@@ -183,7 +183,9 @@ def test_a_policy_that_breaks_hard_tasks_is_not_the_best(build: Build) -> None:
     state = loop.run(lambda: False)
     assert [line["dev"]["sampled"] for line in loop.folder.read_metrics()] == [0.5, 1.0]
     assert state.best == Best(1, 0.5)
-    assert state.stage.success == {task: [float(task < "coin/dev/2"), float(task < "coin/dev/1")] for task in tasks}
+    assert state.stage.success == {
+        f"{solved.world} {task}": [float(task < "coin/dev/2"), float(task < "coin/dev/1")] for task in tasks
+    }
 
 
 def test_evaluations_happen_every_few_steps(build: Build) -> None:

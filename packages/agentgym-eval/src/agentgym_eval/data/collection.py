@@ -45,6 +45,10 @@ class Collection:
         """Raise `UsageError` if existing files must not be replaced, or unfinished work doesn't match the settings."""
         out, settings = self._out, self._settings
         begun = {path.name for path in _entries(settings.folder) if _is_begun(path)}
+        if out.is_symlink() and not self._is_file:
+            raise UsageError(
+                f"{out} is a link, which a folder can't replace: give the folder itself, --out {out.resolve()}."
+            )
         if out.exists() and not (settings.overwrite or begun or _is_empty(out)):
             raise UsageError(f"{out} exists already; choose another --out, or replace it with --overwrite.")
         for path in self._foreign():

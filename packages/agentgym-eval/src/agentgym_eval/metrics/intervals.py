@@ -101,7 +101,8 @@ def share(
     centre = (mean + square / 2) / (1 + square)
     half = math.sqrt(square * coin + square**2 / 4) / (1 + square)
     percentiles = None if rng is None else _percentiles(_resampled(array, clusters, rng, RESAMPLES), _TAILS)
-    low, high = max(centre - half, 0.0), min(centre + half, 1.0)
+    # By rounding, an end could be an ulp on the wrong side of the mean.
+    low, high = min(max(centre - half, 0.0), mean), max(min(centre + half, 1.0), mean)
     return Interval(mean, low, high, len(array), _count(clusters), percentiles)
 
 

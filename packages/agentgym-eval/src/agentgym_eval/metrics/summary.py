@@ -268,16 +268,16 @@ def _known(
 
 def _by_turns(tried: Mapping[TaskKey, Sequence[Episode]]) -> dict[int, Interval]:
     clusters = [cluster_of(attempts[0]) for attempts in tried.values()]
-    shares = [_within(attempts, _longest(tried)) / len(attempts) for attempts in tried.values()]
+    longest = _longest(tried)
+    shares = [_within(attempts, longest) / len(attempts) for attempts in tried.values()]
     return {turns: share(list(at), clusters) for turns, at in enumerate(np.array(shares).T.tolist(), 1)}
 
 
 def _pass_by_turns(tried: Mapping[TaskKey, Sequence[Episode]], ks: Sequence[int]) -> dict[int, dict[int, float]]:
     found: dict[int, dict[int, float]] = {}
+    longest = _longest(tried)
     for k in ks:
-        enough = [
-            (len(attempts), _within(attempts, _longest(tried))) for attempts in tried.values() if len(attempts) >= k
-        ]
+        enough = [(len(attempts), _within(attempts, longest)) for attempts in tried.values() if len(attempts) >= k]
         passes = np.array([[pass_at_k(n, int(successes), k) for successes in within] for n, within in enough])
         found[k] = dict(enumerate(passes.mean(0).tolist(), 1)) if enough else {}
     return found

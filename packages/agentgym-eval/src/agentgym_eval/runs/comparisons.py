@@ -278,12 +278,19 @@ def _files(path: Path) -> list[Path]:
 
 
 def _last_evaluation(path: Path) -> list[Path]:
-    """Return the evaluation that a training run ended with, if any, as the viewer chooses it: of test tasks, which only
-    the initial and the final model play, before dev tasks, then by step, then sampled before greedy.
-    """
+    """Return the evaluation that a training run ended with, if any, by the same `finality` as in the viewer."""
     found = [(file, each) for file in path.glob("evaluations/*.jsonl") if (each := _EVALUATION.match(file.name))]
-    last = max(found, key=lambda pair: (pair[1][1] == "test", int(pair[1][2]), pair[1][3] == "sampled"), default=None)
+    last = max(found, key=lambda pair: finality(pair[1][1], int(pair[1][2]), pair[1][3]), default=None)
     return [last[0]] if last else []
+
+
+def finality(split: str, step: int, decoding: str) -> tuple[bool, int, bool, bool]:
+    """Return a sort key of a training run's evaluations: the test of the final model last, then by step, where the test
+    of the initial model follows the other evaluation of step 0, then sampled after greedy.
+
+    A run that was stopped during its test may have played only the initial model.
+    """
+    return split == "test" and step > 0, step, split == "test", decoding == "sampled"
 
 
 def _in_order(path: Path) -> list[Path]:

@@ -118,7 +118,8 @@ class Store:
                 with suppress(OSError):  # the error may be that the disk is full
                     write_json(self.folder / STOPPED, {"reason": _reason(error)})
         finally:
-            self._file.close()
+            with suppress(OSError):  # on a full disk, `append` has raised for what closing the file would write again
+                self._file.close()
             self._lock.release()
 
     def start(self) -> None:

@@ -198,11 +198,20 @@ def _damaged(name: str, folder: Path, error: SafetensorError) -> str:
 
 
 def _moved_base(path: str) -> str | None:
-    """Return the path of an adapter's base model if it isn't the recorded one, see `resolve_base`."""
+    """Return the path of an adapter's base model if it isn't the recorded one, see `resolve_base`.
+
+    A checkpoint of a run that created its initial model has that one as its base, also in a run folder that was moved:
+    at the recorded path there may be the initial model of another run.
+    """
     from peft import PeftConfig
 
     recorded = PeftConfig.from_pretrained(path).base_model_name_or_path if is_adapter(path) else None
-    base = resolve_base(recorded) if recorded else None
+    if not recorded:
+        return None
+    checkpoints, start = Path(path).resolve().parent, "start"
+    own = checkpoints.with_name(start)
+    is_own = checkpoints.name == "checkpoints" and Path(recorded).name == start and own.is_dir()
+    base = str(own) if is_own else resolve_base(recorded)
     return base if base != recorded else None
 
 

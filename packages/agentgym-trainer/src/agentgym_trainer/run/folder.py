@@ -21,6 +21,7 @@ from agentgym_envs.util.files import write_whole
 from agentgym_envs.util.redaction import redacted_option
 from agentgym_eval.metrics.failure_causes import Distances, EpisodeKey
 from agentgym_eval.runs.oracle_distances import saved_distances
+from agentgym_eval.storage.distances import distances_file
 from agentgym_eval.storage.lock import NAME as LOCK
 from agentgym_eval.storage.metrics_file import read_metrics
 from agentgym_eval.storage.provenance import provenance
@@ -37,6 +38,8 @@ from agentgym_trainer.run.disk import remove, writing
 from agentgym_trainer.run.evaluation_files import load_evaluation, write_evaluation
 
 _EVALUATED = {False: "step", True: "test"}
+_EVALUATION = re.compile(r"(?:step|test)-(\d+)-(?:sampled|greedy)(?:\.\w+)?\.jsonl")
+"""Names of the files of an evaluation: its episodes, and what was measured of them or noted on them."""
 """Prefix of the names of evaluation files: during training, and on test tasks at the end."""
 
 
@@ -242,8 +245,8 @@ class RunFolder:
                     "from a backup, or remove the run's last checkpoints to continue from an earlier one."
                 )
         _write(self.metrics, "".join(json.dumps(line) + "\n" for line in lines))
-        for path in self.evaluations.glob("*-*.jsonl"):
-            if _step(path) > step:
+        for path in self.evaluations.iterdir() if self.evaluations.exists() else ():
+            if (ours := _EVALUATION.fullmatch(path.name)) and int(ours[1]) > step:
                 path.unlink()
         return message
 
@@ -291,6 +294,7 @@ class RunFolder:
         """Save the episodes of an evaluation, during training or (`test`) on test tasks at the end."""
         path = self.evaluation_file(step, decoding, test=test)
         with writing(path):
+            distances_file(path).unlink(missing_ok=True)  # those of other episodes
             write_evaluation(path, episodes)
 
     def read_evaluation(self, step: int, decoding: str, *, test: bool = False) -> list[Episode] | None:

@@ -129,30 +129,34 @@ def batch_fill(groups: Sequence[GroupOutcome], config: RLConfig) -> float:
 
 def success_rate(episodes: Iterable[EpisodeOutcome]) -> float | None:
     """Return the mean success over tasks, as in evaluation reports; None if every episode failed."""
-    by_task = task_means(episodes)
+    by_task = selection_means(episode for episode in episodes if episode.stop != "failed")
     return fmean(by_task.values()) if by_task else None
 
 
 def success_by_task(groups: Iterable[GroupOutcome]) -> dict[str, float]:
-    """Return the mean success of each task over all its groups, without tasks of which every episode failed."""
-    return task_means(episode for group in groups for episode in group.episodes)
+    """Return the mean success by the id of the task over all its groups, without tasks of which every episode failed.
 
-
-def task_means(episodes: Iterable[EpisodeOutcome]) -> dict[str, float]:
-    """Return the mean success of each task, without tasks of which every episode failed."""
-    return selection_means(episode for episode in episodes if episode.stop != "failed")
+    Samplers know tasks by their ids: environments whose tasks have the same ids share their success.
+    """
+    episodes = (episode for group in groups for episode in group.episodes if episode.stop != "failed")
+    return _means((episode.task, episode) for episode in episodes)
 
 
 def selection_means(episodes: Iterable[EpisodeOutcome]) -> dict[str, float]:
-    """Return the mean success of each task, where a failed episode is no success.
+    """Return the mean success of each task, by environment and id, where a failed episode is no success.
 
     Checkpoints and stages are selected by it. Without the failed episodes, a policy whose actions break the environment
     in hard tasks would be compared on the easy ones.
     """
-    by_task: dict[str, list[bool]] = {}
-    for episode in episodes:
-        by_task.setdefault(episode.task, []).append(episode.stop != "failed" and bool(episode.success))
-    return {task: fmean(known) for task, known in by_task.items()}
+    return _means((f"{episode.world} {episode.task}", episode) for episode in episodes)
+
+
+def _means(keyed: Iterable[tuple[str, EpisodeOutcome]]) -> dict[str, float]:
+    """Return the mean success of the episodes of each key, where a failed episode is no success."""
+    found: dict[str, list[bool]] = {}
+    for key, episode in keyed:
+        found.setdefault(key, []).append(episode.stop != "failed" and bool(episode.success))
+    return {key: fmean(known) for key, known in found.items()}
 
 
 def selection_success(episodes: Iterable[EpisodeOutcome]) -> float | None:

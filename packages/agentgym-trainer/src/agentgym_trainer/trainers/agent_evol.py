@@ -186,12 +186,15 @@ class Evolution:
         own.save_data(data)
 
     def _merged(self, number: int, base: Sequence[Episode], sources: Iterable[Path]) -> list[Episode]:
-        """Return the episodes that an iteration trains on, without duplicates."""
+        """Return the episodes that an iteration trains on, without duplicates, apart from renamed copies."""
         share = self.config.base if number else 1.0
         rng = np.random.default_rng([self.config.seed, number, _MERGING])
         chosen = sorted(rng.choice(len(base), round(share * len(base)), replace=False).tolist())
         kept = [episode for path in sources for episode in read_episodes(path)]
-        merged = distinct([*(base[i] for i in chosen), *kept])
+        some = [base[i] for i in chosen]
+        copies = some if self.config.data.copies > 1 else distinct(some)
+        known = {duplicate_key(episode) for episode in some}
+        merged = [*copies, *(episode for episode in distinct(kept) if duplicate_key(episode) not in known)]
         if not merged:
             raise RunStopped(
                 f"There is nothing to train on in iteration {number}: none of the episodes in "

@@ -9,6 +9,7 @@ from statistics import fmean
 
 from agentgym_eval.metrics.failure_causes import EpisodeKey, Kind
 from agentgym_eval.metrics.intervals import Interval, share
+from agentgym_eval.runs.comparisons import finality
 from agentgym_eval.viewer.index.runs import EpisodeFile, Run
 
 _MEANS = ", ".join(
@@ -207,17 +208,15 @@ def run_metrics(
     return {run.slug: _run(run, by_run[run.slug], names.get(run.slug, none)) for run in nonempty}
 
 
-def finality(file: EpisodeFile) -> tuple[bool, int, bool]:
-    """Return a sort key of evaluations: test, which only the initial and the final model play, after other splits, then
-    by step, then sampled after greedy.
-    """
-    return file.split == "test", file.step or 0, file.decoding == "sampled"
+def last_of(evaluations: Iterable[EpisodeFile]) -> EpisodeFile | None:
+    """Return the evaluation that a training run ended with, among these; None if there are none."""
+    return max(evaluations, key=lambda file: finality(file.split, file.step or 0, file.decoding), default=None)
 
 
 def _run(run: Run, files: dict[str, FileMetrics], names: tuple[tuple[str, ...], tuple[str, ...]]) -> RunMetrics:
     played = {slug for slug, metrics in files.items() if metrics.episodes}
     evaluations = [file for file in run.files if file.part == "evaluation" and file.slug in played]
-    last = max(evaluations, key=finality, default=None)
+    last = last_of(evaluations)
     source = files[last.slug] if last else next(iter(files.values())) if len(files) == 1 else None
     tasks = sum(file.tasks for file in files.values() if file.success is not None)
     mean = sum((file.success or 0) * file.tasks for file in files.values()) / tasks if tasks else None

@@ -9,7 +9,7 @@ from itertools import groupby
 from agentgym_envs.core.tasks import SPLITS
 
 from agentgym_eval.util.errors import UsageError
-from agentgym_eval.viewer.index.metrics import finality
+from agentgym_eval.viewer.index.metrics import last_of
 from agentgym_eval.viewer.index.runs import EpisodeFile, Run
 from agentgym_eval.viewer.pages.site import Site
 
@@ -81,7 +81,7 @@ class EvaluationChoice:
             return min(files, key=lambda file: (*_preferred(file), -success[file.slug], file.step or 0), default=None)
         if self.step == "first":
             return min(files, key=_earliness, default=None)
-        return max(files, key=finality, default=None)
+        return last_of(files)
 
     def _matches(self, file: EpisodeFile) -> bool:
         at_step = self.step in STEPS or str(file.step) == self.step
