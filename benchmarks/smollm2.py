@@ -214,9 +214,10 @@ episodes, paired by task, with a 95% interval over tasks or, in environments wit
 intervals of SFT and RL, which some of the first records don't have. The hours
 are those of RL with its evaluations, on a machine with other load.
 
-The method `cloning` is the first version of TextCraft's recipe, without the round of DAgger, which was added after a
-look at failed test episodes of that run: it repeats actions that the environment refused. The method `dagger` is the
-second version, with that round, a learning rate of 1e-3 instead of 6e-4, and 60 updates instead of 45. DAgger made the
+The method `cloning` is the first version of TextCraft's recipe, with a first stage of 5 turns instead of 6, and
+without the round of DAgger, which was added after a look at failed test episodes of that run: it repeats actions that the environment refused. The method `dagger` is the
+second version, with that round, a learning rate of 1e-3 instead of 6e-4, and 60 updates in stages of 20 instead of 45
+in stages of 15. DAgger made the
 imitating model better, and RL then made it worse: success on dev tasks rose from 0.515 to 0.610 after 40 updates and
 fell to 0.412 after 60. At the learning rate of 1e-3 the entropy of its replies had halved after 20 updates, and then
 most groups of episodes had equal rewards, which teach nothing. The checkpoint after 40 updates, `checkpoints/best` of

@@ -125,6 +125,7 @@ gymnasium.register("lamps/Lamps-v0", "agentgym_envs.worlds.textcraft.env:TextCra
 """
 GIVEN_FILES: dict[str, Callable[[Path], None]] = {
     "runs/mine": training_run,
+    "runs/before": evaluation_run("random"),
     "runs/a": evaluation_run("oracle"),
     "runs/b": evaluation_run("random"),
     "runs/grpo-0": evaluation_run("oracle"),
