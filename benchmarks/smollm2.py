@@ -214,17 +214,17 @@ episodes, paired by task, with a 95% interval over tasks or, in environments wit
 intervals of SFT and RL, which some of the first records don't have. The hours
 are those of RL with its evaluations, on a machine with other load.
 
-The method `cloning` is the first version of TextCraft's recipe, with a first stage of 5 turns instead of 6, and
-without the round of DAgger, which was added after a look at failed test episodes of that run: it repeats actions that the environment refused. The method `dagger` is the
-second version, with that round, a learning rate of 1e-3 instead of 6e-4, and 60 updates in stages of 20 instead of 45
-in stages of 15. DAgger made the
-imitating model better, and RL then made it worse: success on dev tasks rose from 0.515 to 0.610 after 40 updates and
-fell to 0.412 after 60. At the learning rate of 1e-3 the entropy of its replies had halved after 20 updates, and then
-most groups of episodes had equal rewards, which teach nothing. The checkpoint after 40 updates, `checkpoints/best` of
-that run, was played on the test tasks later: 0.516, which is +0.069 (+0.002 to +0.135) over SFT. The method `recipe` is
-the third version and what `train smollm2-textcraft` does now: DAgger, with the learning rate and the updates of
-`cloning`. It was chosen when the test results of the other two, all of seed 0, were known, so its gain with seed 0 may
-be a little too high. Seeds 1 and 2 had no part in that choice. `METHODS` in the script has the flags.
+The method `cloning` is the first version of TextCraft's recipe, with a first stage of 5 turns instead of 6, and without
+the round of DAgger, which was added after a look at failed test episodes of that run: it repeats actions that the
+environment refused. The method `dagger` is the second version, with that round, a learning rate of 1e-3 instead of
+6e-4, and 60 updates in stages of 20 instead of 45 in stages of 15. DAgger made the imitating model better, and RL then
+made it worse: success on dev tasks rose from 0.515 to 0.610 after 40 updates and fell to 0.412 after 60. At the
+learning rate of 1e-3 the entropy of its replies had halved after 20 updates, and then most groups of episodes had equal
+rewards, which teach nothing. The checkpoint after 40 updates, `checkpoints/best` of that run, was played on the test
+tasks later: 0.516, which is +0.069 (+0.002 to +0.135) over SFT. The method `recipe` is the third version and what
+`train smollm2-textcraft` does now: DAgger, with the learning rate and the updates of `cloning`. It was chosen when the
+test results of the other two, all of seed 0, were known, so its gain with seed 0 may be a little too high. Seeds 1 and
+2 had no part in that choice. `METHODS` in the script has the flags.
 
 In BabyAI and MiniWoB++, the test was played twice. The first time it was shorter for want of time, with one sampled and
 one greedy episode of each of 60 and 96 tasks; the table has the second, which is that of the recipes. Nothing was
