@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from agentgym_envs import read_episodes
 from agentgym_eval.cli.main import compare, evaluate
 from agentgym_eval.runs.comparisons import read_runs
+from agentgym_eval.runs.oracle_distances import DistanceMeter, saved_distances
 from agentgym_eval.storage.distances import read_distances
 from counting_world import ENV, Count
 
@@ -76,6 +78,29 @@ def test_compare_says_that_distances_cannot_be_saved(tmp_path: Path, capsys: pyt
     assert f"could not be saved in {runs[0] / 'episodes.distances.jsonl'}" in shown.err
     assert "over-interaction" in shown.out
     assert len(read_distances(runs[1] / "episodes.jsonl")) == 4
+
+
+def test_an_interrupted_measurement_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (actions := tmp_path / "actions.txt").write_text("add\n")
+    command = ["--env", ENV, "--policy", f"scripted:{actions}", "--tasks", "4", "--horizon", "4"]
+    assert evaluate([*command, "--out", str(tmp_path / "run")]) == 0
+    file = tmp_path / "run" / "episodes.jsonl"
+    episodes, checks = list(read_episodes(file)), iter([None, None, KeyboardInterrupt])
+
+    def check() -> None:
+        if error := next(checks):
+            raise error
+
+    with pytest.raises(KeyboardInterrupt):
+        saved_distances(file, episodes, check)
+    assert len(partial := read_distances(file)) == 3
+    replayed, measured = list[str](), DistanceMeter.distances
+    monkeypatch.setattr(
+        DistanceMeter, "distances", lambda meter, each: replayed.append(each.task_id) or measured(meter, each)
+    )
+    found, note = saved_distances(file, episodes)
+    assert (len(replayed), len(found), note) == (1, 4, "")
+    assert found | partial == found == read_distances(file)
 
 
 def test_episodes_with_the_same_task_and_sample_are_not_measured(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -111,11 +111,19 @@ def recorded_distances(file: Path, episodes: Sequence[Episode]) -> dict[EpisodeK
     replaying them with the settings of their run. Episodes of environments that can't be measured have none, and
     neither have several with the same `episode_key`.
     """
-    known, keys = read_distances(file), Counter(map(episode_key, episodes))
+    known = read_distances(file)
+    return known | dict(_missing(file, episodes, known))
+
+
+def _missing(
+    file: Path, episodes: Sequence[Episode], known: Mapping[EpisodeKey, Distances]
+) -> Iterator[tuple[EpisodeKey, Distances]]:
+    """Yield the distances that are measured for `recorded_distances`, besides those that are known."""
+    keys, before = Counter(map(episode_key, episodes)), {*known}
     for env_id in dict.fromkeys(episode.env for episode in episodes):
         env_class = recorded_class(env_id)
         own = (episode for episode in episodes if episode.env == env_id)
-        missing = [episode for episode in own if (key := episode_key(episode)) not in known and keys[key] == 1]
+        missing = [episode for episode in own if (key := episode_key(episode)) not in before and keys[key] == 1]
         if env_class is None or not can_measure(env_class) or not missing:
             continue
         settings = run_settings(file)
@@ -124,36 +132,52 @@ def recorded_distances(file: Path, episodes: Sequence[Episode]) -> dict[EpisodeK
         except (ImportError, DependencyNotInstalled, ValueError, TypeError):
             continue
         with closing(env):
-            known |= dict(measure(env, recorded_seed(settings), missing))
-    return known
+            yield from measure(env, recorded_seed(settings), missing)
 
 
-def saved_distances(file: Path, episodes: Sequence[Episode]) -> tuple[dict[EpisodeKey, Distances], str]:
+def saved_distances(
+    file: Path, episodes: Sequence[Episode], check: Callable[[], object] = lambda: None
+) -> tuple[dict[EpisodeKey, Distances], str]:
     """Return the same distances, after writing them next to the file if new ones were measured.
+
+    Args:
+        file: The file of the episodes.
+        episodes: Its episodes.
+        check: Called after each episode; may raise an exception to stop. What was measured until then is written.
 
     Returns:
         The distances, and a sentence if they could not be written; else an empty string.
     """
-    before, found = read_distances(file), recorded_distances(file, episodes)
-    if any(distances for key, distances in found.items() if key not in before):
-        try:
-            write_distances(file, found)
-        except OSError as error:
-            return found, f"The expert's distances could not be saved in {distances_file(file)}: {error}"
-    return found, ""
+    found, news, note = read_distances(file), False, ""
+    try:
+        for key, distances in _missing(file, episodes, found):
+            found[key] = distances
+            news = news or bool(distances)
+            check()
+    finally:
+        if news:
+            try:
+                write_distances(file, found)
+            except OSError as error:
+                note = f"The expert's distances could not be saved in {distances_file(file)}: {error}"
+    return found, note
 
 
 def measure_run(file: Path, episodes: Sequence[Episode], env: TextEnv, seed: int) -> dict[EpisodeKey, Distances]:
     """Measure the distances of a run's unsuccessful episodes, and write them next to the file of its episodes.
 
-    Distances of an earlier call are kept. Returns an empty mapping, and writes nothing, in an environment that can't be
-    measured.
+    Distances of an earlier call are kept, also of one that was interrupted. Returns an empty mapping, and writes
+    nothing, in an environment that can't be measured.
     """
     if not can_measure(type(env)):
         return {}
     known = read_distances(file)
-    known |= dict(measure(env, seed, (e for e in episodes if episode_key(e) not in known)))
-    write_distances(file, known)
+    missing = [episode for episode in episodes if episode_key(episode) not in known]
+    try:
+        for key, distances in measure(env, seed, missing):
+            known[key] = distances
+    finally:
+        write_distances(file, known)
     return known
 
 

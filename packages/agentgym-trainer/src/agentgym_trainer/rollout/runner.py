@@ -181,7 +181,7 @@ class RolloutRunner:
                 that it raises ends the wait.
         """
         self.engine = engine
-        self._check = check
+        self.check = check
         self._thread = LoopThread("Rollouts")
         self._gateway: Gateway | None = None
         self._machine_copy = MachineCopy()
@@ -249,7 +249,7 @@ class RolloutRunner:
         with self._running(coroutine) as running:
             meanwhile(running)
             while checked and not wait([running], _GLANCE).done:
-                self._check()
+                self.check()
             while not wait([running], _GLANCE).done:
                 pass
             return running.result()
@@ -284,7 +284,7 @@ class RolloutRunner:
         stream = WeightStream(weights, self._machine_copy)
         with stream.gathering():
             loading = self.engine.load(stream.weights)
-            self.run(loading, checked=True, meanwhile=lambda outcome: stream.feed(outcome.done, self._check))
+            self.run(loading, checked=True, meanwhile=lambda outcome: stream.feed(outcome.done, self.check))
 
     def sleep(self) -> bool:
         """Free the engine's memory that only sampling needs. See `Engine.sleep`."""
@@ -302,7 +302,7 @@ class RolloutRunner:
 
     def _taken(self, ended: SimpleQueue[Episode | None]) -> Episode | None:
         while True:
-            self._check()
+            self.check()
             with suppress(Empty):
                 return ended.get(timeout=_GLANCE)
 

@@ -311,10 +311,10 @@ class RunFolder:
         return load_evaluation(path)[1] if path.exists() else None
 
     def evaluation_distances(
-        self, step: int, decoding: str, episodes: Sequence[Episode], *, test: bool = False
+        self, step: int, decoding: str, episodes: Sequence[Episode], check: Callable[[], object], *, test: bool
     ) -> tuple[dict[EpisodeKey, Distances], str]:
         """Measure and save the expert's distances of an evaluation; see `saved_distances`."""
-        return saved_distances(self.evaluation_file(step, decoding, test=test), episodes)
+        return saved_distances(self.evaluation_file(step, decoding, test=test), episodes, check)
 
     def evaluated_steps(self, decoding: str, *, test: bool = False) -> list[int]:
         """Return the evaluated steps in ascending order, also those of damaged files; with `test`, those of the tested

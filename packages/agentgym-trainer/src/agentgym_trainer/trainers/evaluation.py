@@ -123,7 +123,8 @@ class Evaluator:
         """Measure how far from the goal the unsuccessful episodes were, and save it, if the run asks for that."""
         if not (self.config.evaluation.forensics and decoding == "sampled" and episodes):
             return {}
-        distances, note = self.folder.evaluation_distances(step, decoding, episodes, test=split == "test")
+        check, test = self.rollouts.check, split == "test"
+        distances, note = self.folder.evaluation_distances(step, decoding, episodes, check, test=test)
         if note:
             self.tracker.say(note)
         return distances
