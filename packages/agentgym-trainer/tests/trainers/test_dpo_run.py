@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from agentgym_envs import Episode
+from agentgym_envs import Episode, read_episodes
 from agentgym_eval.data.pairs import make_pairs
 from agentgym_trainer.config import DPOConfig
 from agentgym_trainer.run.folder import RunFolder
@@ -112,6 +112,22 @@ def test_experts_stop_at_a_signal(sft_run: RunFolder, tmp_path: Path) -> None:
     code = train_with_signals(point, dpo_flags(sft_run.model, run.path, "--player", "expert"), log)
     assert code == 128 + signal.SIGTERM, log.read_text()
     assert not run.data.exists()
+
+
+def test_a_killed_run_keeps_the_episodes_that_the_model_has_played(
+    dpo_run: RunFolder, sft_run: RunFolder, tmp_path: Path
+) -> None:
+    point = SignalPoint("agentgym_eval.storage.store:Store", "append", 50)
+    run, log = RunFolder(tmp_path / "run"), tmp_path / "log"
+    assert train_with_signals(point, dpo_flags(sft_run.model, run.path), log) == -signal.SIGKILL, log.read_text()
+    kept = list(read_episodes(run.path / "playing" / "0" / "episodes.jsonl"))
+    assert len(kept) in (49, 50)
+    assert train_cli(["--resume", str(run.path)]) == 0
+    data = run.read_data()
+    assert all(episode in data for episode in kept), "they weren't played again"
+    assert list(map(replies, data)) == list(map(replies, dpo_run.read_data()))
+    assert weights(run) == weights(dpo_run)
+    assert not (run.path / "playing").exists()
 
 
 SYNCED, ADAPTER = ("--reference.sync", "2"), ("--lora.rank", "2", "--lora.dropout", "0.1")

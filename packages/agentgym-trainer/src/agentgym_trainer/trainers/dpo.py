@@ -7,6 +7,7 @@ attend to each other.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -30,9 +31,10 @@ from agentgym_trainer.config import DPOConfig
 from agentgym_trainer.curriculum.state import Reached
 from agentgym_trainer.curriculum.task_sampler import apportion, evenly
 from agentgym_trainer.models.load import check_model, load_model
-from agentgym_trainer.rollout.environments import GroupSpec, OpenEnvironment, group_specs
+from agentgym_trainer.rollout.environments import OpenEnvironment, episode_specs
 from agentgym_trainer.rollout.failures import FailureLimit
 from agentgym_trainer.rollout.groups import EpisodeOutcome
+from agentgym_trainer.rollout.play import player
 from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.disk import writing
 from agentgym_trainer.run.folder import RunFolder
@@ -41,6 +43,7 @@ from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.encode import encode
 from agentgym_trainer.tokens.trajectory import trajectory
 from agentgym_trainer.trainers.evaluation import Evaluator
+from agentgym_trainer.trainers.stored_play import StoredPlay
 from agentgym_trainer.trainers.training_data import keep_episodes
 from agentgym_trainer.trainers.trl_guard import GuardedTrainer
 from agentgym_trainer.trainers.trl_run import TrainingSetup, train_on_data, trainer_arguments
@@ -210,15 +213,19 @@ def play_pairs(config: DPOConfig, held_out: Evaluator, stopping: Stopping) -> li
 
     Raises:
         TooManyFailed: when more episodes failed than `max_failed` allows.
-        Stopped: when the run must end immediately.
+        Stopped: when the run must end immediately. The model's finished episodes are kept.
     """
     folder, ranks, tracker = held_out.folder, held_out.ranks, held_out.tracker
     if not ranks.broadcast(folder.data.exists()):
         chosen = _tasks(config, held_out.worlds)
         who, count = f"the {config.player}", sum(len(tasks) for _, tasks in chosen)
         tracker.say(f"Playing {config.samples} episodes of each of {count} training tasks with {who}.")
+        play = StoredPlay(
+            [(world, episode_specs(tasks, samples=config.samples, seed=config.seed)) for world, tasks in chosen],
+            folder.path / "playing",
+        )
         if config.player == "model":
-            found = _by_model(config, held_out, chosen)
+            found = _by_model(config, held_out, play)
         else:
             played = stopping.heeded(_by_experts(config, chosen))
             found = list(tracker.phase("Playing pairs", played, count * config.samples))
@@ -227,6 +234,7 @@ def play_pairs(config: DPOConfig, held_out: Evaluator, stopping: Stopping) -> li
             if ranks.is_main:
                 keep_episodes(found, config.data, who, folder, tracker)
                 tracker.say(f"To train another run on the same episodes: --data.files {folder.data}")
+                shutil.rmtree(play.folder, ignore_errors=True)
     return folder.read_data()
 
 
@@ -257,13 +265,12 @@ def _tasks(config: DPOConfig, worlds: Sequence[OpenEnvironment]) -> list[tuple[O
     ]
 
 
-def _by_model(
-    config: DPOConfig, held_out: Evaluator, chosen: Sequence[tuple[OpenEnvironment, list[Task]]]
-) -> list[Episode]:
-    groups = list[GroupSpec]()
-    for world, tasks in chosen:
-        groups += group_specs(world, tasks, samples=config.samples, seed=config.seed, after=len(groups))
-    return held_out.play(groups, config.generation.temperature)
+def _by_model(config: DPOConfig, held_out: Evaluator, play: StoredPlay) -> list[Episode]:
+    """Play the episodes with the initial model; return them on the main process, and none on the others."""
+    if missing := play.missing():
+        policy = player(config, held_out.rollouts, held_out.chat, temperature=config.generation.temperature)
+        play.play(missing, held_out.rollouts, policy, config, tracker=held_out.tracker, title="Playing pairs")
+    return play.episodes() if held_out.ranks.is_main else []
 
 
 def _by_experts(config: DPOConfig, chosen: Sequence[tuple[OpenEnvironment, list[Task]]]) -> Iterator[Episode]:

@@ -8,31 +8,25 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Collection, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from agentgym_envs import Episode, EpisodeSpec, read_episodes
+from agentgym_envs import EpisodeSpec
 from agentgym_envs.util.files import write_whole
-from agentgym_eval.storage.store import Store
 
 from agentgym_trainer.config import AgentEvolConfig
 from agentgym_trainer.curriculum.task_sampler import apportion, evenly
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.rollout.environments import OpenEnvironment, episode_specs
-from agentgym_trainer.rollout.failures import FailureLimit
-from agentgym_trainer.rollout.groups import EpisodeOutcome
 from agentgym_trainer.rollout.play import engine_policy, seed_of
-from agentgym_trainer.rollout.runner import RolloutRequest
 from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.disk import writing
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.trainers.setup import saved_model
+from agentgym_trainer.trainers.stored_play import Specs, StoredPlay
 
 _EXPLORATION = 3  # distinguishes the seeds of exploration from those of other uses
-_EpisodeKey = tuple[str, str | None, int]
-"""Environment, task and sample, which identify an episode."""
 
 
 @dataclass(frozen=True)
@@ -79,50 +73,26 @@ class Explorer:
         ranks, sampled, parts = Ranks(), folder / "sampled.jsonl", folder / "sampling"
         if ranks.broadcast(sampled.exists()):
             return True
-        specs = self.draw_episodes(number)
-        keys = [(world.name, spec.task_id, spec.sample) for world, own in specs for spec in own]
-        known = ranks.broadcast({_key(episode) for episode in _played(parts)} if ranks.is_main else set[_EpisodeKey]())
-        if len(known) < len(keys):
-            missing = [
-                (world, [spec for spec in own if (world.name, spec.task_id, spec.sample) not in known])
-                for world, own in specs
-            ]
-            if not self._play(model, missing, parts):
-                return False
+        play = StoredPlay(self.draw_episodes(number), parts)
+        if (missing := play.missing()) and not self._play(model, play, missing):
+            return False
         with ranks.errors_together():
             if ranks.is_main:
-                found = {_key(episode): episode for episode in _played(parts)}
+                lines = [f"{episode.to_json()}\n" for episode in play.episodes()]
                 with writing(sampled):
-                    write_whole(sampled, "".join(f"{found[key].to_json()}\n" for key in keys))
+                    write_whole(sampled, "".join(lines))
                 shutil.rmtree(parts)
         return True
 
-    def _play(self, model: Path, specs: Sequence[tuple[OpenEnvironment, list[EpisodeSpec]]], parts: Path) -> bool:
-        """Play this process's share and save each episode when it ends; return whether all processes finished."""
-        ranks, config = Ranks(), self.config
-        requests = [RolloutRequest(world, ranks.share(own), config.horizon.longest) for world, own in specs]
-        failed = FailureLimit(config.max_failed)
-        total, stopped = sum(len(ranks.share(own)) for _, own in specs), False
-        named, temperature = replace(config, model=str(model)), config.exploration.temperature
+    def _play(self, model: Path, play: StoredPlay, missing: Specs) -> bool:
+        """Play the missing episodes with a model; return whether all processes finished."""
+        config, temperature = self.config, self.config.exploration.temperature
         if temperature is None:
             temperature = config.generation.temperature
-        opened = saved_model(config, str(model), parts.parent, self.tracker.say, self.stopping.check)
-        with opened as (rollouts, chat), ranks.errors_together():
+        opened = saved_model(config, str(model), play.folder.parent, self.tracker.say, self.stopping.check)
+        with opened as (rollouts, chat):
+            named = replace(config, model=str(model))
             policy = engine_policy(named, rollouts.engine, chat, temperature=temperature)
-            with Store(parts / str(ranks.index), {}) as store, closing(rollouts.play(requests, policy)) as played:
-                for episode in self.tracker.phase("Exploring", played, total):
-                    failed.count([EpisodeOutcome.of(episode)])
-                    with writing(parts):
-                        store.append(episode)
-                    if stopped := self.stopping():
-                        break
-        return not ranks.any(stopped)
-
-
-def _played(parts: Path) -> list[Episode]:
-    """Return the episodes that all processes have played so far."""
-    return [episode for path in sorted(parts.glob("*/episodes.jsonl")) for episode in read_episodes(path)]
-
-
-def _key(episode: Episode) -> _EpisodeKey:
-    return episode.env, episode.task_id, episode.sample
+            return play.play(
+                missing, rollouts, policy, config, tracker=self.tracker, title="Exploring", stop=self.stopping
+            )
