@@ -11,7 +11,7 @@ import json
 import mmap
 import os
 from collections.abc import Mapping, Sequence, Set
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -118,9 +118,12 @@ class Store:
                 with suppress(OSError):  # the error may be that the disk is full
                     write_json(self.folder / STOPPED, {"reason": _reason(error)})
         finally:
-            with suppress(OSError):  # on a full disk, `append` has raised for what closing the file would write again
-                self._file.close()
-            self._lock.release()
+            try:
+                # After an error, such as of a full disk, closing the file tries to write the rest again.
+                with suppress(OSError) if error is not None else nullcontext():
+                    self._file.close()
+            finally:
+                self._lock.release()
 
     def start(self) -> None:
         """Mark the run as active: if an error stops the session now, this run records it as its reason."""

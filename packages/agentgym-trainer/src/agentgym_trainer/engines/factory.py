@@ -39,8 +39,8 @@ class EngineContext:
     """The token that ends a completion."""
     max_context: int
     """The maximum number of tokens of a context and its completion."""
-    concurrent: int
-    """The maximum number of episodes that this process plays at a time."""
+    concurrent: int | None
+    """The maximum number of conversations that this process holds at a time; None with a harness, which decides."""
     device: torch.device
     """The device of this process."""
     dtype: torch.dtype

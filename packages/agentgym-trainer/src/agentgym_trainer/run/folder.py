@@ -38,9 +38,9 @@ from agentgym_trainer.run.disk import remove, writing
 from agentgym_trainer.run.evaluation_files import load_evaluation, write_evaluation
 
 _EVALUATED = {False: "step", True: "test"}
+"""Prefix of the names of evaluation files: during training, and on test tasks at the end."""
 _EVALUATION = re.compile(r"(?:step|test)-(\d+)-(?:sampled|greedy)(?:\.\w+)?\.jsonl")
 """Names of the files of an evaluation: its episodes, and what was measured of them or noted on them."""
-"""Prefix of the names of evaluation files: during training, and on test tasks at the end."""
 
 
 Decoding = Literal["sampled", "greedy"]
@@ -320,7 +320,8 @@ class RunFolder:
         """Return the evaluated steps in ascending order, also those of damaged files; with `test`, those of the tested
         models.
         """
-        return sorted(_step(path) for path in self.evaluations.glob(f"{_EVALUATED[test]}-*-{decoding}.jsonl"))
+        found = self.evaluations.glob(f"{_EVALUATED[test]}-*-{decoding}.jsonl")
+        return sorted(int(ours[1]) for path in found if (ours := _EVALUATION.fullmatch(path.name)))
 
 
 def _is_preparation(path: Path, folder: Path) -> bool:

@@ -232,7 +232,13 @@ def play_pairs(config: DPOConfig, held_out: Evaluator, stopping: Stopping) -> li
         folder.keeps_data = config.player == "model"
         with ranks.errors_together():
             if ranks.is_main:
-                keep_episodes(found, config.data, who, folder, tracker)
+                try:
+                    keep_episodes(found, config.data, who, folder, tracker)
+                except UsageError as error:
+                    if not play.folder.exists():
+                        raise
+                    used = f"--data.files {play.folder}/*/episodes.jsonl"
+                    raise UsageError(f"{error} Another run can use them: {used}") from error
                 tracker.say(f"To train another run on the same episodes: --data.files {folder.data}")
                 shutil.rmtree(play.folder, ignore_errors=True)
     return folder.read_data()
@@ -270,7 +276,10 @@ def _by_model(config: DPOConfig, held_out: Evaluator, play: StoredPlay) -> list[
     if missing := play.missing():
         policy = player(config, held_out.rollouts, held_out.chat, temperature=config.generation.temperature)
         play.play(missing, held_out.rollouts, policy, config, tracker=held_out.tracker, title="Playing pairs")
-    return play.episodes() if held_out.ranks.is_main else []
+    with held_out.ranks.errors_together():
+        found = play.episodes() if held_out.ranks.is_main else []
+        FailureLimit(config.max_failed).count(map(EpisodeOutcome.of, found))
+    return found
 
 
 def _by_experts(config: DPOConfig, chosen: Sequence[tuple[OpenEnvironment, list[Task]]]) -> Iterator[Episode]:

@@ -40,6 +40,7 @@ from agentgym_trainer.plugins import PluginError, PluginPoint, find_named
 from agentgym_trainer.rollout.environments import OpenEnvironment
 from agentgym_trainer.rollout.failures import FailureLimit
 from agentgym_trainer.rollout.groups import EpisodeOutcome
+from agentgym_trainer.rollout.play import find_harness
 from agentgym_trainer.rollout.runner import RolloutRunner
 from agentgym_trainer.run.disk import writing
 from agentgym_trainer.tokens.chat import Chat
@@ -122,7 +123,8 @@ def open_engine(
         own_copy=own_copy,
         end_id=chat.end_id,
         max_context=min(longest, getattr(policy.config, "max_position_embeddings", longest)),
-        concurrent=config.slots * len(config.worlds),
+        # A harness has a number of its own, and may hold several conversations at a time.
+        concurrent=None if find_harness(config) else config.slots * len(config.worlds),
         device=accelerator.device,
         dtype=compute_dtype(accelerator),
         autocast=accelerator.autocast,

@@ -34,11 +34,13 @@ class StoredPlay:
     """Has a folder for each process, until the run has all episodes and removes it."""
 
     def missing(self) -> list[tuple[OpenEnvironment, list[EpisodeSpec]]]:
-        """Return the episodes that no process has played yet, without environments where there are none. All processes
-        must call this.
+        """Return the episodes that no process has played yet, or that failed, without environments where there are
+        none. All processes must call this.
         """
-        ranks = Ranks()
-        known = ranks.broadcast({*self._stored()} if ranks.is_main else set[_EpisodeKey]())
+        ranks, known = Ranks(), set[_EpisodeKey]()
+        if ranks.is_main:
+            known = {key for key, episode in self._stored().items() if not episode.failed}
+        known = ranks.broadcast(known)
         left = [
             (world, [spec for spec in own if (world.name, spec.task_id, spec.sample) not in known])
             for world, own in self.specs
@@ -96,7 +98,8 @@ class StoredPlay:
         return [found[world.name, spec.task_id, spec.sample] for world, own in self.specs for spec in own]
 
     def _stored(self) -> dict[_EpisodeKey, Episode]:
-        """Return the episodes that all processes have played so far."""
+        """Return the episodes that all processes have played so far; of one that failed at first, the later one."""
         files = sorted(self.folder.glob("*/episodes.jsonl"))
-        episodes = (episode for file in files for episode in read_episodes(file))
+        episodes = [episode for file in files for episode in read_episodes(file)]
+        episodes.sort(key=lambda episode: not episode.failed)
         return {(episode.env, episode.task_id, episode.sample): episode for episode in episodes}

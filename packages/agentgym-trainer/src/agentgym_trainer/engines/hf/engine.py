@@ -53,7 +53,7 @@ def transformers_engine(
         keep: The maximum number of tokens in the cache of trajectories that aren't being sampled; None: as many as fit
             into 2 GiB on a CPU, or a tenth of a GPU's memory.
         concurrent: The number of trajectories that are sampled at a time, including those whose environment has the
-            turn. The cache keeps at most a quarter more; None: as many as `keep` allows.
+            turn. Beyond a quarter more, the cache keeps no others; None: as many as `keep` allows.
 
     Raises:
         ValueError: when the model has layers with another attention than full causal attention.

@@ -76,7 +76,8 @@ class Rows:
         """Return a row for a context: the idle one that holds its longest prefix and nothing else, or a new one."""
         content = packed(ids)
         longest, within = self._prefixes.find(content)
-        row = next((self._named[holder] for holder in within if self._named[holder].idle), None) or self._new()
+        row = next((self._named[holder] for holder in within if self._named[holder].idle), None)
+        row = row or self._reused(None if longest is None else longest.holder) or self._new()
         self._idle.pop(row, None)
         # The last token that the row sampled itself is not in the cache yet.
         unread = row.ids[row.read : row.read + 1]
@@ -164,6 +165,20 @@ class Rows:
         for row, (other, start, stop) in self._copying.items():
             self.cache.copy(other.place, Span(row.place, start, stop))
         self._copying.clear()
+
+    def _reused(self, needed: int | None) -> Row | None:
+        """Return the row that has been idle longest, emptied, if there are enough rows already; not one whose content
+        is needed by another: by its key in the prefix index, or because it is about to be copied.
+        """
+        if len(self._rows) < self._most:
+            return None
+        copied = {other for other, _, _ in self._copying.values()}
+        row = next((row for row in self._idle if row.holder != needed and row not in copied), None)
+        if row is not None:
+            del self._idle[row]
+            self._prefixes.drop(row.holder)
+            row.ids, row.read = [], 0
+        return row
 
     def _new(self) -> Row:
         row = Row(next(self._names), len(self._rows))
