@@ -240,9 +240,9 @@ compares with, the distance to the goal; a benchmark of another quantity might r
 
 ## What this doesn't show
 
-Whether agreement predicts how fast a policy learns was not measured: [the runs of all presets](algorithms.md) differ in
-KL penalty, clipping and learning rate as well as in the estimator, so their success can't be attributed to it. The
-policies are mixtures with the expert, not language models: their mistakes are random and independent of each other.
+Whether agreement predicts how fast a policy learns is [another page](credit-learning.md); in
+[the runs of all presets](algorithms.md), KL penalty, clipping and learning rate differ as well. The policies here are
+mixtures with the expert, not language models: their mistakes are random and independent of each other.
 """
 
 

