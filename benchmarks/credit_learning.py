@@ -216,7 +216,8 @@ _PAGE = """# Do estimators that credit the right turns learn faster?
 [The benchmark of credit](credit.md) says how well the advantages of an estimator agree with the true progress of each
 turn. Here estimators train with the same settings: in the corridor of the [study of horizons](horizon.md), from
 one warm start per seed, with horizon 24, learning rate {lr} and {updates} updates of about 768 turns, without a KL
-penalty. {seeds} of the six seeds that are planned, at commits {commits} (a plus: files of results had changed). Success before: {before}.
+penalty. {seeds} of the six seeds that are planned, at commits {commits} (a plus: files of results had changed). Success
+before: {before}.
 
 **Agreement** is Pearson's correlation with the true advantage (the decrease of the number of rooms left, minus its
 mean), over the turns of {group} episodes of each of {measured} dev tasks, played by the model that the runs begin with:
@@ -246,7 +247,7 @@ With success after training: {after}.
 - The advantages of "steps only" and "graph only" are so large that every gradient is clipped; those of the others
   hardly ever are. The learning rate was chosen for GRPO.
 - Speed is a mean over training, so a late collapse counts as slow: "GraphGPO, observations" has the second-best
-  agreement and the lowest success, which falls during training. Agreement with the initial model's episodes doesn't
+  agreement and the lowest success, which fell during training in two of three seeds. Agreement with the initial model's episodes doesn't
   protect from that.
 """
 

@@ -284,7 +284,8 @@ their number was fixed once seed 2 was. {confirmed}
 
 - Episodes of many turns: batch normalisation (`--algorithm.advantages.whiten`). The `smollm2-*` recipes have it.
 - Episodes of few turns (`quickstart`): at the recipe's own KL weight, 0.05, batch normalisation is ahead of the token
-  mean in seven of eight seeds, by an amount that the adjusted p-value doesn't confirm. That did not hold when `uv run train` trained seeds 0, 1 and 2 once more with
+  mean in seven of eight seeds, by an amount that the adjusted p-value doesn't confirm. That did not hold when
+  `uv run train` trained seeds 0, 1 and 2 once more with
   each, at commits e8913912 to fa937207: on the 96 test tasks the token mean had 0.958, 0.906 and 0.846, and batch
   normalisation 0.893, 0.943 and 0.896. Versions sum in other orders, and what rounding changes differs more between two
   runs of a seed than the differences of the table do. The recipe keeps GRPO's own advantages, which the other studies
