@@ -247,8 +247,8 @@ With success after training: {after}.
 - The advantages of "steps only" and "graph only" are so large that every gradient is clipped; those of the others
   hardly ever are. The learning rate was chosen for GRPO.
 - Speed is a mean over training, so a late collapse counts as slow: "GraphGPO, observations" has the second-best
-  agreement and the lowest success, which fell during training in two of three seeds. Agreement with the initial model's episodes doesn't
-  protect from that.
+  agreement and the lowest success, which fell during training in two of three seeds. Agreement with the initial
+  model's episodes doesn't protect from that.
 """
 
 
