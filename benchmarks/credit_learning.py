@@ -5,10 +5,11 @@
 
 Agreement is measured as in `credit.py`, on episodes of the model that all runs of a seed begin with. From this model,
 each estimator trains with the same settings: no KL penalty, one learning rate, one horizon, and as many turns played
-per update. The hypothesis, written down before the first run: over
-estimators, agreement and speed of learning correlate. Its test is a t-test over seeds of Spearman's correlation; speed
-is the mean success over the evaluations on dev tasks. The first command finishes all runs, and adds the records of each
-finished seed to docs/results/credit-learning.json; the second writes a page from them.
+per update. The hypothesis, written down before the first run: over estimators, agreement and speed of learning
+correlate. Its test is a t-test over seeds of Spearman's correlation; speed is the mean success over the evaluations on
+dev tasks. Added after three seeds, without a hypothesis: agreement on the groups that training keeps, and a permutation
+test over estimators. The first command finishes all runs, and adds the records of each finished seed to
+docs/results/credit-learning.json; the second writes a page from them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from agentgym_envs import Episode, read_episodes
 from agentgym_eval.metrics.seeds import over_seeds
 from agentgym_trainer.algorithms import GRPO, KL
 from agentgym_trainer.run.folder import RunFolder
-from credit import ESTIMATORS, agreement, turn_advantages
+from credit import ESTIMATORS, Agreement, agreement, turn_advantages
 from credit_episodes import GROUP, Group, PlayedTurn, Values, token_batch
 from harness import markdown, run_parallel, show, study_arguments, write_json, write_report
 from horizon.design import CORRIDOR, SAMPLES, TESTED, UPDATES
@@ -52,6 +53,7 @@ LR = 2.5e-4
 GROUPS = "groups.jsonl"
 MEASURED = 96
 """Number of dev tasks on which agreement is measured, with a group of episodes for each."""
+PERMUTATIONS = 9_999
 
 
 def runs_of(out: Path, seed: int, *, quick: bool) -> list[Run]:
@@ -100,17 +102,29 @@ def turns_of(episode: Episode) -> list[PlayedTurn]:
 
 
 def agreements(episodes: Sequence[Episode]) -> dict[str, dict[str, float]]:
-    """Return each estimator's agreement with the turns' true advantages, over groups of episodes of a task."""
+    """Return each estimator's agreement with the turns' true advantages, over groups of episodes of a task: over all,
+    and over those that training keeps, whose share is `kept`.
+    """
     groups: dict[str, Group] = {}
     for episode in episodes:
         groups.setdefault(episode.task_id, []).append(turns_of(episode))
-    batch = token_batch(list(groups.values()))
-    turns = [turn for group in groups.values() for played in group for turn in played]
+    return {arm: _agreement(arm, list(groups.values())) for arm in ARMS}
+
+
+def _agreement(arm: str, groups: Sequence[Group]) -> dict[str, float]:
+    algorithm = replace(GRPO, advantages=ESTIMATORS[arm], kl=KL())
+    kept = [group for group in groups if not algorithm.is_flat(token_batch([group]))]
+    whole, trained = _compared(arm, groups), _compared(arm, kept)
+    measures = {"pearson": whole.pearson, "spearman": whole.spearman, "sign": whole.sign}
+    return measures | {"kept": len(kept) / len(groups), "kept_pearson": trained.pearson}
+
+
+def _compared(arm: str, groups: Sequence[Group]) -> Agreement:
+    turns = [turn for group in groups for played in group for turn in played]
     known = np.array([turn.after is not None for turn in turns])
     decrease_X = np.array([t.before - t.after for t in turns if t.before is not None and t.after is not None], float)
-    true_X = decrease_X - decrease_X.mean()
-    found = {arm: agreement(turn_advantages(ESTIMATORS[arm], batch)[known], true_X) for arm in ARMS}
-    return {arm: {"pearson": a.pearson, "spearman": a.spearman, "sign": a.sign} for arm, a in found.items()}
+    estimate_X = turn_advantages(ESTIMATORS[arm], token_batch(groups))[known]
+    return agreement(estimate_X, decrease_X - decrease_X.mean())
 
 
 # Records.
@@ -150,12 +164,15 @@ def report(records: Sequence[dict[str, Any]], folder: Path, command: str) -> Non
     seeds = sorted({record["seed"] for record in records})
     own = {arm: sorted((r for r in records if r["estimator"] == arm), key=lambda r: r["seed"]) for arm in ARMS}
     agreeing = {arm: np.array([r["pearson"] for r in found]) for arm, found in own.items()}
+    kept = {arm: np.array([r["kept_pearson"] for r in found]) for arm, found in own.items()}
     speeds = {arm: np.array([speed(r) for r in found]) for arm, found in own.items()}
     after = {arm: np.array([r["after"] for r in found]) for arm, found in own.items()}
     rows = [
         {
             "estimator": arm,
             "agreement": f"{agreeing[arm].mean():.2f}",
+            "groups kept": f"{np.mean([r['kept'] for r in own[arm]]):.0%}",
+            "agreement in these": f"{kept[arm].mean():.2f}",
             "success on dev tasks, mean over training": f"{speeds[arm].mean():.3f}",
             "minus GRPO": _difference(speeds["GRPO"], speeds[arm]) if arm != "GRPO" else "–",
             "after, on test tasks": f"{after[arm].mean():.3f}",
@@ -176,6 +193,8 @@ def report(records: Sequence[dict[str, Any]], folder: Path, command: str) -> Non
         table=markdown(rows),
         speed=_correlation(agreeing, speeds),
         after=_correlation(agreeing, after),
+        kept=_correlation(kept, speeds),
+        permuted=f"{_permuted(agreeing, speeds):.3f}",
     )
     write_report(folder, "credit-learning", page)
     draw(agreeing, speeds, folder / "credit-learning.png")
@@ -194,6 +213,14 @@ def _correlation(agreeing: dict[str, Values], outcome: dict[str, Values]) -> str
     test = over_seeds([0.0] * len(found), found)
     at = test.difference
     return f"{at.mean:+.2f} (95% t-interval {at.low:+.2f} to {at.high:+.2f}, p {test.p:.3f}; by seed: {each})"
+
+
+def _permuted(agreeing: dict[str, Values], outcome: dict[str, Values]) -> float:
+    """Return the p-value, two-sided, of Spearman's correlation of the estimators' means, by permuting estimators."""
+    a_E, o_E = (np.array([values[arm].mean() for arm in ARMS]) for values in (agreeing, outcome))
+    rng, observed = np.random.default_rng(0), abs(agreement(a_E, o_E).spearman)
+    drawn = [abs(agreement(a_E, rng.permutation(o_E)).spearman) for _ in range(PERMUTATIONS)]
+    return (1 + sum(value >= observed - 1e-9 for value in drawn)) / (1 + PERMUTATIONS)
 
 
 def draw(agreeing: dict[str, Values], speeds: dict[str, Values], file: Path) -> None:
@@ -234,16 +261,19 @@ Spearman's correlation of agreement with speed, the registered test: {speed}.
 
 With success after training: {after}.
 
+Not registered: with agreement over the groups that training keeps, Spearman's correlation with speed is {kept}. If the
+estimators are permuted, their mean agreement and mean speed correlate as much with p {permuted}.
+
 ![Agreement and success, by estimator](credit-learning.png)
 
 ## What this doesn't show
 
-- The test asks whether the ranking of these ten estimators repeats over seeds. It isn't a test over a population of
-  estimators: few of them are independent, and a chance correlation of ten arms would repeat, too.
-- Groups that an estimator can't distinguish are dropped, as in training. That were about 73% of them for GRPO, RLOO and
-  REINFORCE++, whose advantages depend on the return of the episode alone, and 30% for the others (dev tasks of seed 1).
-  So the others also trained on more episodes, and more data explains a part of the differences, perhaps all of the one
-  between these three and the rest.
+- The registered test asks whether the ranking of these ten estimators repeats over seeds. It isn't a test over a
+  population of estimators: few of them are independent, and a chance correlation of ten arms would repeat, too. The
+  permutation test treats them as exchangeable.
+- Groups in which an estimator has nothing to tell apart are dropped, as in training with GRPO's settings ("groups
+  kept"). Estimators that tell more groups apart also train on more episodes, and this may explain the difference
+  between them and GRPO, RLOO and REINFORCE++. (REINFORCE++'s own preset keeps all groups; this is its estimator.)
 - The advantages of "steps only" and "graph only" are so large that every gradient is clipped; those of the others
   hardly ever are. The learning rate was chosen for GRPO.
 - Speed is a mean over training, so a late collapse counts as slow: "GraphGPO, observations" has the second-best

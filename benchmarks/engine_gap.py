@@ -65,6 +65,8 @@ def record_of(run: Run) -> dict[str, Any]:
     """Return the record of a finished run: means over its updates, and the gap of each."""
     lines = list(RunFolder(run.path).read_metrics())
     trained = [line for line in lines if line["trained"]]
+    if not trained:
+        raise SystemExit(f"{run.method}: in no update a group's episodes differed, so no tokens were compared.")
     return {
         "engine": run.config.engine.kind,
         "precision": run.config.precision,

@@ -9,6 +9,7 @@ import pytest
 from agentgym_envs import CodeAct, FunctionCall, Malformed
 from agentgym_envs.agents.call_parsing import find_call, find_code_call, split_calls, write_code_call
 from agentgym_envs.agents.formats import MAX_REPLY_CHARS
+from agentgym_envs.agents.formats.function_calls import _signature
 from agentgym_envs.core.action_schema import ACT, Call, CallError, Function
 from door_world import Door
 from hypothesis import given
@@ -265,6 +266,11 @@ def test_unknown_escapes_are_kept_without_a_warning() -> None:
 def test_code_other_than_one_literal_call_is_rejected(code: str, hint: str) -> None:
     with pytest.raises(CallError, match=hint):
         find_code_call(code, [GO])
+
+
+def test_parameters_without_a_description_are_listed_by_name() -> None:
+    press = Function("press", "Change a lamp.", ["press {lamp}"], {"lamp": {"type": "integer"}})
+    assert _signature(press) == "press(lamp: int)\n    Change a lamp.\n    lamp: lamp"
 
 
 def test_code_act_instructions_list_functions_in_python() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from agentgym_eval.runs.recorded_env import raw_env_options
+from agentgym_eval.storage.distances import distances_file
 from agentgym_eval.util.errors import UsageError
 from agentgym_eval.viewer.index.runs import Run
 from agentgym_trainer.config import RLConfig, SFTConfig, WorldConfig
@@ -100,9 +101,25 @@ def test_resuming_removes_later_evaluations_and_nothing_else(tmp_path: Path) -> 
     run = prepared(tmp_path / "run", "run.json")
     run.evaluations.mkdir()
     later = ["step-000004-sampled.jsonl", "step-000004-sampled.distances.jsonl", "test-000004-greedy.jsonl"]
-    others = ["step-000002-sampled.jsonl", "._step-000004-sampled.jsonl", "subset-200.jsonl", "my-notes.jsonl"]
+    others = [
+        "step-000002-sampled.jsonl",
+        "step-best-sampled.jsonl",
+        "._step-000004-sampled.jsonl",
+        "subset-200.jsonl",
+        "my-notes.jsonl",
+    ]
     for name in (*later, *others):
         (run.evaluations / name).touch()
     run.metrics.write_text("".join(json.dumps({"step": step}) + "\n" for step in (1, 2, 3)))
+    assert run.evaluated_steps("sampled") == [2, 4]
     run.rewind(2)
     assert {path.name for path in run.evaluations.iterdir()} == {*others}
+
+
+def test_a_new_evaluation_does_not_keep_the_distances_of_an_old_one(tmp_path: Path) -> None:
+    run = prepared(tmp_path / "run")
+    distances = distances_file(run.evaluation_file(2, "sampled"))
+    distances.parent.mkdir()
+    distances.touch()
+    run.save_evaluation(2, "sampled", [])
+    assert not distances.exists()

@@ -36,6 +36,7 @@ from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tokens.trajectory import trajectory
+from agentgym_trainer.trainers.agent_evol import Evolution
 from agentgym_trainer.trainers.exploration import Explorer
 from agentgym_trainer.trainers.setup import play_tasks
 from coin_world import ENV, OTHER
@@ -320,6 +321,15 @@ def test_runs_ended_by_signals_resume_identically(point: SignalPoint, uninterrup
     assert train_with_signals(point, ["--resume", str(folder.path)], log) == code, log.read_text()
     assert resume(folder) == 0
     assert_same(folder, uninterrupted)
+
+
+@pytest.mark.parametrize(("copies", "rename"), [(1, 0.0), (3, 1.0)])
+def test_renamed_copies_are_no_duplicates(uninterrupted: RunFolder, tmp_path: Path, copies: int, rename: float) -> None:
+    data = replace(CONFIG.data, copies=copies, rename=rename)
+    evolution: Any = Evolution(replace(CONFIG, data=data, base=1.0), RunFolder(tmp_path), None, None)  # type: ignore[arg-type]
+    demonstration = uninterrupted.read_data()[0]
+    (kept := tmp_path / "kept.jsonl").write_text(f"{demonstration.to_json()}\n" * 2)
+    assert evolution._merged(1, [demonstration] * copies * 2, [kept]) == [demonstration] * (copies * 2 if rename else 1)
 
 
 # Exploration.

@@ -202,3 +202,12 @@ def test_runs_rename_what_they_train_on(tmp_path: Path, monkeypatch: pytest.Monk
 
 def _sides(_: Coin) -> Names:
     return (("heads", "tails"),)
+
+
+@pytest.mark.parametrize("letters", ["st\u0131ck", "\u017ftick"])
+def test_words_that_only_match_without_case_keep_their_letters(letters: str) -> None:
+    (episode, *_), names = play("textcraft", "react")
+    (first, *rest) = episode.turns
+    said = replace(first, reply=replace(first.reply, text=f"Thought: {letters}"))
+    renamed = rename(replace(episode, turns=(said, *rest)), names, np.random.default_rng(0))
+    assert renamed.turns[0].reply.text == f"Thought: {letters}"

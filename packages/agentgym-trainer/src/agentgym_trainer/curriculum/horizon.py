@@ -36,8 +36,8 @@ class Stage:
     reason: str = "begin"
     """What ended the previous stage: its number of steps, a plateau of success on dev tasks, or truncated episodes."""
     success: dict[str, list[float | None]] = field(default_factory=dict[str, list[float | None]])
-    """For each evaluation task, its mean success at each of the stage's last evaluations, oldest first; None where it
-    wasn't played."""
+    """For each evaluation task, by environment and id, its mean success at each of the stage's last evaluations, oldest
+    first; None where it wasn't played."""
     cut: float = 0.0
     """Running mean of `StepOutcome.cut` over the stage."""
     remaining: int | None = None
@@ -50,8 +50,8 @@ class StepOutcome:
     """The statistics of an update that a schedule may use."""
 
     success: Mapping[str, float] | None = None
-    """Mean success of each task in the evaluation after this update, where a failed episode is no success; None if
-    there was no evaluation."""
+    """Mean success of each task, by environment and id, in the evaluation after this update, where a failed episode is
+    no success; None if there was no evaluation."""
     cut: float = 0.0
     """Share of this update's episodes that the horizon truncated while they were `improving`."""
 

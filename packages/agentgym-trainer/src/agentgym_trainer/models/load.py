@@ -44,8 +44,8 @@ def load_model(name: str, *, dtype: torch.dtype | Literal["auto"], device: torch
     chat = load_chat(name)
     options: Any = {"dtype": dtype, "attn_implementation": "sdpa", "device_map": {"": device}}
     with _loading(name) as path:
-        if base := _moved_base(path):
-            model: Any = AutoModelForCausalLM.from_pretrained(base, **options)
+        if is_adapter(path):
+            model: Any = AutoModelForCausalLM.from_pretrained(base_of(path), **options)
             return PeftModel.from_pretrained(model, path).merge_and_unload().requires_grad_(True), chat
         model = AutoModelForCausalLM.from_pretrained(path, **options)
         if model._hf_peft_config_loaded:
@@ -197,22 +197,19 @@ def _damaged(name: str, folder: Path, error: SafetensorError) -> str:
     return f"The model {name} can't be loaded. {what} {todo}."
 
 
-def _moved_base(path: str) -> str | None:
-    """Return the path of an adapter's base model if it isn't the recorded one, see `resolve_base`.
+def base_of(adapter: str) -> str:
+    """Return the path or name of the base model of an adapter in a folder; see `resolve_base`.
 
     A checkpoint of a run that created its initial model has that one as its base, also in a run folder that was moved:
     at the recorded path there may be the initial model of another run.
     """
     from peft import PeftConfig
 
-    recorded = PeftConfig.from_pretrained(path).base_model_name_or_path if is_adapter(path) else None
-    if not recorded:
-        return None
-    checkpoints, start = Path(path).resolve().parent, "start"
+    recorded = str(PeftConfig.from_pretrained(adapter).base_model_name_or_path)
+    checkpoints, start = Path(adapter).resolve().parent, "start"
     own = checkpoints.with_name(start)
     is_own = checkpoints.name == "checkpoints" and Path(recorded).name == start and own.is_dir()
-    base = str(own) if is_own else resolve_base(recorded)
-    return base if base != recorded else None
+    return str(own) if is_own else resolve_base(recorded)
 
 
 def is_adapter(name: str) -> bool:

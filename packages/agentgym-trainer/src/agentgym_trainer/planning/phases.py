@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from agentgym_trainer.config import BaseConfig, RLConfig
-from agentgym_trainer.models.memory import kept_rows
+from agentgym_trainer.models.memory import idle_cache_bytes, kept_rows
 from agentgym_trainer.models.weights import SHARED_BYTES
 from agentgym_trainer.planning.activations import Activations
 from agentgym_trainer.planning.engine_support import indivisible
@@ -273,8 +273,11 @@ class _Phases:
         if engine.kind == "transformers":
             copied = float(work.dtype.itemsize * work.shape.weights) if work.hardware.sharded else work.weight_bytes
             parts = [Part("engine's weights", copied)] if self._copies() else []
+            idle = work.cache_bytes(kept_rows(work.concurrent))
+            if isinstance(work.config, RLConfig) and (work.config.harness or work.config.harness_command):
+                idle = idle_cache_bytes(work.hardware.gpu_bytes) * work.dtype.itemsize / 4
             # Rows grow by a quarter at a time in length.
-            cache = 1.25 * work.cache_bytes(work.concurrent + kept_rows(work.concurrent))
+            cache = 1.25 * (work.cache_bytes(work.concurrent) + idle)
             return [*parts, Part("KV cache", cache, certain=False)] if awake else parts
         if engine.kind not in ("vllm", "vllm-server") or engine.urls or engine.devices:
             return []

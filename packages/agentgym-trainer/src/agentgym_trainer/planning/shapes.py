@@ -16,7 +16,7 @@ from agentgym_eval.util.errors import UsageError
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from agentgym_trainer.config import BaseConfig, Lora
-from agentgym_trainer.models.load import is_adapter, with_lora
+from agentgym_trainer.models.load import base_of, is_adapter, with_lora
 from agentgym_trainer.models.quantization import linear_layers
 from agentgym_trainer.models.resolve import ON_HUB, SMOLLM2, reading, resolve_model
 from agentgym_trainer.models.scratch import scratch_config
@@ -67,10 +67,7 @@ def find_config(config: BaseConfig) -> Any:
     if config.model == "scratch":
         return scratch_config(config.scratch, vocab=config.scratch.vocab)
     if is_adapter(config.model):
-        from peft import PeftConfig
-
-        base = PeftConfig.from_pretrained(config.model).base_model_name_or_path
-        return _by_name(str(base))
+        return _by_name(base_of(config.model))
     return _by_name(config.model)
 
 

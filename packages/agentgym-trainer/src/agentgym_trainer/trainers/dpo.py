@@ -48,6 +48,9 @@ from agentgym_trainer.trainers.training_data import keep_episodes
 from agentgym_trainer.trainers.trl_guard import GuardedTrainer
 from agentgym_trainer.trainers.trl_run import TrainingSetup, train_on_data, trainer_arguments
 
+_PLAYING = "playing"
+"""Folder in the run folder with the episodes that the model has played so far."""
+
 REFERENCE = "reference.safetensors"
 
 Row = dict[str, list[dict[str, list[int]]]]
@@ -222,7 +225,7 @@ def play_pairs(config: DPOConfig, held_out: Evaluator, stopping: Stopping) -> li
         tracker.say(f"Playing {config.samples} episodes of each of {count} training tasks with {who}.")
         play = StoredPlay(
             [(world, episode_specs(tasks, samples=config.samples, seed=config.seed)) for world, tasks in chosen],
-            folder.path / "playing",
+            folder.path / _PLAYING,
         )
         if config.player == "model":
             found = _by_model(config, held_out, play)
@@ -240,7 +243,8 @@ def play_pairs(config: DPOConfig, held_out: Evaluator, stopping: Stopping) -> li
                     used = f"--data.files {play.folder}/*/episodes.jsonl"
                     raise UsageError(f"{error} Another run can use them: {used}") from error
                 tracker.say(f"To train another run on the same episodes: --data.files {folder.data}")
-                shutil.rmtree(play.folder, ignore_errors=True)
+    if ranks.is_main:
+        shutil.rmtree(folder.path / _PLAYING, ignore_errors=True)
     return folder.read_data()
 
 

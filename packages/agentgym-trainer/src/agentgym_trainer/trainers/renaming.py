@@ -86,7 +86,9 @@ def _pattern(names: Names) -> re.Pattern[str]:
 
 def _like(found: str, permuted: Mapping[str, str]) -> str:
     """Return the new name with the capitals of the old one."""
-    new = permuted[found.lower()]
+    new = permuted.get(found.lower())
+    if new is None:  # a letter whose lower case is another one, such as a dotless i
+        return found
     if found.isupper() and len(found) > 1:
         return new.upper()
     return new[0].upper() + new[1:] if found[0].isupper() else new

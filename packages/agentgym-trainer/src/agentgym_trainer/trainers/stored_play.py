@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentgym_envs import Episode, EpisodeSpec, Policy, read_episodes
+from agentgym_eval.metrics.failure_causes import EpisodeKey, episode_key
 from agentgym_eval.storage.store import Store
 
 from agentgym_trainer.config import BaseConfig
@@ -19,8 +20,6 @@ from agentgym_trainer.rollout.runner import EpisodePlayer, RolloutRequest, Rollo
 from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.disk import writing
 
-_EpisodeKey = tuple[str, str | None, int]
-"""Environment, task and sample, which identify an episode."""
 Specs = Sequence[tuple[OpenEnvironment, Sequence[EpisodeSpec]]]
 """Episodes to play in each environment."""
 
@@ -37,14 +36,10 @@ class StoredPlay:
         """Return the episodes that no process has played yet, or that failed, without environments where there are
         none. All processes must call this.
         """
-        ranks, known = Ranks(), set[_EpisodeKey]()
-        if ranks.is_main:
-            known = {key for key, episode in self._stored().items() if not episode.failed}
-        known = ranks.broadcast(known)
-        left = [
-            (world, [spec for spec in own if (world.name, spec.task_id, spec.sample) not in known])
-            for world, own in self.specs
-        ]
+        ranks = Ranks()
+        stored = self._stored().items() if ranks.is_main else ()
+        known = ranks.broadcast({key for key, episode in stored if not episode.failed})
+        left = [(world, [spec for spec in own if _key(world, spec) not in known]) for world, own in self.specs]
         return [(world, own) for world, own in left if own]
 
     def play(
@@ -95,11 +90,16 @@ class StoredPlay:
     def episodes(self) -> list[Episode]:
         """Return the episodes in the order of `specs`; all must have been played."""
         found = self._stored()
-        return [found[world.name, spec.task_id, spec.sample] for world, own in self.specs for spec in own]
+        return [found[_key(world, spec)] for world, own in self.specs for spec in own]
 
-    def _stored(self) -> dict[_EpisodeKey, Episode]:
+    def _stored(self) -> dict[EpisodeKey, Episode]:
         """Return the episodes that all processes have played so far; of one that failed at first, the later one."""
         files = sorted(self.folder.glob("*/episodes.jsonl"))
         episodes = [episode for file in files for episode in read_episodes(file)]
         episodes.sort(key=lambda episode: not episode.failed)
-        return {(episode.env, episode.task_id, episode.sample): episode for episode in episodes}
+        return {episode_key(episode): episode for episode in episodes}
+
+
+def _key(world: OpenEnvironment, spec: EpisodeSpec) -> EpisodeKey:
+    """Return the key of an episode that is played on a given task."""
+    return world.name, spec.task_id or "", spec.sample

@@ -95,6 +95,6 @@ def _signature(function: Function) -> str:
         f"{name}: {_TYPES[schema['type']]}{' = None' if name in function.optional else ''}"
         for name, schema in function.properties.items()
     )
-    described = [f"{name}: {schema['description']}" for name, schema in function.properties.items()]
+    described = [f"{name}: {schema.get('description', name)}" for name, schema in function.properties.items()]
     documentation = [f"    {line}" for line in (function.description, *described)]
     return "\n".join([f"{function.name}({parameters})", *documentation])

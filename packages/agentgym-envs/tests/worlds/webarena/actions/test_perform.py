@@ -237,6 +237,20 @@ def test_copied_text_can_be_pasted(agent: PageAgent) -> None:
     assert agent.find_one("textbox", "To").property("value") == 3 * "some words"
 
 
+def test_text_of_too_many_lines_is_neither_typed_nor_pasted(agent: PageAgent) -> None:
+    """Fields with thousands of lines take the browser longer than a step may take."""
+    agent.open("<label>To <textarea></textarea></label>")
+    lines = "\n".join(["x"] * 500)
+    assert agent.do(f"type [#] [{lines}] [0]", "textbox", "To") is None
+    assert agent.find_one("textbox", "To").property("value") == lines.replace("\n", " ")
+    refused = agent.do(f"type [#] [{lines}\n] [0]", "textbox", "To")
+    assert refused and "at most 500 lines at a time, not 501" in refused
+    agent.session.clipboard = f"{lines}\n"
+    refused = agent.do("press [Ctrl+v]")
+    assert refused and "Copy and paste at most 500 lines" in refused
+    assert agent.find_one("textbox", "To").property("value") == lines.replace("\n", " ")
+
+
 def test_cut_text_is_moved_by_pasting(agent: PageAgent) -> None:
     agent.open("<label>From <input value='some words'></label> <label>To <input></label>")
     agent.do("click [#]", "textbox", "From")

@@ -159,3 +159,8 @@ def test_durations_are_equal_if_their_minutes_are(one: int, other: int) -> None:
 def test_dates_are_equal_in_words_and_in_digits(day: date) -> None:
     words = f"{day:%d %B} {day:%Y}".lstrip("0")
     assert tokens(words) == tokens(str(day)) == (Token("date", str(day)),)
+
+
+@pytest.mark.parametrize("rest", ["minutes", "days 1 h", "h 5 min", "h"])
+def test_numbers_of_thousands_of_digits_are_read(rest: str) -> None:
+    assert tokens(f"{'1' * 5000} {rest}")

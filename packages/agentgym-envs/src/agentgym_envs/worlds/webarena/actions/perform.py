@@ -20,6 +20,9 @@ from agentgym_envs.worlds.webarena.page.observation import literal
 from agentgym_envs.worlds.webarena.page.snapshot import Node, Snapshot
 
 _MAX_TYPED_CHARS = 200
+_MOST_LINES = 500
+"""Lines of a text that is typed or pasted. The browser's time for a field grows with the square of its lines: without a
+limit, an action could outlast the step."""
 _COPY = frozenset(("control+c", "control+x", "control+insert", "shift+delete"))
 _PASTE = frozenset(("control+v", "control+shift+v", "shift+control+v", "shift+insert"))
 _OPTIONS_SHOWN = 30
@@ -197,6 +200,7 @@ async def _type(page_input: PageInput, node: Node, text: str, enter: bool) -> No
 
 async def _replace(page_input: PageInput, node: Node, text: str) -> None:
     """Replace the content of the focused field by `text`."""
+    _check_lines(text, "Type")
     field = await page_input.call(node, scripts.PREPARE)
     if "problem" in field:
         raise ActionRefused(f"{described(node)} {field['problem']}.")
@@ -209,6 +213,11 @@ async def _replace(page_input: PageInput, node: Node, text: str) -> None:
     if typed != text:  # insert it in one operation: single keys are slow, and Enter may submit incomplete text
         await keyboard.insert_text(text)
     await keyboard.type(typed)
+
+
+def _check_lines(text: str, what: str) -> None:
+    if (lines := text.count("\n") + 1) > _MOST_LINES:
+        raise ActionRefused(f"{what} at most {_MOST_LINES} lines at a time, not {lines:,}.")
 
 
 async def _set(page_input: PageInput, node: Node, text: str) -> None:
@@ -226,6 +235,7 @@ async def _press(session: Session, page_input: PageInput, keys: str) -> None:
     page = page_input.tab.page
     if keys.lower() in _PASTE:
         if session.clipboard:
+            _check_lines(session.clipboard, "Copy and paste")
             await page.keyboard.insert_text(session.clipboard)
         return
     if keys.lower() in _COPY:

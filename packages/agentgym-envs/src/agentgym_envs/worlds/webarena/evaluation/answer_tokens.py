@@ -51,10 +51,10 @@ _TOKEN = re.compile(
     | (?P<day_first> \b\d{{1,2}}(?:st|nd|rd|th)?\s+(?:of\s+)?{_MONTH},?\s+\d{{4}}\b )
     | (?P<month_first> \b{_MONTH}\s+\d{{1,2}}(?:st|nd|rd|th)?,?\s+\d{{4}}\b )
     | (?P<time> (?<![\d:])\d{{1,2}}:\d{{2}}(?![\d:])(?:\s*[ap]\.?m\b\.?)? )
-    | (?P<duration> (?<![\w.])(?:(?P<days>\d+)\s*(?:days?|d)(?![a-z])[\s,]*(?:and\s+)?)?(?:
+    | (?P<duration> (?<![\w.])(?:(?P<days>\d{{1,9}})\s*(?:days?|d)(?![a-z])[\s,]*(?:and\s+)?)?(?:
         (?P<joined>\d+)h(?P<joined_rest>[0-5]\d)(?![\w.:])
-        | (?P<hours>\d+(?:\.\d+)?)\s*{_HOURS}(?:[\s,]*(?:and\s+)?(?P<rest>\d+)\s*{_MINUTES})?
-        | (?P<minutes>\d+)\s*(?:minutes?|mins?)\b) )
+        | (?P<hours>\d+(?:\.\d+)?)\s*{_HOURS}(?:[\s,]*(?:and\s+)?(?P<rest>\d{{1,9}})\s*{_MINUTES})?
+        | (?P<minutes>\d{{1,9}})\s*(?:minutes?|mins?)\b) )
     | (?P<phone> (?<![\w.+])(?:(?:\+|00)[1-9]\d{{0,2}}[ -]?(?:\(0\)\ ?)?\(?\d{{3,5}}\)?[ -]?\d{{3}}[ -]?\d{{3}}
         | 0\d{{3,4}}\)?[ -]?\d{{3}}[ -]?\d{{3}} | \d{{3}}-\d{{4}})(?![\w-]) )
     | (?P<day> \b(?:{_DAYS}|daily|(?:every|each)\ day)\b )
