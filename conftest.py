@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib.util
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -50,6 +52,22 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 def pytest_xdist_auto_num_workers() -> int:
     """Two workers more than cores, since tests that start processes mostly wait; at most 4, each of up to 2.5 GB."""
     return min((os.cpu_count() or 1) + 2, 4)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the packages that all workers import once, before they start: each would compile them at the same time.
+
+    The bytecode of torch is there from the second run on.
+    """
+    heavy = importlib.util.find_spec("torch")
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None) or heavy is None:
+        return
+    compiled = Path(importlib.util.cache_from_source(str(heavy.origin)))
+    if not compiled.exists():
+        imports = ("torch, peft, trl", "gymnasium, fastapi, playwright.async_api, hypothesis, scipy.stats")
+        compiling = [subprocess.Popen([sys.executable, "-c", f"import {each}"]) for each in imports]
+        for each in compiling:
+            each.wait()
 
 
 def _demand(missing: str | None) -> None:
@@ -130,11 +148,28 @@ _FORKED = (
     "trainers/test_many_processes.py",
     "trainers/test_sft_run.py",
     "models/test_gguf.py",
+    "rollout/test_sharded_weights.py",
+    "trainers/test_quantized_processes.py",
+    "trainers/test_teacher_runs.py",
+    "trainers/test_device_memory.py",
+    "test_emulated_device.py",
 )
 """Files whose tests run in processes forked from a server. One worker runs all of them, since the server imports
 heavy packages for half a minute."""
+_PLANNED = (
+    "planning/test_engine_support.py",
+    "planning/test_plan_activations.py",
+    "planning/test_plan_command.py",
+    "planning/test_plan_measured.py",
+    "planning/test_plan_phases.py",
+    "planning/test_plan_proposals.py",
+    "tests/test_plan_docs.py",
+)
+"""Files whose tests measure the same models. One worker runs all of them, since measurements are cached."""
+_SCOPES = {"forked": _FORKED, "planned": _PLANNED}
 _SLOWEST = (
     *_FORKED,
+    *_PLANNED,
     "engines/vllm/test_in_process.py",
     "engines/vllm/test_server.py",
     "tests/test_doc_commands.py",
@@ -166,11 +201,12 @@ def _rank(path: Path) -> int:
 
 
 class _Scheduling(LoadFileScheduling):
-    """Schedule by file, and all files that share a fork server on one worker."""
+    """Schedule by file, and all files of a scope on one worker."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return "forked" if any(Path(file).match(pattern) for pattern in _FORKED) else file
+        scopes = (name for name, files in _SCOPES.items() if any(map(Path(file).match, files)))
+        return next(scopes, file)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:

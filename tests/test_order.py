@@ -11,8 +11,8 @@ ROOT = Path(__file__).parent.parent
 
 def test_slowest_files_run_first_and_others_keep_their_order() -> None:
     conftest = runpy.run_path(str(ROOT / "conftest.py"))
-    items = [SimpleNamespace(path=path) for path in sorted(ROOT.glob("**/tests/**/test_*.py"))]
-    items = [item for item in items if item.path.relative_to(ROOT).parts[0] in ("tests", "packages")]
+    paths = [*ROOT.glob("packages/*/tests/**/test_*.py"), *ROOT.glob("tests/**/test_*.py")]
+    items = [SimpleNamespace(path=path) for path in sorted(paths)]
     ordered = list(items)
     conftest["pytest_collection_modifyitems"](ordered)
     slowest = conftest["_SLOWEST"]

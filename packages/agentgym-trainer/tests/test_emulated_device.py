@@ -26,6 +26,7 @@ RL_RUNS = {
 """Flags of RL runs that exercise different parts of the trainer."""
 
 
+@pytest.mark.long
 def test_the_device_refuses_what_cuda_refuses() -> None:
     assert run_process(check_rules) == 0
 

@@ -108,6 +108,7 @@ def model_folder(new_model: Callable[..., Any], chat: Chat, tmp_path_factory: py
     return folder
 
 
+@pytest.mark.long
 def test_a_command_is_evaluated_with_a_model_of_a_folder(
     tmp_path: Path, model_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -161,6 +162,7 @@ def test_failed_episodes_end_the_command_with_1(
     assert all(words in str(episode.error) for episode in episodes)
 
 
+@pytest.mark.long
 def test_an_endpoint_is_asked_once_however_often_the_run_is_interrupted(
     tmp_path: Path, chat: Chat, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -98,6 +98,7 @@ def test_groups_are_classified_by_shaped_rewards() -> None:
     long = _episode(("act", "go", True, 0.0), ("act", "go", True, 0.0))
     attempts = _attempts(short, long)
     assert EpisodeGroup.from_episodes(attempts, GRPO).kind == "zero_variance"
+    assert EpisodeGroup.from_episodes(attempts, GRPO, has_teacher=True).kind == "ok"
     shaped = EpisodeGroup.from_episodes(attempts, GRPO, reward=PerTurn(turn_penalty=0.1))
     assert shaped.kind == "ok"
     assert [shaped.rewards(attempt) for attempt in attempts] == [(-0.1,), (-0.1, -0.1)]

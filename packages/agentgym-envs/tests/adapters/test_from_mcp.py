@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 from agentgym_envs import EnvFault, make, play_many, text_env
 from agentgym_envs.agents.agent import Agent
+from agentgym_envs.core.registration import REMOTE
 from agentgym_envs.episodes.recorder import EpisodeSpec
+from agentgym_envs.server.app import build_app
+from agentgym_envs.server.settings import Settings
 from dev_packages import require_packages
 from gymnasium.error import DependencyNotInstalled
 
@@ -95,6 +98,21 @@ def test_a_server_over_http_and_a_reward_of_ones_own(questions: str) -> None:
     assert (episode.stop, episode.score, episode.success) == ("terminated", 0.5, False)
     assert [turn.valid for turn in episode.turns] == [True, True]
     assert [tool["function"]["name"] for tool in episode.tools] == ["look-up", "leave", "answer"]
+
+
+def test_the_tools_of_a_server_are_functions_over_http_and_in_python(questions: str) -> None:
+    world = f"mcp:{SERVER}"
+    with served(build_app(Settings(world=(world,), option=(f"{world}:questions={questions}",)))) as url:
+        env = make(REMOTE, url=url, env=world)
+        local = make(world, questions=questions)
+        functions = env.get_wrapper_attr("functions")
+        assert [each.schema for each in functions] == [each.schema for each in text_env(local).functions]
+        agent = Agent.parse("code-act").wrap(env)
+        assert "\nlook-up(country: str)\n" in agent.get_wrapper_attr("instructions")
+        agent.reset(options={"task": "capital/norway"})
+        assert agent.step("```python\nanswer('Oslo')\n```")[4]["success"] is True
+        env.close()
+        local.close()
 
 
 def test_an_environment_that_is_served_has_seeds_as_tasks_and_its_own_score() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,8 +23,8 @@ BLOCKING = "held/Held-v0"
 class RemoteServer:
     """A server at `url` with the registered environments and `BLOCKING`."""
 
-    def __init__(self, port: int = 0, *, token: str | None = None, **settings: Any) -> None:
-        app = build_app(Settings(world=(f"blocking_world:{BLOCKING}",), **settings), grace=0.0)
+    def __init__(self, port: int = 0, *, token: str | None = None, world: Sequence[str] = (), **settings: Any) -> None:
+        app = build_app(Settings(world=(f"blocking_world:{BLOCKING}", *world), **settings), grace=0.0)
         self.sessions: Any = app.state.sessions
         self._socket = socket.create_server(("127.0.0.1", port))
         self.port: int = self._socket.getsockname()[1]

@@ -304,3 +304,12 @@ def test_session_is_visible_over_plain_http(server: RemoteServer, make_remote: M
         key for key, session in server.sessions._sessions.items() if session.last is not None and key not in before
     )
     assert httpx.get(f"{server.url}/v1/sessions/{session_id}", trust_env=False).json()["task"] == "door/train/1"
+
+
+def test_an_environment_of_another_library_is_served_with_options() -> None:
+    with remote_server(world=("gymnasium:Blackjack-v1",), option=("gymnasium:Blackjack-v1:high=2",)) as server:
+        env = make(REMOTE, url=server.url, env="gymnasium:Blackjack-v1")
+        local = make("gymnasium:Blackjack-v1", high=2)
+        assert env.reset(seed=1) == local.reset(seed=1)
+        assert env.step("0") == local.step("0")
+        env.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
+from typing import Any
 
 import pytest
 from agentgym_envs import EnvFault
@@ -13,6 +14,8 @@ from agentgym_envs.remote.client import Client, split_urls
 from agentgym_envs.remote.slots import RemoteSlot, Servers
 from patience import PATIENCE, eventually
 from remote_servers import BLOCKING, FaultyProxy, RemoteServer, remote_server
+from starlette.responses import HTMLResponse, JSONResponse
+from uvicorn_threads import served
 
 PAUSES = (0.01,) * 9
 """More than the injected faults: the elapsed time of one attempt may also count for the next one."""
@@ -152,6 +155,24 @@ def test_server_with_fewer_sessions_is_preferred(server: RemoteServer) -> None:
         assert len(server.sessions) == before + 1
         caller.close()
         others.close()
+
+
+async def elsewhere(scope: Any, receive: Any, send: Any) -> None:
+    """A server of something else: its answers are JSON for a GET request and a page for any other."""
+    response = JSONResponse({"health": "fine"}) if scope["method"] == "GET" else HTMLResponse("<h1>Sign in</h1>")
+    await response(scope, receive, send)
+
+
+def test_a_server_of_something_else_is_named_and_does_not_stop_the_others(server: RemoteServer) -> None:
+    with served(elsewhere) as url:
+        alone, both = Caller(url), Caller(f"{url},{server.url}")
+        fault = alone(Reset("door/train/1")).error
+        assert isinstance(fault, EnvFault)
+        assert f"{url} does not respond like an agentgym-envs server" in str(fault)
+        assert "Sign in" in str(fault)
+        assert both(Reset("door/train/1")).observation == "Knock 1 times."
+        alone.close()
+        both.close()
 
 
 def test_urls_are_given_as_a_list_or_separated_by_commas() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import strange_worlds
+from agentgym_envs import EnvFault
 from agentgym_envs.pool import Result
 from agentgym_envs.server.app import MAX_PAGE
 from agentgym_envs.server.models import StepRequest
@@ -66,6 +67,24 @@ def test_unknown_task_is_refused(client: Client) -> None:
     session = client.create_session()
     assert "door/train/9" in expect_error(client.reset(session, task="door/train/9"), 404, "unknown_task")
     assert "no/such/task" in expect_error(client.query(session, "tasks/no/such/task"), 404, "unknown_task")
+
+
+def test_a_refused_reset_leaves_the_episode_and_a_broken_one_ends_it(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = client.start_episode()
+    knocked = expect_ok(client.step(session, "knock"))
+    expect_error(client.reset(session, task="door/train/9"), 404, "unknown_task")
+    assert expect_ok(client.query(session, "observation"))["observation"] == knocked["observation"]
+
+    def fail(self: object, task: object) -> str:
+        raise EnvFault("The door is gone.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(strange_worlds.Door, "_start", fail)
+        expect_error(client.reset(session, task=TASK), 502, "world_fault")
+    for response in (client.query(session, "observation"), client.step(session, "knock")):
+        expect_error(response, 409, "reset_needed")
 
 
 def test_calls_before_the_first_reset_are_refused(client: Client) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,12 @@ def test_methods_are_compared_over_seeds(runs: list[Report]) -> None:
     assert found.across_seeds.seeds == 2
     assert found.title == "Two training methods over 2 seeds"
     assert list(found.differing) == ["The runs differ in seed: 0, 1."]
+    assert "comparisons (Holm)" not in found.markdown()  # the pairs repeat one comparison
+    for against in (seeds[:1], [*seeds, seeds[0]], [runs[0], seeds[0]]):
+        with pytest.raises(UsageError, match="as many runs as are named before it"):
+            compare([runs[0], runs[2]], against=against)
+    with pytest.raises(UsageError, match="not 1 against 3"):
+        compare([runs[0], runs[1], runs[2]], against=seeds[:1])
 
 
 def test_wrong_comparisons_are_refused(runs: list[Report], tmp_path: Path) -> None:
@@ -51,6 +58,17 @@ def test_wrong_comparisons_are_refused(runs: list[Report], tmp_path: Path) -> No
         compare(runs, out=runs[0].folder)
     with pytest.raises(UsageError, match="every k 1 or more"):
         compare(runs, k=(0,))
+    with pytest.raises(UsageError, match="every k 1 or more"):
+        load_run(runs[0].folder, k=(0,))
+    damaged = tmp_path / "damaged"
+    shutil.copytree(runs[0].folder, damaged)
+    with (damaged / "episodes.jsonl").open("a") as file:
+        file.write('{"schema":"agentgym.ep')
+    assert list(compare([damaged, runs[1]]).runs[0].left_out) == [f"{damaged}/episodes.jsonl, line 21: half a line"]
+    about = json.loads((damaged / "run.json").read_text())
+    (damaged / "run.json").write_text(json.dumps(about | {"settings": {"policy": ["x"]}}))
+    with pytest.raises(UsageError, match=r"run.json can't be read: .*the policy is no text"):
+        compare([damaged, runs[1]])
     with pytest.raises(UsageError, match="There is no run at"):
         compare([runs[0], tmp_path / "nowhere"])
 

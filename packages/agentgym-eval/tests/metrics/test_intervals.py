@@ -230,3 +230,25 @@ def test_detectable_gain_is_significant_in_80_percent_of_comparisons() -> None:
     detectable_gain = detectable(draws.normal(0, 0.3, 100).tolist(), None)
     significant = [sign_flip(draws.normal(detectable_gain, 0.3, 100).tolist(), draws) < 0.05 for _ in range(200)]
     assert 0.68 < np.mean(significant) < 0.92
+
+
+@pytest.mark.parametrize(("tasks", "pairs"), [(10, 0), (20, 0), (100, 0), (20, 1), (20, 2), (100, 5)])
+def test_detectable_gain_of_equal_or_few_differing_tasks_has_80_percent_power(tasks: int, pairs: int) -> None:
+    draws, now = rng(5), np.zeros(tasks)
+    now[:pairs], now[pairs : 2 * pairs] = 1, -1
+    change = detectable(now.tolist(), None)
+    gains = np.where(now != 0, now, draws.random((400, tasks)) < change / (1 - 2 * pairs / tasks))
+    assert 0.75 < np.mean([sign_flip(each.tolist(), draws) < 0.05 for each in gains]) <= 0.97
+
+
+def test_no_gain_is_detectable_with_fewer_than_six_tasks() -> None:
+    assert math.isnan(detectable([1.0] * 5, None))
+    assert detectable([0.0] * 6, None) > 0.9
+
+
+@pytest.mark.parametrize(("tasks", "skewed"), [(2, True), (3, True), (4, True), (6, True), (3, False)])
+def test_means_of_few_tasks_are_covered(tasks: int, skewed: bool) -> None:
+    draws = rng(6)
+    found = [bootstrap(draws.normal(8, 2, tasks).tolist(), None, draws, skewed=skewed) for _ in range(500)]
+    assert np.mean([interval.low <= 8 <= interval.high for interval in found]) > 0.92
+    assert all(interval.low >= 0 for interval in found)

@@ -55,6 +55,12 @@ def test_pair_with_tasks_in_one_environment_is_compared_once(many: Path, tmp_pat
     assert pair["success"]["p_adjusted"] == pair["success"]["p"] < 1
 
 
+def test_policies_that_share_no_environment_are_not_compared(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare([str(many / "count-oracle-test"), str(many / "textcraft-random-test"), str(many)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "adjusted for 3 comparisons (Holm)" in out
+
+
 def test_runs_of_only_failures_are_no_runs_of_other_tasks(
     many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -105,6 +105,7 @@ def test_without_a_protocol_replies_have_512_tokens_and_run_json_is_as_before() 
 
 
 @pytest.mark.usefixtures("small", "api_key")
+@pytest.mark.long
 def test_a_model_is_played_with_the_settings_of_each_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -50,7 +50,7 @@ def line_with(field: str, value: object) -> str:
 INVALID_FIELDS = [
     *(("score", value) for value in ("x", True, float("nan"), float("inf"), 10**400)),
     *(("success", value) for value in ("<script>", 1, 0.5)),
-    *(("env", value) for value in ("", 5, None, ["w"])),
+    *(("env", value) for value in (5, None, ["w"])),
     *(("sample", value) for value in ("0", 0.5, True, 10**30)),
     *(("stop", value) for value in ("tired", None, [])),
     ("task_id", 7),

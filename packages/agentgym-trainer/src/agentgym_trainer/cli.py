@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NoReturn, TypeVar
 
@@ -27,6 +28,7 @@ from agentgym_trainer.algorithms import ADVANTAGES, PRESETS
 from agentgym_trainer.cli_choices import choices, chosen, registry
 from agentgym_trainer.cli_flags import EXAMPLES, meant
 from agentgym_trainer.cli_help import short_help
+from agentgym_trainer.cli_unused import unused_flags
 from agentgym_trainer.config import BaseConfig, RLConfig, WorldConfig
 from agentgym_trainer.config_files import read_run, read_settings, with_settings
 from agentgym_trainer.curriculum.horizon import KINDS
@@ -158,7 +160,8 @@ def _train(arguments: Sequence[str], locks: ExitStack, early: Termination) -> in
     from rich.console import Console
 
     console = Console(stderr=True)
-    for sentence in _dropped_options(_base(arguments)[1], parsed.config, arguments):
+    sentences = _dropped_options(_base(arguments)[1], parsed.config, arguments)
+    for sentence in chain(sentences, unused_flags(parsed.config, arguments)):
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
     console.print("Loading torch and transformers …", highlight=False)
     from agentgym_envs.core.registration import look_here

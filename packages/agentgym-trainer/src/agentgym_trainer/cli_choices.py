@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from agentgym_envs.cli.flags import given
@@ -60,7 +60,17 @@ def chosen(config: RLConfig, flags: Sequence[str]) -> RLConfig:
     for flag, choice in choices(config).items():
         if (name := given(flags, f"--{flag}")) is not None:
             config = with_choice(config, flag, choice, name)
+    if given(flags, "--algorithm.advantages") is not None:
+        config = replace(config, algorithm=_with_its_filter(config.algorithm))
     return config
+
+
+def _with_its_filter(algorithm: Algorithm) -> Algorithm:
+    """Return the algorithm with the group filter of the first preset that has its kind of advantages: those that don't
+    compare within groups need all of them.
+    """
+    presets = (preset for preset in PRESETS.values() if type(preset.advantages) is type(algorithm.advantages))
+    return algorithm if (preset := next(presets, None)) is None else replace(algorithm, groups=preset.groups)
 
 
 def with_choice(config: _S, flag: str, choice: Choice, name: str) -> _S:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from agentgym_trainer.algorithms import GRPO
@@ -36,7 +38,9 @@ def test_advantages_are_those_of_rewards_less_the_log_ratio() -> None:
     batch = batch_of([-1.0, -0.5, -3.0], [-1.5, -0.25, -1.0], loss_mask_E=torch.tensor([True, True, False]))
     found = with_teacher(output, batch, same, reward_weight=0.5, teacher_weight=2.0)
     assert found.advantages_N.tolist() == pytest.approx([0.5 - 2 * 0.5, -1 + 2 * 0.25, 0.25 + 2 * 2.0])
-    assert found.metrics == {"advantage": 0.1, "teacher/kl": pytest.approx((0.5 - 0.25) / 2)}
+    assert found.metrics["teacher/kl"] == pytest.approx((0.5 - 0.25) / 2)
+    assert found.metrics["advantage"] == pytest.approx(found.advantages_N.mean().item())
+    assert found.metrics["advantage_std"] == pytest.approx(found.advantages_N.std(correction=0).item())
     # The policy before the update is the learner's, if it was computed.
     old = with_teacher(
         output, batch.with_logprobs(old_logprobs_N=torch.zeros(3)), same, reward_weight=0.0, teacher_weight=1.0
@@ -47,7 +51,13 @@ def test_advantages_are_those_of_rewards_less_the_log_ratio() -> None:
 def test_without_a_teacher_only_the_weight_of_rewards_applies() -> None:
     output = AdvantageOutput(torch.tensor([1.0, -2.0]), {})
     found = with_teacher(output, batch_of([-1.0, -0.5], None), same, reward_weight=0.25, teacher_weight=2.0)
-    assert (found.advantages_N.tolist(), found.metrics) == ([0.25, -0.5], {})
+    assert (found.advantages_N.tolist(), found.metrics) == (
+        [0.25, -0.5],
+        {"advantage": -0.125, "advantage_std": 0.375},
+    )
+    nothing = replace(batch_of([-1.0], [-1.0]), loss_mask_E=torch.tensor([False]))
+    empty = AdvantageOutput(torch.zeros(1), {})
+    assert "teacher/kl" not in with_teacher(empty, nothing, same, reward_weight=1.0, teacher_weight=1.0).metrics
 
 
 def test_the_expected_gradient_is_that_of_the_reverse_kl() -> None:

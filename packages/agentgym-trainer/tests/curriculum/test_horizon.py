@@ -240,6 +240,15 @@ def test_truncation_of_improving_episodes_ends_a_stage() -> None:
     assert run_schedule(horizon, [StepOutcome(cut=0.9), *[StepOutcome()] * 99])[-1].number == 0
 
 
+def test_a_stage_begins_with_the_first_update_that_has_its_episodes() -> None:
+    horizon = AdaptiveHorizon(stages=(2, 4), at_least=2, cut=0.5, patience=0)
+    stage = horizon.begin()
+    for step, cut in enumerate((None, None, 1.0, 1.0), 1):
+        assert stage.number == 0
+        stage = horizon.after(stage, step, StepOutcome(cut=cut))
+    assert (stage.number, stage.since, stage.reason) == (1, 4, "cut")
+
+
 def test_improving_means_rewards_in_the_second_half() -> None:
     assert [improving(rewards) for rewards in ([], [1], [1, 0], [0, 1], [0, 1, 0], [1, 0, 0])] == [
         False,

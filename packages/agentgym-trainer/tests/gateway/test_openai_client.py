@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 import torch
 from agentgym_envs import Message
 from agentgym_trainer.engines.hf.engine import transformers_engine
+from agentgym_trainer.engines.scripted import ScriptedEngine
 from agentgym_trainer.gateway.recording import EpisodeLimits
+from agentgym_trainer.gateway.replies import ChatReply
+from agentgym_trainer.gateway.requests import chat_request
+from agentgym_trainer.gateway.sampling import EngineReplier
 from agentgym_trainer.tokens.chat import Chat
 from chat_templates import make_chat
 from coin_rollouts import RecordingEngine
@@ -85,14 +91,14 @@ def test_rewritten_and_repeated_conversations_are_segments_of_their_own() -> Non
             ask(client, NEXT)  # a sub-agent
     found = segments(opened.record)
     assert [masked(chat, segment) for segment in found] == [
-        ["heads", "get", "craft"],
         ["tails"],
+        ["heads", "get", "craft"],
         ["log"],
         ["oak"],
     ]
     # Each is the context that some call was sampled from, with its reply.
     sampled = [(*context, *completion.ids) for context, completion in engine.calls]
-    assert [segment.ids for segment in found] == [sampled[3], sampled[1], sampled[4], sampled[5]]
+    assert [segment.ids for segment in found] == [sampled[1], sampled[3], sampled[4], sampled[5]]
     rewards = [turn.reward for turn in opened.record.turns(1.0)]
     assert rewards == [0, 0, 0, 0, 0, 1]
 
@@ -243,6 +249,25 @@ def test_limits_end_an_episode_with_an_error_that_clients_do_not_repeat(limits: 
     assert (opened.record.cut, opened.record.exhausted) == (code != "horizon_reached", code == "horizon_reached")
     longest = max(len(call.prompt.ids) + len(call.completion.ids) for call in opened.record.calls)
     assert longest <= limits.context
+
+
+def test_concurrent_requests_share_the_budget_of_an_episode() -> None:
+    chat = make_chat("chatml")
+    length = len(chat.reply_ids("heads"))
+    engine = ScriptedEngine(lambda _: chat.reply_ids("heads"), end_id=chat.end_id, seconds_per_request=0.01)
+    replier = EngineReplier(engine, chat)
+    record = replier.record(EpisodeLimits(turn=length, episode=2 * length + 1), np.random.default_rng(0), "", 0)
+
+    async def ask_at_once() -> list[Any]:
+        requests = [chat_request({"messages": [USER | {"content": str(i)}]}, fixed_sampling=False) for i in range(4)]
+        return await asyncio.gather(*(replier.reply(record, each) for each in requests), return_exceptions=True)
+
+    replies = asyncio.run(ask_at_once())
+    sampled = [reply.completion_tokens for reply in replies if isinstance(reply, ChatReply)]
+    assert sorted(sampled) == [1, length, length]
+    (refused,) = [reply for reply in replies if not isinstance(reply, ChatReply)]
+    assert refused.code == "token_budget_exceeded"
+    assert (record.completion_tokens, record.reserved) == (2 * length + 1, 0)
 
 
 @pytest.mark.parametrize(

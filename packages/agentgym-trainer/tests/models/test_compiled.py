@@ -158,6 +158,7 @@ def test_names_stay_and_engines_run_layers_as_they_are(new_model: Callable[..., 
     assert counting.graphs == compiled
 
 
+@pytest.mark.long
 def test_a_copy_has_layers_of_its_own(new_model: Callable[..., Any], counting: Counting) -> None:
     actor = PolicyModel(new_model())
     compile_layers(actor.causal_lm, backend=counting)

@@ -157,6 +157,7 @@ def test_folders_of_killed_processes_are_not_models_and_are_removed_after_a_day(
     load_model(str(file), **CPU)
 
 
+@pytest.mark.long
 def test_processes_that_convert_at_the_same_time_get_one_model(
     write: Callable[..., Path], cache: Path, tmp_path: Path
 ) -> None:

@@ -107,6 +107,7 @@ def test_other_base_models_are_left_as_recorded(cache: Path) -> None:
 # Runs and policies.
 
 
+@pytest.mark.long
 def test_runs_train_an_adapter_of_a_gguf_file_and_resume(
     write: Callable[..., Path], tmp_path: Path, cache: Path
 ) -> None:

@@ -98,6 +98,7 @@ def test_bfloat16_in_vllm_is_refused_on_gpus_that_only_emulate_it(monkeypatch: p
     check_memory(replace(config, engine=EngineSettings()), gpu(monkeypatch, 34, major=7), Mock())
 
 
+@pytest.mark.long
 def test_hybrid_sharding_shards_over_fewer_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(RECIPES["textcraft-scaling"].config, engine=EngineSettings(kind="vllm"))
     accelerator = gpu(monkeypatch, 85)

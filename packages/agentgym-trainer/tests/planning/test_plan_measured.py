@@ -65,12 +65,12 @@ def measured_update(config: RLConfig, accelerator: Accelerator) -> int:
     return peak_allocated(lambda: update_on(learner, episodes, config.algorithm))
 
 
-@pytest.mark.parametrize("precision", ["no", "bf16"])
+@pytest.mark.parametrize("precision", ["no", pytest.param("bf16", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "change",
     [
         pytest.param({}, id="plain"),
-        pytest.param({"gradient_checkpointing": "on"}, id="checkpointing"),
+        pytest.param({"gradient_checkpointing": "on"}, id="checkpointing", marks=pytest.mark.long),
         pytest.param({"lora": Lora(rank=8)}, id="lora"),
         pytest.param({"algorithm": PPO, "critic": CriticModel(where="separate")}, id="separate-critic"),
     ],

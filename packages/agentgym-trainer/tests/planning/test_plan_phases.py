@@ -76,7 +76,7 @@ def test_adapters_need_no_reference_and_a_base_in_half_precision() -> None:
 
 
 @pytest.mark.parametrize(("lora", "precision", "size"), [(0, "bf16", 4), (0, "no", 4), (16, "bf16", 2), (16, "no", 4)])
-@pytest.mark.parametrize("hardware", ["H100", "8xH100"])
+@pytest.mark.parametrize("hardware", [pytest.param("H100", marks=pytest.mark.long), "8xH100"])
 def test_another_reference_has_its_own_size_in_the_data_type_of_the_loaded_policy(
     hardware: str, lora: int, precision: str, size: int
 ) -> None:
@@ -92,6 +92,7 @@ def test_another_reference_has_its_own_size_in_the_data_type_of_the_loaded_polic
     assert not make_plan(larger, described("H100")).fits
 
 
+@pytest.mark.long
 def test_quantized_layers_take_a_quarter_and_the_rest_stays_in_half_precision() -> None:
     config = run(lora=QLORA)
     work = Workload(config, described("H100"))

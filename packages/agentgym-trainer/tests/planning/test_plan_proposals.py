@@ -25,6 +25,7 @@ from agentgym_trainer.planning.sharding import check_sharding
 from planned_runs import QLORA, VLLM, dpo, run
 
 ONE_GPU = replace(VLLM, kind="vllm-server", devices="1")
+LONG = pytest.mark.long
 
 
 @pytest.mark.parametrize(
@@ -32,11 +33,16 @@ ONE_GPU = replace(VLLM, kind="vllm-server", devices="1")
     [
         pytest.param(run(gradient_checkpointing="off"), "8xH100", id="no-checkpointing"),
         pytest.param(run(), "H100", id="7B-one-gpu"),
-        pytest.param(run(), "8xH100:ddp", id="7B-ddp"),
-        pytest.param(run("Qwen/Qwen2.5-3B-Instruct", engine=replace(VLLM, memory=0.7)), "H100", id="large-engine"),
+        pytest.param(run(), "8xH100:ddp", id="7B-ddp", marks=LONG),
+        pytest.param(
+            run("Qwen/Qwen2.5-3B-Instruct", engine=replace(VLLM, memory=0.7)), "H100", id="large-engine", marks=LONG
+        ),
         pytest.param(run(lora=Lora(rank=32), engine=replace(VLLM, memory=0.1)), "H100", id="small-engine"),
         pytest.param(
-            run("Qwen/Qwen2.5-0.5B-Instruct", optimizer=Optimizer(micro_tokens=98_304)), "24GB", id="large-micro-batch"
+            run("Qwen/Qwen2.5-0.5B-Instruct", optimizer=Optimizer(micro_tokens=98_304)),
+            "24GB",
+            id="large-micro-batch",
+            marks=LONG,
         ),
     ],
 )  # fmt: skip
@@ -62,7 +68,13 @@ def test_the_nearest_proposal_keeps_method_and_hardware() -> None:
     ("changes", "message", "off"),
     [
         pytest.param({"lora": QLORA}, "whole model on every GPU, and FSDP2 shards it", "quantize off", id="quantize"),
-        pytest.param({"optimizer": Optimizer(offload=True)}, "optimizer.offload moves", "no-offload", id="offload"),
+        pytest.param(
+            {"optimizer": Optimizer(offload=True)},
+            "optimizer.offload moves",
+            "no-offload",
+            id="offload",
+            marks=LONG,
+        ),
         pytest.param({"compile": True}, "compile is for layers with whole weights", "--no-compile", id="compile"),
     ],
 )
@@ -84,7 +96,7 @@ def test_what_cant_be_sharded_is_refused_and_proposed_without(changes: dict[str,
     ("config", "hardware"),
     [
         pytest.param(dpo(reference=Reference(sync=10)), "H100", id="dpo-reference-sync"),
-        pytest.param(run("Qwen/Qwen2.5-14B-Instruct", engine=ONE_GPU), "2xH100", id="engine-devices"),
+        pytest.param(run("Qwen/Qwen2.5-14B-Instruct", engine=ONE_GPU), "2xH100", id="engine-devices", marks=LONG),
     ],
 )
 def test_settings_that_would_be_invalid_are_not_proposed(config: BaseConfig, hardware: str) -> None:

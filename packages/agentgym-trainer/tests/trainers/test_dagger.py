@@ -171,6 +171,7 @@ def test_rounds_are_saved_with_the_experts_turns_in_the_loss(complete: RunFolder
     assert [path.name for path in complete.warm_start.iterdir() if path.is_dir()] == []  # intermediate models
 
 
+@pytest.mark.long
 def test_a_round_without_an_action_of_the_expert_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -251,7 +251,3 @@ def test_settings_are_checked(settings: dict[str, Any], sentence: str) -> None:
 def test_settings_are_checked_with_those_of_the_run() -> None:
     with pytest.raises(ValueError, match=r"which a harness doesn't have"):
         RLConfig(harness="some:harness", distillation=Distillation("oracle"))
-    alone = Distillation(teacher="big", reward_weight=0.0)
-    with pytest.raises(ValueError, match=r"groups\.zero_variance keep"):
-        RLConfig(distillation=alone)
-    assert RLConfig(distillation=alone, algorithm=KEEP).distillation == alone

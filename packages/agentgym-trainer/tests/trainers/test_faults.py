@@ -155,6 +155,7 @@ BROKEN_HOOKS: dict[str, tuple[str, Callable[..., Any], str]] = {
 }
 
 
+@pytest.mark.long
 def test_broken_environments_end_the_run_after_saving(
     rl: CompleteAndPartialRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

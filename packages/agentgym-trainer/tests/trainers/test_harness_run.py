@@ -94,6 +94,7 @@ def test_a_run_that_is_resumed_is_the_run_that_was_not_interrupted(
     assert lines(loop.folder) == lines(whole.folder)
 
 
+@pytest.mark.long
 def test_harnesses_play_while_the_learner_works(tmp_path: Path, new_model: Callable[..., Any], chat: Chat) -> None:
     config = harness_config(async_rollout=AsyncRollout(1), steps=3)
     learner = make_learner(new_model(init=1.0), micro_tokens=400)

@@ -37,7 +37,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "ppo": (*COMMON, *AUXILIARY, "--algorithm", "ppo", "--critic.lr", "1e-2", "--optimizer.schedule", "cosine"),
     "qlora": (*COMMON, "--lora.rank", "2", "--lora.quantize", "nf4", "--scratch.hidden", "64", "--algorithm", "ppo"),
     "lora": (
-        *(*COMMON, *AGENT, "--lora.rank", "2", "--lora.dropout", "0.1"),
+        *(*COMMON, *AGENT, "--lora.rank", "2"),
         *("--algorithm", "ppo", "--critic.where", "separate", "--critic.lr", "1e-2"),
         *("--distillation.expert", "oracle", "--distillation.fraction", "0.5", "--distillation.schedule", "cosine"),
     ),

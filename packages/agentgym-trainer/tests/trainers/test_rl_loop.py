@@ -13,7 +13,7 @@ import torch
 from accelerate import Accelerator
 from agentgym_trainer.algorithms import PRESETS
 from agentgym_trainer.config import Evaluation
-from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, FixedHorizon, Stage
+from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, FixedHorizon, Stage, StepHorizon
 from agentgym_trainer.curriculum.state import Best, TrainingState
 from agentgym_trainer.curriculum.task_sampler import MidSuccess
 from agentgym_trainer.engines.base import EngineGone
@@ -58,6 +58,14 @@ def test_rollouts_depend_only_on_the_seed_and_the_step(build: Build) -> None:
     assert _tasks_and_tokens(collect_rollouts(loop, initial_state(loop)).own) == first
     assert _tasks_and_tokens(same_seed.collect(initial_state(same_seed)).own) == first
     assert _tasks_and_tokens(other_seed.collect(initial_state(other_seed)).own) != first
+
+
+def test_the_samplers_state_begins_anew_in_each_stage(build: Build) -> None:
+    loop = build(loop_config(sampler=MidSuccess(), horizon=StepHorizon((1, 2), every=2)), lambda: "heads")
+    first = take_step(loop, initial_state(loop))
+    assert len(first.sampler) == 4
+    second = take_step(loop, first)
+    assert (second.stage.number, second.sampler) == (1, {})
 
 
 def test_the_samplers_state_persists_between_steps(build: Build) -> None:

@@ -224,6 +224,7 @@ def test_truncated_evaluations_are_played_again(tmp_path: Path) -> None:
     ],
     ids=["rl", "sft"],
 )
+@pytest.mark.long
 def test_final_model_is_that_of_the_best_checkpoint_if_asked(
     flags_of: Callable[[Path], list[str]],
     tmp_path: Path,

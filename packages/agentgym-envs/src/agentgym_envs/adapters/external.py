@@ -21,12 +21,10 @@ from gymnasium.utils import RecordConstructorArgs
 from agentgym_envs.core.feedback import EnvFault, Feedback
 from agentgym_envs.core.tasks import Split, Task, Tasks, TaskSet
 from agentgym_envs.core.text_env import MAX_OBSERVATION_CHARS, TextEnv, truncated_result
-from agentgym_envs.util.json_text import parse
 
 _FIRST_TEST_SEED = 1_000_000
 _DIGITS = 4  # of numbers in observations
 _ROUNDING = 1e-9  # of a score: rewards such as ten times 0.1 don't add up to exactly 1
-_DEEPEST = 100  # levels of JSON; pydantic reads about 200
 _CUT = " […]"
 TEST_SHARE = 10
 """Where a library's rows are the tasks and have no split, one in so many is a test task."""
@@ -206,34 +204,6 @@ def rows_of(split: Split, number: int | None) -> Iterator[int]:
     first = min(TEST_SHARE, number or TEST_SHARE) - 1
     positions = itertools.count() if number is None else range(number)
     return (i for i in positions if (i % TEST_SHARE == first) == (split == "test"))
-
-
-def read_json(action: str) -> Any:
-    """Return the value of an action as JSON. Its text is UTF-8, and it isn't so deep that a library or a server would
-    fail on it: then the fault would be the environment's, and the episode wouldn't count.
-
-    Raises:
-        ValueError: if the action is not JSON, or nested too deep.
-    """
-    value = parse(action)
-    level = [value]
-    for _ in range(_DEEPEST):
-        level = [item for item in level if isinstance(item, list | dict)]
-        level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item)]
-    if level:
-        raise ValueError("it is nested too deep")
-    return value
-
-
-def read_call(action: str) -> tuple[str, dict[str, Any]] | None:
-    """Return the name and the arguments of a tool call as JSON; None for any other text."""
-    try:
-        record = read_json(action)
-    except ValueError:
-        return None
-    name = record.get("name") if isinstance(record, dict) else None
-    arguments = record.get("arguments", {}) if isinstance(record, dict) else None
-    return (name, arguments) if isinstance(name, str) and isinstance(arguments, dict) else None
 
 
 def _shortened(text: str) -> str:

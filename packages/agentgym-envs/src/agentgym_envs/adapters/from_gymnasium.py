@@ -17,8 +17,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from agentgym_envs.adapters.external import ExternalEnv, plain, read_json
+from agentgym_envs.adapters.external import ExternalEnv, plain
 from agentgym_envs.core.feedback import Feedback
+from agentgym_envs.core.json_actions import read_json
 from agentgym_envs.core.tasks import Task
 from agentgym_envs.core.text_env import TextEnv
 

@@ -17,8 +17,9 @@ from typing import Any, ClassVar, cast
 
 from gymnasium.error import DependencyNotInstalled
 
-from agentgym_envs.adapters.external import ExternalEnv, listed_tools, read_call, rows_of
+from agentgym_envs.adapters.external import ExternalEnv, listed_tools, rows_of
 from agentgym_envs.core.feedback import EnvFault, Feedback, writable
+from agentgym_envs.core.json_actions import read_call
 from agentgym_envs.core.loop_thread import LoopThread
 from agentgym_envs.core.tasks import Split, Task, Tasks, TaskSet
 from agentgym_envs.util.importing import import_named

@@ -12,16 +12,16 @@ import shlex
 import shutil
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from gymnasium.error import DependencyNotInstalled
 
-from agentgym_envs.adapters.external import ExternalEnv, read_call
+from agentgym_envs.adapters.external import ExternalEnv
 from agentgym_envs.core.action_schema import Function
 from agentgym_envs.core.feedback import EnvFault, Feedback, writable
+from agentgym_envs.core.json_actions import ToolFunction, read_call
 from agentgym_envs.core.loop_thread import LoopThread
 from agentgym_envs.core.tasks import SPLITS, Split, Task, Tasks, TaskSet
 from agentgym_envs.util.importing import import_named
@@ -42,31 +42,6 @@ _RESET = "reset"
 _URLS = ("http://", "https://")
 Reward = Callable[[Mapping[str, Any], str, list[dict[str, Any]]], float]
 """A function of the record of a question, the answer, and the calls with their results; it returns a score."""
-
-
-@dataclass(frozen=True)
-class ToolFunction(Function):
-    """A tool of a server, with its own JSON schema. Its actions are calls as JSON."""
-
-    input_schema: Mapping[str, Any] | None = None
-
-    def __post_init__(self) -> None:
-        """Accept every name and schema."""
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        """The tool as the server declares it."""
-        function = {"name": self.name, "description": self.description, "parameters": dict(self.input_schema or {})}
-        return {"type": "function", "function": function}
-
-    def action(self, arguments: Mapping[str, Any]) -> str:
-        """Return the call; the server checks the arguments."""
-        return json.dumps({"name": self.name, "arguments": dict(arguments)}, ensure_ascii=False)
-
-    def arguments(self, action: str) -> dict[str, Any] | None:
-        """Return the arguments of a call of this tool, or None."""
-        call = read_call(action)
-        return call[1] if call is not None and call[0] == self.name else None
 
 
 class McpEnv(ExternalEnv):
@@ -148,12 +123,10 @@ class McpEnv(ExternalEnv):
     @cached_property
     def _functions(self) -> tuple[Function, ...]:
         tools = [tool for tool in self._connected.tools if self._questions is not None or tool.name != _RESET]
-        functions = [
-            ToolFunction(tool.name, tool.description or "", (), input_schema=tool.input_schema) for tool in tools
-        ]
+        functions = [ToolFunction.of(tool.name, tool.description or "", tool.input_schema) for tool in tools]
         if self._questions is not None:
             schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
-            functions.append(ToolFunction(_ANSWER, "Answer the question.", (), input_schema=schema))
+            functions.append(ToolFunction.of(_ANSWER, "Answer the question.", schema))
         return tuple(functions)
 
     @property

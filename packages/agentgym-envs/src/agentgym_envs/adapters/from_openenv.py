@@ -10,8 +10,9 @@ from collections.abc import Coroutine
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
-from agentgym_envs.adapters.external import ExternalEnv, plain, read_json
+from agentgym_envs.adapters.external import ExternalEnv, plain
 from agentgym_envs.core.feedback import EnvFault, Feedback, writable
+from agentgym_envs.core.json_actions import read_json
 from agentgym_envs.core.loop_thread import LoopThread
 from agentgym_envs.core.tasks import Task
 from agentgym_envs.util.extras import brought_by

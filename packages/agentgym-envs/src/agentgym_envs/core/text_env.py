@@ -230,7 +230,11 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         """
         super().reset(seed=seed)
         self._task = self._choose(dict(options or {}))
-        self._last = Feedback(self._checked.text("observation", self._start(self._task)))
+        try:
+            self._last = Feedback(self._checked.text("observation", self._start(self._task)))
+        except BaseException:
+            self._task = None  # the last episode is over, and none has begun
+            raise
         self._score = 0.0
         return self._last.observation, self._info()
 

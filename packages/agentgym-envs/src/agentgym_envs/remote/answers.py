@@ -31,6 +31,7 @@ _UNAVAILABLE = {"closing", "too_many_sessions"}  # another server may open a ses
 _PROXY = {408, 425, 429, 502, 503, 504}  # transient errors of a proxy between client and server
 
 
+_UNLIKE = "does not respond like an agentgym-envs server"
 _PICTURE = "data:image/png;base64,"  # prefix of images in JSON
 
 
@@ -68,7 +69,7 @@ class Refusal:
                 f"{url}: {self.message} Give the token as token=TOKEN, or in the URL: http://:TOKEN@HOST:PORT."
             )
         if not self.type:
-            return SessionLost(f"{url} does not respond like an agentgym-envs server: {self.message}", self.retry_after)
+            return SessionLost(f"{url} {_UNLIKE}: {self.message}", self.retry_after)
         if self.type in _ERROR_TYPES:
             return _ERROR_TYPES[self.type](self.message)
         if self.type in _UNAVAILABLE:
@@ -91,6 +92,11 @@ def line_refusal(line: Mapping[str, Any]) -> Refusal:
     """Parse an error line of a batch response."""
     error = cast("dict[str, str]", line["error"])
     return Refusal(line["status"], error["type"], error["message"])
+
+
+def foreign(url: str, answer: httpx.Response) -> SessionLost:
+    """Return the error for a successful response that isn't one of the protocol."""
+    return SessionLost(f"{url} {_UNLIKE}: status {answer.status_code}: {answer.text[:200]}")
 
 
 def unreachable(url: str, error: httpx.HTTPError) -> SessionLost:

@@ -21,12 +21,14 @@ from typing import Any
 import httpx
 
 from agentgym_envs.core.action_schema import Function
+from agentgym_envs.core.json_actions import function_of
 from agentgym_envs.core.loop_thread import LoopThread
+from agentgym_envs.core.registry import is_external
 from agentgym_envs.core.tasks import TaskSet
 from agentgym_envs.core.text_env import EnvFault, Malformed, writable
 from agentgym_envs.pool.calls import Reset, Step, WorldSpec
 from agentgym_envs.remote import tasks
-from agentgym_envs.remote.answers import SessionLost
+from agentgym_envs.remote.answers import SessionLost, foreign
 from agentgym_envs.remote.batches import Batches, PendingCall
 from agentgym_envs.remote.client import PAUSES, Client, Server, split_urls
 
@@ -130,7 +132,11 @@ class Servers:
             ValueError: If the environment does not exist or does not take the options.
             PermissionError: If the token is missing or wrong.
         """
-        body = {"world": spec.id.rpartition(":")[2], "options": _sendable(spec), "key": next(self._keys)}
+        body = {
+            "world": spec.id if is_external(spec.id) else spec.id.rpartition(":")[2],
+            "options": _sendable(spec),
+            "key": next(self._keys),
+        }
         async with self._gate:
             for pause in (*self._client.pauses, None):
                 problems: list[SessionLost] = []
@@ -147,8 +153,12 @@ class Servers:
     async def _open_at(self, server: Server, spec: WorldSpec, body: dict[str, Any]) -> Session:
         server.sessions += 1  # before the request, so that concurrent calls choose other servers
         try:
-            made = (await self._client.request(server, "POST", "/v1/sessions", body, pauses=())).json()
-            session = Session(server, made["id"], spec, made["instructions"])
+            answer = await self._client.request(server, "POST", "/v1/sessions", body, pauses=())
+            try:
+                made = answer.json()
+                session = Session(server, made["id"], spec, made["instructions"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise foreign(server.url, answer) from error
         except BaseException:
             server.sessions -= 1
             raise
@@ -226,7 +236,7 @@ class Servers:
         key = _key(spec)
         if key not in self._functions:
             response = await self._get_from_any(spec, "functions")
-            self._functions[key] = tuple(Function(**record) for record in response["functions"])
+            self._functions[key] = tuple(map(function_of, response["functions"]))
         return self._functions[key]
 
     async def _get_from_any(self, spec: WorldSpec, route: str) -> dict[str, Any]:
@@ -254,12 +264,11 @@ class Servers:
         """Update a server's load and reachability."""
         try:
             health = (await asyncio.wait_for(self._client.request(server, "GET", "/healthz", pauses=()), 2)).json()
-        except (SessionLost, TimeoutError):
-            server.missed()
-            return
-        server.load = health.get("sessions", 0)
+            server.load, ok = health["sessions"], health["status"] == "ok"
+        except (SessionLost, TimeoutError, ValueError, KeyError, TypeError):  # the last three: another kind of server
+            ok = False
         server.away_until = 0.0
-        if health["status"] != "ok":
+        if not ok:
             server.missed()
 
 

@@ -98,15 +98,16 @@ class Catalog:
         """Parse the server's options and return them by environment."""
         read: dict[str, dict[str, Any]] = {}
         for option in options:
-            world, colon, pair = option.partition(":")
+            key, equals, value = option.partition("=")
+            world, _, name = key.rpartition(":")  # a world's name may have colons, as in `gymnasium:Blackjack-v1`
             known = self._ids.get(full_id(world))
-            if not colon or known is None:
+            if known is None:
                 raise ValueError(
                     f"--option {redacted_option(option)} is not of the form WORLD:KEY=VALUE, where WORLD is one of the "
                     f"served environments: {', '.join(self._specs)}."
                 )
-            name, value = read_resolved(pair)
-            read.setdefault(known, {})[name] = value
+            name, read_value = read_resolved(f"{name}{equals}{value}")
+            read.setdefault(known, {})[name] = read_value
         for world, chosen in read.items():
             WorldSpec(self._specs[world], chosen).build().close()
         return read

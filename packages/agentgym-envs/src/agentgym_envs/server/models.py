@@ -6,10 +6,15 @@ and the tests check responses against them.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,  # pydantic reads no other before Python 3.12
+)
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, JsonValue
-from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
+from typing_extensions import TypedDict
 
 from agentgym_envs.core.tasks import Split
 from agentgym_envs.core.text_env import Malformed
@@ -192,6 +197,8 @@ class FunctionInfo(TypedDict):
     properties: dict[str, dict[str, Any]]
     """JSON schema of each argument."""
     optional: list[str]
+    input_schema: NotRequired[dict[str, Any]]
+    """The schema of a tool, whose actions are calls as JSON: `{"name": …, "arguments": {…}}`; it has no templates."""
 
 
 class FunctionList(TypedDict):

@@ -293,6 +293,8 @@ class Sessions:
         if result.error is not None:
             refusal = refusal_of(result.error, record.call)
             result, status = result._replace(error=refusal), refusal.status
+            if isinstance(record.call, Reset) and refusal.kind not in ("unknown_task", "invalid"):
+                session.last = None  # the last episode is over, and none has begun
         elif not isinstance(record.call, Ask):
             session.last = result
         record.result = result

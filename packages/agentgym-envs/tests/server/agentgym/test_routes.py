@@ -238,6 +238,22 @@ def test_expired_lease_leaves_no_session() -> None:
     assert asyncio.run(scenario()) == ("unknown_session", 0)
 
 
+def test_a_reset_with_other_options_works_on_a_full_server() -> None:
+    async def scenario() -> tuple[int, int]:
+        sessions = Sessions(Settings(max_sessions=1))
+        await sessions.open()
+        environments = Environments(
+            sessions, "textcraft", lambda numbering, task: {"distractors": 1 if numbering == "test" else 2}
+        )
+        environment = await environments.create("train")
+        await environments.reset(environment, "test", 0)
+        remaining = len(sessions), environment.options["distractors"]
+        await sessions.shut(1.0)
+        return remaining
+
+    assert asyncio.run(scenario()) == (1, 1)
+
+
 def test_concurrent_resets_leave_one_session() -> None:
     """A reset in another numbering may need an environment with other options."""
 

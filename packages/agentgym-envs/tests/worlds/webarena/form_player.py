@@ -5,6 +5,7 @@ Only what plans need of JavaScript is imitated: the box that ticks all, and the 
 
 from __future__ import annotations
 
+import functools
 import re
 import secrets
 import shutil
@@ -65,6 +66,7 @@ class _Parser(HTMLParser):
         self.builder.data(data)
 
 
+@functools.lru_cache(256)
 def _parse(text: str) -> Element:
     parser = _Parser()
     parser.feed(text)

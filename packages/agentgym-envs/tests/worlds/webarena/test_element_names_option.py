@@ -36,7 +36,7 @@ def test_functions_take_names() -> None:
 
 @pytest.mark.parametrize(
     ("options", "tasks"),
-    [({"templates": "shop/reorder"}, 1), ({"skin": "rough"}, 3)],
+    [({"templates": "shop/reorder"}, 1), pytest.param({"skin": "rough"}, 3, marks=pytest.mark.long)],
 )
 def test_the_oracle_reaches_the_goal_by_names(options: dict[str, Any], tasks: int) -> None:
     env = WebArena(elements="names", **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import re
 from collections.abc import Callable, Collection, Coroutine, Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from agentgym_envs.worlds.webarena.browser.page_idle import IdleTimeouts
 from agentgym_envs.worlds.webarena.browser.playwright_errors import TabClosed
 from agentgym_envs.worlds.webarena.browser.session import Session
 from agentgym_envs.worlds.webarena.page import snapshot
+from agentgym_envs.worlds.webarena.page.observation import tree
 from browser_processes import command_line, descendants
 from pages_server import NEVER, Page, PagesServer
 from patience import PATIENCE
@@ -140,26 +142,29 @@ def test_crashed_page_fails_only_its_own_session(server: PagesServer, browser: B
         assert session.context not in chromium.contexts
 
 
-def test_oversized_page_fails_only_its_own_session(
+def test_an_oversized_page_is_not_read_and_can_be_left(
     server: PagesServer, browser: Browser, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot, "MAX_ELEMENTS", 300)
     rows = "<p>row</p>" * 200
     server.pages |= {"/a": "<title>a</title>", "/fits": rows, "/large": f"{rows}<iframe srcdoc='{rows}'></iframe>"}
-    failing, intact = run(browser.session()), run(browser.session())
+    session = run(browser.session())
 
-    async def read(session: Session, path: str) -> int:
-        await session.goto(f"http://shop.example{path}")
+    async def read() -> snapshot.Snapshot:
         await session.settle()
-        return len((await session.guard(snapshot.take_snapshot(session.tab))).nodes)
+        return await session.guard(snapshot.take_snapshot(session.tab))
 
-    assert run(read(failing, "/fits")) > 200
-    with pytest.raises(EnvFault, match=r"The page has 4\d\d elements; pages with more than 300 are not read"):
-        run(read(failing, "/large"))
-    assert run(read(intact, "/a")) == 1
-    assert run(read(failing, "/a")) == 1
-    for session in (failing, intact):
-        run(session.close())
+    assert run(session.goto("http://shop.example/fits")) is None
+    assert len(run(read()).nodes) > 200
+    assert run(session.goto("http://shop.example/large")) is None
+    page = run(read())
+    assert not page.nodes
+    assert page.layout.viewport[2:] == (1280, 720)
+    told = r"\(This page has 4\d\d elements, which is too many to be read; go_back or goto \[url\] leaves it\.\)"
+    assert re.fullmatch(told, tree(page, whole_page=True, max_chars=1000))
+    assert run(session.go_back()) is None
+    assert len(run(read()).nodes) > 200
+    run(session.close())
 
 
 class FakeConnection:

@@ -82,6 +82,7 @@ def test_unwritable_screenshots_are_a_fault(custom_env: Make, tmp_path: Path) ->
         env.reset(options=only_task(env))
 
 
+@pytest.mark.long
 def test_nothing_behind_the_cookie_bar_of_the_rough_skin_is_marked(requires_browser: None) -> None:
     with closing(WebArena(skin="rough", screenshot=True, marks=True)) as env:
         task = next(task.id for task in env.tasks.test if task.cluster.startswith("shop/"))

@@ -112,6 +112,7 @@ def test_mixed_skin_is_drawn_from_the_task(requires_browser: None) -> None:
     assert set(drawn) == set(SKINS)
 
 
+@pytest.mark.long
 def test_mixed_skin_is_drawn_from_the_seed(requires_browser: None) -> None:
     with closing(WebArena(skin="mixed", templates="map/phone")) as env:
         drawn: list[list[tuple[str, bool]]] = []
@@ -136,6 +137,7 @@ def test_oracle_solves_a_task(envs: Envs, templates: dict[str, Task], name: str)
     assert info["success"], actions
 
 
+@pytest.mark.long
 def test_form_sends_the_same_request(envs: Envs, templates: dict[str, Task]) -> None:
     check_same_requests(envs, templates["shop/message"])
 

@@ -13,6 +13,7 @@ from agentgym_eval.runs.comparisons import (
     EvaluatedRun,
     against_first,
     differing,
+    files_of,
     nothing_common,
     read_runs,
     seed_by_seed,
@@ -49,10 +50,9 @@ def compare(
     folder = path_of(out) if out is not None else None
     if folder and (folder / "episodes.jsonl").exists():
         raise UsageError(f"{folder} holds a run, whose report would be overwritten; choose another --out.")
-    if seed < 0 or any(value < 1 for value in k):
-        raise UsageError(f"seed must be 0 or more, and every k 1 or more, not seed {seed} and k {list(k)}.")
     played = read_runs([*map(_path, runs), *map(_path, against)], k, seed, forensics=forensics)
-    comparisons = (seed_by_seed if against else against_first)(played, seed)
+    first = len(files_of(list(map(_path, runs))))
+    comparisons = seed_by_seed(played[:first], played[first:], seed) if against else against_first(played, seed)
     if not any(comparison.tasks for comparison in comparisons):
         raise UsageError(nothing_common(played))
     across = across_seeds(comparisons) if against else None

@@ -25,6 +25,7 @@ from agentgym_eval.data.recorded import Recording, episode
 from agentgym_eval.metrics.failure_causes import episode_key
 from agentgym_eval.storage.annotations import Annotation, annotations_file, is_annotations_file, read_annotations
 from agentgym_eval.storage.distances import is_distances_file
+from agentgym_eval.storage.store import REPLIES
 from agentgym_eval.util.errors import UsageError
 
 FORMATS = {
@@ -162,7 +163,11 @@ def _files(path: Path) -> list[Path]:
         return [path]
     if (path / "episodes.jsonl").exists():
         return [path / "episodes.jsonl"]
-    lines = (file for file in path.rglob("*.jsonl") if not (is_annotations_file(file) or is_distances_file(file)))
+    lines = (
+        file
+        for file in path.rglob("*.jsonl")
+        if not (is_annotations_file(file) or is_distances_file(file) or file.name in (REPLIES, "metrics.jsonl"))
+    )
     found = [*lines, *(file for file in path.rglob("*.json") if not _is_about(file))]
     if not found:
         raise UsageError(f"There is no .jsonl or .json file of episodes in the folder {path}; name a file.")

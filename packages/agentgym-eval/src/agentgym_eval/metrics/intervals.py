@@ -7,6 +7,7 @@ template, the unit is the cluster, because a policy that solves one of its tasks
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
+from scipy.special import bdtr, betaincinv, stdtrit
 
 LEVEL = 0.95
 ALPHA = 0.05
@@ -32,9 +33,13 @@ _FEW = 3
 """Number of differing tasks at which the empirical variance of gains gets the same weight as the prior one."""
 _NORMAL = NormalDist()
 _TAILS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
-_Z = _NORMAL.inv_cdf(_TAILS[1])
-NEEDED = _Z + _NORMAL.inv_cdf(POWER)
+Z = _NORMAL.inv_cdf(_TAILS[1])
+NEEDED = Z + _NORMAL.inv_cdf(POWER)
 """Number of standard errors that a difference must measure to be detected with probability `POWER`."""
+FEWEST_DIFFERING = 6
+"""Minimum number of differing tasks for p < 0.05: with n of them, permutations of signs give at least 2 / 2^n."""
+_FEWEST_RESAMPLED = 8
+"""Minimum number of clusters for the bootstrap: the means of resamples of fewer don't reach far enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +141,8 @@ def bootstrap(
 
     The percentiles are expanded, because the bootstrap underestimates the spread of small samples (Hesterberg 2015),
     and by default corrected for bias and skewness (BCa: Efron 1987). For unbounded means; for values in [0, 1], `share`
-    is better. The interval has zero width if all tasks agree.
+    is better. With fewer than eight tasks or clusters, the interval is Student's, which ends at 0 if no value is
+    negative. It has zero width if all tasks agree.
 
     Args:
         values: One value per task, in a fixed order if the same generator is to give the same interval.
@@ -149,9 +155,13 @@ def bootstrap(
     if len(values) < 2:
         return _without_bounds(values)
     array, clusters = np.asarray(values, dtype=np.float64), _sampled_clusters(clusters)
-    means, mean = _resampled(array, clusters, rng, resamples), float(array.mean())
-    sums, _ = _by_cluster(array - mean, clusters)
+    mean = float(array.mean())
+    sums, sizes = _by_cluster(array - mean, clusters)
     n = len(sums)
+    if n < _FEWEST_RESAMPLED:
+        half = float(stdtrit(n - 1, _TAILS[1])) * _mean_and_error(sums, sizes)[1]
+        return Interval(mean, mean - half if array.min() < 0 else max(mean - half, 0.0), mean + half, len(array))
+    means = _resampled(array, clusters, rng, resamples)
     reach = float(stdtrit(n - 1, _TAILS[1])) * math.sqrt(n / (n - 1))
     bias, acceleration = _bca(mean, sums, means) if skewed and array.std() > 0 else (0.0, 0.0)
     ends = [_NORMAL.cdf(bias + (bias + z) / (1 - acceleration * (bias + z))) for z in (-reach, reach)]
@@ -217,12 +227,40 @@ def agreeing(interval: Interval, p: float) -> Interval:
 
 def detectable(gains: Sequence[float], clusters: Sequence[Hashable] | None, *, bounded: bool = True) -> float:
     """Return the smallest difference that this number of tasks, with gains of this variance, detects with p < 0.05 at a
-    power of 0.8. NaN for fewer than two tasks. The variance of `bounded` gains, in [-1, 1], is that of `gain`.
+    power of 0.8. NaN if there is none.
+
+    The variance of `bounded` gains, in [-1, 1], is that of `gain`, plus that of the difference itself, which comes from
+    some tasks that gain as much as differing tasks do now (or all there is, if none differ). With a probability of
+    0.8, so many of them gain that a sign test against the tasks that differ now has p < 0.05.
     """
     if len(gains) < 2:
         return math.nan
-    drawn = _by_cluster(np.asarray(gains, dtype=np.float64), _sampled_clusters(clusters))
-    return NEEDED * (_centre(*drawn)[1] if bounded else _mean_and_error(*drawn)[1])
+    sums, sizes = _by_cluster(np.asarray(gains, dtype=np.float64), _sampled_clusters(clusters))
+    count = len(sums)
+    if not bounded:
+        return _standard_errors(count - 1) * _mean_and_error(sums, sizes)[1]
+    gaining = _gaining(min(int(np.sum(sums > _TINY)), int(np.sum(sums < -_TINY))))
+    if count < gaining:
+        return math.nan
+    _, error, freedom = _centre(sums, sizes)
+    moved = (sums / sizes)[np.abs(sums) > _TINY]
+    each = math.sqrt(float(np.mean(moved**2))) if len(moved) else 1.0
+    # The solution of d^2 = s^2 (error^2 + d (each - d) / count) in d.
+    square = _standard_errors(freedom) ** 2
+    linear, quadratic = square * each / count, 1 + square / count
+    least = (linear + math.sqrt(linear**2 + 4 * quadratic * square * error**2)) / (2 * quadratic)
+    fewest = each * float(betaincinv(gaining, count - gaining + 1, POWER))
+    return max(least, fewest) if max(least, fewest) <= 1 else math.nan
+
+
+def _gaining(tasks: int) -> int:
+    """Return how many tasks must gain for p < 0.05 in a sign test, if as many as `tasks` gain and as many lose now."""
+    return next(more for more in itertools.count() if 2 * bdtr(tasks, 2 * tasks + more, 0.5) < ALPHA)
+
+
+def _standard_errors(freedom: float) -> float:
+    """Return `NEEDED` by Student's quantiles."""
+    return float(stdtrit(freedom, _TAILS[1]) + stdtrit(freedom, POWER))
 
 
 def cluster_sums(values: Sequence[float], clusters: Sequence[Hashable] | None) -> list[float]:

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from agentgym_eval.metrics.intervals import NEEDED, icc
+from agentgym_eval.metrics.intervals import FEWEST_DIFFERING, NEEDED, Z, icc
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,8 @@ class Plan:
     """Assumptions about a comparison of two policies on the same tasks.
 
     A task's gain is the difference of two means over its samples. Its variance consists of the sampling variance of
-    these means and of the variance of expected gains between tasks.
+    these means and of the variance of expected gains between tasks. The second policy's success is `success` plus or
+    minus the difference, whichever requires more tasks.
     """
 
     success: float = 0.5
@@ -51,11 +52,19 @@ class Plan:
             samples: Number of attempts at each task by each policy.
             clusters: Number of clusters that all available tasks fall into; 0 if each task is its own.
         """
-        attempt = 2 * self.success * (1 - self.success)
-        gain = attempt * ((1 - self.between) / samples + self.between * (1 - self.shared))
-        alone = (NEEDED / difference) ** 2 * gain
+        gain = max(self._variance(self.success + change, samples) for change in (difference, -difference))
+        # The second term makes up for the variance's being estimated (Guenther 1981).
+        alone = max((NEEDED / difference) ** 2 * gain + Z**2 / 2, FEWEST_DIFFERING)
         if not clusters or not self.icc or alone <= clusters:
             return alone  # with fewer tasks than clusters, each task can come from a different one
         # n tasks are worth n / (1 + (n / clusters - 1) icc) independent ones (Kish 1965).
         rest = 1 - alone * self.icc / clusters
         return alone * (1 - self.icc) / rest if rest > 0 else math.inf
+
+    def _variance(self, second: float, samples: int) -> float:
+        """Return the variance of a task's gain, if the second policy has this success."""
+        rates = self.success, min(max(second, 0.0), 1.0)
+        one, other = (rate * (1 - rate) for rate in rates)
+        return (one + other) * (1 - self.between) / samples + self.between * (
+            one + other - 2 * self.shared * math.sqrt(one * other)
+        )

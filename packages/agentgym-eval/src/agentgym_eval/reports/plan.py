@@ -12,6 +12,7 @@ from agentgym_eval.metrics.intervals import FEWEST
 from agentgym_eval.metrics.planning import Plan
 from agentgym_eval.metrics.summary import by_task, cluster_of
 from agentgym_eval.storage.attempts import Attempts, read_attempts
+from agentgym_eval.util.errors import UsageError
 
 _SAMPLES = (1, 2, 4, 8, 16)
 
@@ -23,9 +24,15 @@ def planned(tasks: Sequence[Task], difference: float, folder: Path) -> Iterator[
         tasks: The available tasks.
         difference: Difference in success, above 0; 0.05 is five points.
         folder: Folder of an earlier run, if one exists, from which the difficulty of the tasks is estimated.
+
+    Raises:
+        UsageError: if the earlier run can't be read.
     """
     file = folder / "episodes.jsonl"
-    attempts = read_attempts(file) if file.exists() else Attempts([], [])
+    try:
+        attempts = read_attempts(file) if file.exists() else Attempts([], [])
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{file} can't be read as episodes: {error}; name another --out.") from error
     yield from attempts.left_out
     plan, known = _plan(attempts)
     clusters = {task.cluster or task.id for task in tasks}

@@ -23,7 +23,7 @@ def summary(
     protocols = dict.fromkeys(run.about["protocol"] for run in runs if run.about.get("protocol"))
     yield _metrics_table("Results", "run", overall, notes=(_MEANS, *_clusters(overall), _PASSES, *protocols))
     if comparisons:
-        yield _compared(comparisons)
+        yield _compared(comparisons, seeds=across is not None)
     if across:
         yield _over_seeds(across)
     if len(runs) > 1:
@@ -107,7 +107,7 @@ def _left_out(grouped: Mapping[str, SummaryMetrics]) -> Iterator[str]:
                 yield f"{name}: pass@{k} and pass^{k} exclude {count} of {by.tasks} tasks, which have fewer attempts."
 
 
-def _compared(comparisons: Sequence[Comparison]) -> Table:
+def _compared(comparisons: Sequence[Comparison], *, seeds: bool) -> Table:
     columns = ("second vs. first", "tasks", "better", "worse", *_DIFFERENCES)
     rows = tuple(
         (
@@ -123,7 +123,8 @@ def _compared(comparisons: Sequence[Comparison]) -> Table:
         for at in comparisons
         if at.only_first or at.only_second
     )
-    adjusted = f" adjusted for {len(comparisons)} comparisons (Holm)" if len(comparisons) > 1 else ""
+    tested = sum(at.tasks > 0 for at in comparisons)
+    adjusted = f" adjusted for {tested} comparisons (Holm)" if tested > 1 and not seeds else ""
     return Table("Compared task by task", columns, rows, (_PAIRED.format(adjusted=adjusted), _DETECTABLE, *unpaired))
 
 

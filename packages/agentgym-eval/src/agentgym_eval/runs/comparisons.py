@@ -23,7 +23,7 @@ from agentgym_eval.storage.attempts import Attempts, read_attempts
 from agentgym_eval.storage.distances import read_distances
 from agentgym_eval.util.errors import UsageError, listed
 
-_OWN = ("env", "policy", "tasks_sha256")  # settings in which compared runs differ by design
+_OWN = ("env", "policy", "tasks_sha256", "tasks_before")  # settings in which compared runs differ by design
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,8 @@ class EvaluatedRun:
     distances: Mapping[EpisodeKey, Distances] = field(default_factory=dict[EpisodeKey, Distances])
     """The expert's distances in unsuccessful episodes, if they were measured."""
     left_out: Sequence[str] = ()
-    """A sentence for each line of its file that doesn't count, because a later one has the same task and sample."""
+    """A message for each line of its file that doesn't count: it is incomplete, or a later one has the same task and
+    sample."""
     notes: Sequence[str] = ()
     """A sentence if the expert's distances were to be measured, and can't be, or can't be saved."""
 
@@ -50,23 +51,23 @@ def against_first(played: Sequence[EvaluatedRun], seed: int) -> list[Comparison]
         runs = [run for run in played if run.evaluated.world == world]
         found += _pairs(runs, f" in {world}" if len(worlds) > 1 else "", seed)
     if len(worlds) > 1:
-        found += _pairs(played, " in all environments", seed, over_all=True)
+        pooled = _pairs(played, " in all environments", seed, over_all=True)
+        found += [comparison for comparison in pooled if comparison.tasks]
     return adjusted(found)
 
 
-def seed_by_seed(played: Sequence[EvaluatedRun], seed: int) -> list[Comparison]:
-    """Compare the second half of the runs with the first half, run by run. The p-values are not adjusted, because the
-    pairs are repetitions of one comparison.
+def seed_by_seed(ours: Sequence[EvaluatedRun], theirs: Sequence[EvaluatedRun], seed: int) -> list[Comparison]:
+    """Compare the runs of one training method with those of another, run by run. The p-values are not adjusted, because
+    the pairs are repetitions of one comparison.
 
     Raises:
-        UsageError: If the halves differ in size, have fewer than two runs, or are of several environments.
+        UsageError: If the methods differ in the number of runs, have fewer than two, or are in several environments.
     """
-    half, remainder = divmod(len(played), 2)
-    pairs = list(zip(played[:half], played[half:], strict=False))
-    if remainder or half < 2 or len({run.evaluated.world for run in played}) > 1:
+    if len(ours) != len(theirs) or len(ours) < 2 or len({run.evaluated.world for run in (*ours, *theirs)}) > 1:
         raise UsageError(
             "--against takes as many runs as are named before it, at least two, in one environment and in the same "
-            f"order of training seeds: {command('compare')} runs/a-0 runs/a-1 --against runs/b-0 runs/b-1."
+            f"order of training seeds, not {len(theirs)} against {len(ours)}: {command('compare')} runs/a-0 runs/a-1 "
+            "--against runs/b-0 runs/b-1."
         )
     return [
         compare(
@@ -76,7 +77,7 @@ def seed_by_seed(played: Sequence[EvaluatedRun], seed: int) -> list[Comparison]:
             seed=seed,
             distances=(a.distances, b.distances),
         )
-        for a, b in pairs
+        for a, b in zip(ours, theirs, strict=True)
     ]
 
 
@@ -152,13 +153,13 @@ def read_runs(paths: Sequence[Path], ks: Sequence[int], seed: int, *, forensics:
         UsageError: If there are fewer than two runs, if one has no episodes or can't be read, or if a k exceeds
             the attempts of every run.
     """
-    files = {file: path for path in paths for file in _files(path)}
+    files = files_of(paths)
     if len(files) < 2:
         raise UsageError(f"A comparison needs at least two runs, but got {listed(list(map(str, files))) or 'none'}.")
     attempts = {file: _attempts(file) for file in files}
     settings = {file: _settings(file) for file in files}
     runs = {file: each.episodes for file, each in attempts.items()}
-    _check_powers(ks, runs.values())
+    _check_options(ks, seed, runs.values())
     policies = {file: settings[file].get("policy", _values(run, "policy")) for file, run in runs.items()}
     names = _unique_names(policies, files, {file: set(map(task_of, run)) for file, run in runs.items()})
     known = {file: _distances(file, run, measured=forensics) for file, run in runs.items()}
@@ -170,6 +171,15 @@ def read_runs(paths: Sequence[Path], ks: Sequence[int], seed: int, *, forensics:
         )
         for file, (distances, note) in known.items()
     ]
+
+
+def files_of(paths: Sequence[Path]) -> dict[Path, Path]:
+    """Return the files of the runs at `paths`, each with its path; a file that is named twice counts once.
+
+    Raises:
+        UsageError: If a path doesn't exist or has no episodes.
+    """
+    return {file: path for path in paths for file in _files(path)}
 
 
 def _distances(file: Path, episodes: Sequence[Episode], *, measured: bool) -> tuple[dict[EpisodeKey, Distances], str]:
@@ -198,15 +208,17 @@ def read_run(path: Path, ks: Sequence[int], seed: int) -> EvaluatedRun:
     """
     (file,) = _files(path)
     attempts, settings = _attempts(file), _settings(file)
-    _check_powers(ks, [attempts.episodes])
+    _check_options(ks, seed, [attempts.episodes])
     distances = read_distances(file)
     distances = distances if all_measured([(_failures(attempts.episodes), distances)]) else {}
     policy = settings.get("policy", _values(attempts.episodes, "policy"))
     return _played(policy, file, attempts, settings, ks, seed, distances)
 
 
-def _check_powers(ks: Sequence[int], runs: Iterable[Sequence[Episode]]) -> None:
-    """Raise `UsageError` if no run has enough attempts for the largest k."""
+def _check_options(ks: Sequence[int], seed: int, runs: Iterable[Sequence[Episode]]) -> None:
+    """Raise `UsageError` if no run has enough attempts for the largest k, or a value is too small."""
+    if seed < 0 or any(k < 1 for k in ks):
+        raise UsageError(f"seed must be 0 or more, and every k 1 or more, not seed {seed} and k {list(ks)}.")
     most = max(len(attempts) for run in runs for attempts in [[], *by_task(run).values()])
     if max(ks, default=0) > most:
         raise UsageError(
@@ -310,7 +322,8 @@ def _attempts(file: Path) -> Attempts:
     except (OSError, ValueError) as error:
         raise UsageError(f"{file} can't be read as episodes: {error}") from error
     if not attempts.episodes:
-        raise UsageError(f"{file} has no episodes; run `evaluate` first.")
+        half = f" ({attempts.left_out[0]})" if attempts.left_out else ""
+        raise UsageError(f"{file} has no episodes{half}; run `evaluate` first.")
     return attempts
 
 
@@ -320,9 +333,12 @@ def _settings(file: Path) -> dict[str, Any]:
     if file.name != _EPISODES or not about.exists():
         return {}
     try:
-        return dict(json.loads(about.read_text(encoding="utf-8"))["settings"])
+        settings = dict(json.loads(about.read_text(encoding="utf-8"))["settings"])
+        if not isinstance(settings.get("policy", ""), str):
+            raise TypeError("the policy is no text")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{about} can't be read: {error!r}") from error
+    return settings
 
 
 def _values(episodes: Sequence[Episode], field: str) -> str:

@@ -35,7 +35,8 @@ def settings_in(folder: Path) -> dict[str, Any]:
 
 def counts_before(earlier: Mapping[str, Any], settings: PlaySettings) -> tuple[int, ...]:
     """Return the numbers of tasks that a run had before it is extended to `settings.tasks`."""
-    previous, before = earlier.get("tasks"), tuple(earlier.get(BEFORE, ()))
+    previous, before = earlier.get("tasks"), earlier.get(BEFORE, ())
+    before = tuple(before) if isinstance(before, list | tuple) else ()
     if previous is None or settings.tasks is None or settings.tasks < previous:
         return ()
     return before if settings.tasks == previous else (*before, previous)

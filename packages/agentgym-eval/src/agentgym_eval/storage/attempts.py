@@ -25,17 +25,18 @@ class Attempts:
     episodes: list[Episode]
     """In the order in which the file has the first line of each."""
     left_out: list[str]
-    """A sentence for each line that doesn't count."""
+    """A message for each line that doesn't count."""
 
 
 def read_attempts(path: Path) -> Attempts:
     """Read the attempts in a file; every line is one in files that `may_repeat`. Raises as `read_episodes`."""
     if may_repeat(path):
-        return Attempts(list(read_episodes(path)), [])
+        left_out: list[str] = []
+        return Attempts(list(read_episodes(path, half=left_out.append)), left_out)
     lines: dict[AttemptKey, int] = {}
     episodes: dict[AttemptKey, Episode] = {}
     left_out: list[str] = []
-    for number, episode in enumerate(read_episodes(path), 1):
+    for number, episode in enumerate(read_episodes(path, half=left_out.append), 1):
         key = attempt_key(episode)
         if key in lines:
             left_out.append(repeated(path, lines[key], number, episode))

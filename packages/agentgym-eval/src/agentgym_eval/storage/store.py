@@ -207,7 +207,7 @@ class Store:
     def _check_settings(self) -> None:
         try:
             about = json.loads((self.folder / RUN).read_text(encoding="utf-8"))
-            found = about["settings"]
+            found = dict(about["settings"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(
                 f"{self.folder} holds a run without a readable {RUN}, so its settings are unknown; "

@@ -19,6 +19,7 @@ from agentgym_eval.viewer.index.indexer import Indexer
 from agentgym_eval.viewer.index.links import Address
 from agentgym_eval.viewer.index.queries import Filters
 from agentgym_eval.viewer.index.runs import EpisodeFile
+from agentgym_eval.viewer.server.serve import open_index
 from hypothesis import given
 from hypothesis import strategies as st
 from viewer_runs import episode, write_episodes, write_evaluation_run, write_training_run
@@ -163,9 +164,9 @@ def test_replaced_or_truncated_file_is_reindexed(index: Index) -> None:
 def test_damaged_lines_are_counted_and_skipped(index: Index) -> None:
     path = write_evaluation_run(index.root / "eval", [episode("t/0")]) / "episodes.jsonl"
     wrong_type = json.loads(episode("t/5").to_json()) | {"category": ["a", "list"]}
-    no_env = json.loads(episode("t/6").to_json()) | {"env": ""}
+    no_task = json.loads(episode("t/6").to_json()) | {"task_id": ""}
     with path.open("a") as file:
-        file.write(f'not json\n{{"turns": 3}}\n\n{json.dumps(wrong_type)}\n{json.dumps(no_env)}\n[]\n')
+        file.write(f'not json\n{{"turns": 3}}\n\n{json.dumps(wrong_type)}\n{json.dumps(no_task)}\n[]\n')
         file.write(episode("t/1").to_json() + "\n")
     index.refresh()
     assert tasks(index) == ["t/0", "t/1"]
@@ -364,3 +365,38 @@ def test_episodes_of_the_first_schema_are_read(index: Index) -> None:
 def test_missing_folder_is_a_one_sentence_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="doesn't exist"):
         Index(tmp_path / "nowhere", tmp_path / "index.sqlite")
+
+
+def test_turns_are_those_of_reports(index: Index) -> None:
+    by_expert, own = episode().turns
+    by_expert = replace(by_expert, reply=replace(by_expert.reply, expert=True), valid=False)
+    write_evaluation_run(index.root / "backward", [episode(turns=2), replace(episode("t/2"), turns=(by_expert, own))])
+    index.refresh()
+    assert [row.turns for row in index.list(Filters(run="backward", sort="number")).rows] == [2, 1]
+    assert [task.turns for task in index.tasks("backward", "episodes").values()] == [2, 1]
+
+
+def test_episodes_without_an_environment_are_shown(index: Index) -> None:
+    write_evaluation_run(index.root / "converted", [episode(env="")])
+    index.refresh()
+    assert index.episodes_of("converted") == 1
+
+
+def test_an_unusable_cache_is_replaced_by_a_temporary_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_evaluation_run(tmp_path / "runs/a", [episode()])
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with open_index(tmp_path / "runs") as index:
+        index.refresh()
+    (database,) = (tmp_path / "cache").rglob("*.sqlite")
+    database.write_bytes(b"damaged" * 1000)
+    with open_index(tmp_path / "runs") as index:
+        index.refresh()
+        assert index.episodes_of("a") == 1
+    assert not capsys.readouterr().err
+    monkeypatch.setenv("XDG_CACHE_HOME", str(database))
+    with open_index(tmp_path / "runs") as index:
+        index.refresh()
+        assert index.episodes_of("a") == 1
+    assert "in a temporary folder, since the cache can't be used" in capsys.readouterr().err

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agentgym_eval.util.errors import UsageError
 from agentgym_eval.viewer.index.discovery import discover
+from agentgym_eval.viewer.index.index import Index
 from agentgym_eval.viewer.index.runs import Run, slug_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -217,3 +219,24 @@ def test_damaged_run_json_is_reported_as_read_error(tmp_path: Path) -> None:
     assert intact.name in errors
     assert {name for name, error in errors.items() if error} == {"half"}
     assert errors["half"].startswith("run.json can't be read")
+
+
+def test_links_to_folders_elsewhere_are_followed_once(tmp_path: Path) -> None:
+    run = write_evaluation_run(tmp_path / "scratch/run", [episode()])
+    root = tmp_path / "runs"
+    write_evaluation_run(root / "own", [episode()])
+    for name, target in {"a": run, "b": run, "latest": root / "own", "loop": root, "up": tmp_path}.items():
+        (root / name).symlink_to(target)
+    (run / "back").symlink_to(run.parent)
+    assert [found.name for found in discover(root)] == ["a", "own"]
+
+
+def test_episodes_are_found_whatever_the_order_of_their_keys(tmp_path: Path) -> None:
+    record = json.loads(episode().to_json())
+    sorted_keys = tmp_path / "sorted.jsonl"
+    sorted_keys.write_text(json.dumps(record, sort_keys=True) + "\n")
+    quoting = tmp_path / "quoting.jsonl"
+    quoting.write_text(json.dumps({"text": json.dumps(record)}) + "\n")
+    assert [found.path for found in discover(tmp_path)] == [sorted_keys]
+    with pytest.raises(UsageError, match=r"quoting\.jsonl holds no episodes"):
+        Index(quoting, tmp_path / "index.sqlite")

@@ -74,6 +74,7 @@ PAGES = [
 ]
 
 
+@pytest.mark.long
 def test_every_link_resolves(site: Site) -> None:
     write_runs(site)
     client = browser(site)

@@ -84,6 +84,14 @@ SEARCH_RESULT = (
 )
 
 
+def test_long_texts_with_blank_lines_are_compared_in_time() -> None:
+    """Each blank line is equal to every other: comparing by them takes a minute."""
+    before, text = ("\n\n".join(f"{name} {i}" for i in range(1000)) for name in ("one", "two"))
+    marked = reading.lines(f"{text}\n\nsame", f"{before}\n\nsame")
+    assert len(marked) == 2001
+    assert not any(new for _, new in marked)
+
+
 def test_passages_are_parsed_from_search_results() -> None:
     assert reading.passages(SEARCH_RESULT, "p") == [
         Passage("p-1", 1, "La (element)", "Its symbol is La."),

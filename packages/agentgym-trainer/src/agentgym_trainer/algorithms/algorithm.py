@@ -99,8 +99,8 @@ class Algorithm:
         value_mask_N = None if estimate.value_mask_N is None else estimate.value_mask_N & batch.loss_mask_N
         metrics = (
             estimate.metrics
-            | _statistics("return", return_E, total)
-            | _statistics("advantage", estimate.advantages_N, total)
+            | statistics("return", return_E, total)
+            | statistics("advantage", estimate.advantages_N, total)
         )
         if penalty_N is not None:
             metrics["penalty"] = _moments(penalty_N, total)[0]
@@ -166,7 +166,8 @@ class Algorithm:
         return loss if critic_loss is None else loss + critic_loss, metrics | critic_metrics
 
 
-def _statistics(name: str, values_X: Tensor, total: Total) -> dict[str, float]:
+def statistics(name: str, values_X: Tensor, total: Total) -> dict[str, float]:
+    """Return mean and standard deviation of values over all processes, as the metrics `NAME` and `NAME_std`."""
     mean, variance = _moments(values_X, total)
     return {name: mean, f"{name}_std": variance**0.5}
 

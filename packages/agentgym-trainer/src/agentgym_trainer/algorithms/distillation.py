@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from agentgym_trainer.algorithms.algorithm import statistics
 from agentgym_trainer.algorithms.loss.kl import divergence
 
 if TYPE_CHECKING:
@@ -32,17 +33,19 @@ def with_teacher(
         teacher_weight: Coefficient of the log-ratio.
 
     Returns:
-        The advantages, and with a teacher the metric `teacher/kl`: the mean log-ratio over completion tokens in the
-        loss, an unbiased estimate of the divergence per token, in nats.
+        The advantages with their statistics, and with a teacher the metric `teacher/kl`: the mean log-ratio over
+        completion tokens in the loss, an unbiased estimate of the divergence per token, in nats.
     """
+
+    def metrics(advantages_N: torch.Tensor) -> dict[str, float]:
+        return {**output.metrics, **statistics("advantage", advantages_N, total)}
+
     advantages_N = reward_weight * output.advantages_N
     if batch.teacher_logprobs_N is None:
-        return replace(output, advantages_N=advantages_N)
+        return replace(output, advantages_N=advantages_N, metrics=metrics(advantages_N))
     log_ratio_N = divergence(batch.old_or_rollout_logprobs_N, batch.teacher_logprobs_N, "k1")
     kept = log_ratio_N[batch.loss_mask_N].double()
     summed, count = total(torch.stack([kept.sum(), kept.new_tensor(len(kept))])).tolist()
-    return replace(
-        output,
-        advantages_N=advantages_N - teacher_weight * log_ratio_N,
-        metrics={**output.metrics, "teacher/kl": summed / max(count, 1.0)},
-    )
+    advantages_N = advantages_N - teacher_weight * log_ratio_N
+    divergences = {"teacher/kl": summed / count} if count else {}
+    return replace(output, advantages_N=advantages_N, metrics=metrics(advantages_N) | divergences)

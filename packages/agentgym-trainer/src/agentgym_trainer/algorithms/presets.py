@@ -28,6 +28,7 @@ from agentgym_trainer.algorithms.algorithm import Algorithm
 from agentgym_trainer.algorithms.group_filter import GroupFilter
 from agentgym_trainer.algorithms.loss.aggregation import Aggregation
 from agentgym_trainer.algorithms.loss.clip import Clip
+from agentgym_trainer.algorithms.loss.correction import Correction
 from agentgym_trainer.algorithms.loss.critic import Critic
 from agentgym_trainer.algorithms.loss.kl import KL
 
@@ -124,12 +125,15 @@ GSPO = Algorithm(
     ratio="sequence",
     clip=Clip(kind="ppo", low=3e-4, high=4e-4),
     aggregation=Aggregation(kind="sequence"),
+    correction=Correction(level="token"),
 )
 """Group sequence policy optimization (Zheng et al. 2025, arXiv 2507.18071, eqs. 5 to 7; the clip of section 5.1). No
 KL, as in the paper.
 
 Deviations: the sequence is the whole episode, so the ratio is the geometric mean over the completion tokens of all
 turns; the gradient is that of GSPO-token (eq. 14), which is the same if all tokens of an episode have one advantage.
+Ratios are to the learner's own log-probabilities before the update: those of an engine in bfloat16 differ by more than
+so narrow a clip. The difference to the engine is corrected by truncated importance weights.
 """
 
 CISPO = Algorithm(
@@ -163,7 +167,8 @@ HGPO = replace(GiGPO, advantages=NestedStepGroups(history=2, weight_power=1.0, g
 in step groups with ever longer equal histories, without the advantage of the episode. Two earlier anchors, alpha = 1
 and the discount are the authors' (`recipe/hgpo` of verl-agent); the rest is GiGPO's.
 
-Deviations: those of GiGPO; standard deviations have n - 1 in the denominator (the authors' code: n).
+Deviations: those of GiGPO; standard deviations have n - 1 in the denominator (the authors' code: n). Groups with
+histories of 0, 1 and 2 earlier anchors weigh 1 : 2 : 3 (copies of the authors' code that are public: 2 : 3 : 4).
 """
 
 GraphGPO = replace(GiGPO, advantages=GoalDistance(step_weight=1.0, omega=0.1))

@@ -52,8 +52,9 @@ class StepOutcome:
     success: Mapping[str, float] | None = None
     """Mean success of each task, by environment and id, in the evaluation after this update, where a failed episode is
     no success; None if there was no evaluation."""
-    cut: float = 0.0
-    """Share of this update's episodes that the horizon truncated while they were `improving`."""
+    cut: float | None = 0.0
+    """Share of this update's episodes of the stage that the horizon truncated while they were `improving`; None if all
+    its episodes began in an earlier stage, as in the first updates of a stage of an asynchronous run."""
 
     @property
     def mean_success(self) -> float | None:
@@ -208,6 +209,8 @@ class AdaptiveHorizon:
         return stage
 
     def _recorded(self, stage: Stage, step: int, seen: StepOutcome) -> Stage:
+        if seen.cut is None:
+            return replace(stage, since=step)
         cut = stage.cut + (seen.cut - stage.cut) / min(step - stage.since, self.at_least)
         if seen.success is None:
             return replace(stage, cut=cut)

@@ -31,7 +31,8 @@ class TaskSampler(Protocol):
 
         Args:
             ids: All training tasks of one environment.
-            state: What `after` returned last, for all environments; empty at the beginning.
+            state: What `after` returned last, for all environments; empty at the beginning and in each new stage of the
+                horizon, since tasks that took too many turns until then may now succeed.
 
         Returns:
             One finite, non-negative weight for each id, at least one of them positive. Tasks of weight 0 are never

@@ -8,6 +8,7 @@ the same one, one of them continues the segment and the others begin segments wi
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Sequence
@@ -111,8 +112,8 @@ class EpisodeRecord:
         self._known[key] = self.calls[-1]
 
     def segments(self) -> list[list[Call]]:
-        """Return the calls of each segment. Segments are in the order of their first calls, except that those that
-        branch off another one follow it.
+        """Return the calls of each segment. Segments are in the order of their last calls, so that the last turn is the
+        last reply in time, from which rewards are discounted.
         """
         following: dict[int, list[Call]] = {}
         for call in self.calls:
@@ -126,7 +127,7 @@ class EpisodeRecord:
                 waiting = [call for call in after if call is not chosen] + waiting
                 segment.append(chosen)
             segments.append(segment)
-        return segments
+        return sorted(segments, key=lambda segment: self.calls.index(segment[-1]))
 
     def turns(self, reward: float) -> tuple[Turn, ...]:
         """Return the calls as turns, segment by segment. The last turn has the reward."""
@@ -141,6 +142,10 @@ class TokenRecord(EpisodeRecord):
     """The calls of one episode, as tokens."""
 
     chat: Chat = field(kw_only=True)
+    reserved: int = 0
+    """Number of tokens that requests in progress may sample."""
+    released: asyncio.Condition = field(default_factory=asyncio.Condition)
+    """Notifies waiting requests when `reserved` decreases."""
 
     @property
     def completion_tokens(self) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,13 +48,17 @@ class EngineReplier:
 
 
 async def _sample(engine: Engine, record: TokenRecord, request: ChatRequest) -> ChatReply:
-    limits = record.limits
     try:
         prompt = record.prompt(request)
     except TemplateError as error:
         raise ApiError(f"The model's chat template refuses these messages: {error}", param="messages") from error
-    budget, own = _budget(engine, record, prompt), request.max_tokens
-    length = min(budget, own or budget)
+    async with _reserved(engine, record, prompt) as budget:
+        return await _sample_within(budget, engine, record, prompt)
+
+
+async def _sample_within(budget: int, engine: Engine, record: TokenRecord, prompt: Prompt) -> ChatReply:
+    request, limits = prompt.request, record.limits
+    length = min(budget, request.max_tokens or budget)
     temperature = _temperature(limits.temperature, request)
     seeds = [int(seed) for seed in record.rng.integers(2**63, size=request.n)]
     if limits.temperature is None and request.seed is not None:
@@ -83,23 +88,42 @@ def _temperature(fixed: float | None, request: ChatRequest) -> float:
     return 1.0 if request.temperature is None else request.temperature
 
 
-def _budget(engine: Engine, record: TokenRecord, prompt: Prompt) -> int:
-    """Return the maximum number of tokens of each reply that the episode's limits leave."""
-    limits, read = record.limits, len(prompt.ids)
+@asynccontextmanager
+async def _reserved(engine: Engine, record: TokenRecord, prompt: Prompt) -> AsyncGenerator[int]:
+    """Yield the maximum number of tokens of each reply that the episode's limits leave, and reserve the request's.
+
+    While concurrent requests hold so many of the episode's tokens that the replies would become shorter, wait.
+    """
+    limits, read, replies = record.limits, len(prompt.ids), prompt.request.n
     longest = min(limits.context, engine.max_context)
     budget = min(limits.turn, longest - read)
+    wanted = replies * min(budget, prompt.request.max_tokens or budget)
     if limits.episode:
-        budget = min(budget, (limits.episode - record.completion_tokens) // prompt.request.n)
-    if budget >= 1:
-        return budget
-    record.cut = True
-    if longest - read < 1:
-        message = f"The messages have {read} tokens; the maximum context length is {longest} tokens with the reply."
-        raise ApiError(message, code="context_length_exceeded", param="messages")
-    raise ApiError(
-        f"This episode has sampled the {limits.episode} completion tokens that it may; end it.",
-        code="token_budget_exceeded",
-    )
+        async with record.released:
+            await record.released.wait_for(lambda: not record.reserved or _left(record) >= wanted)
+        budget = min(budget, _left(record) // replies)
+    if budget < 1:
+        record.cut = True
+        if longest - read < 1:
+            message = f"The messages have {read} tokens; the maximum context length is {longest} tokens with the reply."
+            raise ApiError(message, code="context_length_exceeded", param="messages")
+        raise ApiError(
+            f"This episode has sampled the {limits.episode} completion tokens that it may; end it.",
+            code="token_budget_exceeded",
+        )
+    reserved = min(wanted, replies * budget)
+    record.reserved += reserved
+    try:
+        yield budget
+    finally:
+        record.reserved -= reserved
+        async with record.released:
+            record.released.notify_all()
+
+
+def _left(record: TokenRecord) -> int:
+    """Return how many of the episode's completion tokens are neither sampled nor reserved."""
+    return record.limits.episode - record.completion_tokens - record.reserved
 
 
 def _choice(record: TokenRecord, prompt: Prompt, completion: Completion, shown: str, stop: str) -> Choice:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from peft import PeftModel
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.functional import linear
 
 from agentgym_trainer.algorithms.types import ModelOutputs
@@ -169,9 +170,10 @@ def separate_critic(model: Any) -> SeparateCritic:
 def _check_head(model: Any) -> None:
     """Check that the logits are exactly the head's weight applied to the last hidden states.
 
-    Models on the meta device can't be checked; the process that has their weights does it.
+    Models on the meta device can't be checked; the process that has their weights does it. Nor can models whose memory
+    is planned.
     """
-    if model.device.type == "meta":
+    if model.device.type == "meta" or isinstance(model.get_output_embeddings().weight, FakeTensor):
         return
     was_training = model.training
     model.eval()

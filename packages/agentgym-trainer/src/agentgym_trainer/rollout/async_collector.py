@@ -28,8 +28,8 @@ Draw = Callable[[int, TrainingState], Sequence[GroupSpec]]
 """This process's share of a draw of tasks, from the number of the draw and the training state."""
 
 
-def classified(config: RLConfig, episodes: Sequence[Episode], number: int) -> EpisodeGroup:
-    """Classify a group by the group filter and rewards of the configuration.
+def classified(config: RLConfig, episodes: Sequence[Episode], number: int, stage: int) -> EpisodeGroup:
+    """Classify a group that began in a stage by the group filter and rewards of the configuration.
 
     Raises:
         PluginError: if the reward shaping or the advantage estimator of another package can't be used.
@@ -37,7 +37,13 @@ def classified(config: RLConfig, episodes: Sequence[Episode], number: int) -> Ep
     algorithm, task = config.algorithm, episodes[0].task_id
     with blaming(config.reward, doing=f"shape the rewards of an episode of {task}"):
         return EpisodeGroup.from_episodes(
-            episodes, algorithm, masked=config.masked, number=number, reward=config.reward
+            episodes,
+            algorithm,
+            masked=config.masked,
+            number=number,
+            stage=stage,
+            reward=config.reward,
+            has_teacher=bool(config.distillation.teacher),
         )
 
 
@@ -235,7 +241,8 @@ class AsyncCollector:
         return restore_group_specs(self._ranks.share(every), self._worlds)
 
     def _classified(self, flight: _InFlightGroup) -> EpisodeGroup:
-        return classified(self._config, sorted(flight.episodes, key=lambda episode: episode.sample), flight.number)
+        episodes = sorted(flight.episodes, key=lambda episode: episode.sample)
+        return classified(self._config, episodes, flight.number, flight.stage.number)
 
     def _is_too_old(self, group: EpisodeGroup, step: int) -> bool:
         overlap = self._config.async_rollout

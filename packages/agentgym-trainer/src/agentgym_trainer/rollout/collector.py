@@ -143,7 +143,10 @@ class RolloutCollector:
         with self.ranks.errors_together():
             stage, policy = state.stage, self._policy(state.step)
             played = play_groups(own, self.rollouts, policy, horizon=stage.turns, remaining=stage.remaining)
-            return [classified(config, episodes, spec.number) for spec, episodes in zip(own, played, strict=True)]
+            return [
+                classified(config, episodes, spec.number, stage.number)
+                for spec, episodes in zip(own, played, strict=True)
+            ]
 
     def _policy(self, step: int) -> Policy | EpisodePlayer:
         """What plays the episodes of a step, with labels while they have a weight."""

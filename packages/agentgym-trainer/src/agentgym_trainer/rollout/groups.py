@@ -115,6 +115,8 @@ class GroupOutcome:
     episodes: tuple[EpisodeOutcome, ...]
     masked: frozenset[StopReason] = frozenset()
     """Episodes that stopped for one of these reasons are out of the loss."""
+    stage: int = 0
+    """Number of the horizon's stage in which it began."""
 
     @property
     def trained(self) -> list[EpisodeOutcome]:
@@ -151,12 +153,14 @@ class EpisodeGroup:
     """Shaped rewards of the policy's turns, by the `sample` of episodes that didn't fail; empty without shaping."""
     masked: frozenset[StopReason] = frozenset()
     """Usable episodes that stopped for one of these reasons are out of the loss."""
+    stage: int = 0
+    """Number of the horizon's stage in which it began."""
 
     @property
     def outcome(self) -> GroupOutcome:
         """The group in numbers."""
         outcomes = tuple(EpisodeOutcome.of(episode, self.shaped.get(episode.sample)) for episode in self.episodes)
-        return GroupOutcome(self.number, self.kind, self.treatment, outcomes, self.masked)
+        return GroupOutcome(self.number, self.kind, self.treatment, outcomes, self.masked, self.stage)
 
     def rewards(self, episode: Episode) -> tuple[float, ...]:
         """The rewards that an episode of the group trains on, one for each of the policy's turns."""
@@ -170,7 +174,9 @@ class EpisodeGroup:
         *,
         masked: frozenset[StopReason] = frozenset(),
         number: int = 0,
+        stage: int = 0,
         reward: RewardShaping = _UNSHAPED,
+        has_teacher: bool = False,
     ) -> EpisodeGroup:
         """Classify a group by the algorithm's group filter.
 
@@ -179,7 +185,9 @@ class EpisodeGroup:
             algorithm: Decides which groups have zero variance, and what is done with each kind of group.
             masked: Stop reasons of episodes that are left out of the loss.
             number: Index among all groups of the step.
+            stage: Number of the stage in which it began.
             reward: Reward shaping.
+            has_teacher: Whether a teacher's log-probabilities give advantages, so that no group is flat.
 
         Raises:
             ValueError: if a shaped reward isn't a finite number; reward shaping may raise other exceptions.
@@ -187,10 +195,10 @@ class EpisodeGroup:
         """
         usable = tuple(e for e in episodes if not e.failed)
         shaped = {} if reward == _UNSHAPED else {e.sample: own_rewards(e, shaped_rewards(reward, e)) for e in usable}
-        group = cls(number, tuple(episodes), usable, "ok", "keep", shaped, masked)
+        group = cls(number, tuple(episodes), usable, "ok", "keep", shaped, masked, stage)
         outlines = make_batch([group.trajectory(e, outline(e)) for e in usable])
         with blaming(algorithm.advantages, doing=f"compare the episodes of {episodes[0].task_id}"):
-            flat = algorithm.is_flat(outlines.tokens)
+            flat = not has_teacher and algorithm.is_flat(outlines.tokens)
         kind, treatment = algorithm.groups.classify(len(usable), zero_variance=flat, failed=len(episodes) - len(usable))
         return replace(group, kind=kind, treatment=treatment)
 

@@ -177,8 +177,8 @@ def _length_stops(history: Sequence[Signals], settings: Warnings) -> str | None:
     return (
         f"In the last {settings.window} steps, {last.mean():.0%} of the episodes ended at the token budget (`length`), "
         f"up from {lowest.mean():.0%}: replies don't end, or contexts no longer fit. Read some of them. If they make "
-        "sense, raise --generation.max-tokens or --generation.max-context; otherwise try a lower --optimizer.lr or a "
-        "larger --algorithm.kl.weight."
+        "sense, raise --generation.max-tokens or --generation.max-context; otherwise try a lower --optimizer.lr, or "
+        "--algorithm.kl.where loss with a larger --algorithm.kl.weight."
     )
 
 

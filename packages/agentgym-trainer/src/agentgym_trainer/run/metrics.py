@@ -165,7 +165,11 @@ def selection_success(episodes: Iterable[EpisodeOutcome]) -> float | None:
     return fmean(by_task.values()) if by_task else None
 
 
-def cut_while_improving(groups: Sequence[GroupOutcome]) -> float:
-    """Return the share of episodes that the horizon truncated while they still earned reward."""
-    scored = [episode for group in groups for episode in group.episodes if episode.stop != "failed"]
+def cut_while_improving(groups: Sequence[GroupOutcome], stage: int) -> float | None:
+    """Return the share of a stage's episodes that the horizon truncated while they still earned reward; None if all
+    groups are of other stages, as in the first updates of a stage of an asynchronous run.
+    """
+    if not any(group.stage == stage for group in groups):
+        return None
+    scored = [e for group in groups if group.stage == stage for e in group.episodes if e.stop != "failed"]
     return sum(episode.cut for episode in scored) / max(1, len(scored))

@@ -138,6 +138,10 @@ def _policy_model(config: RLConfig, model: Any, layers: Layers) -> PolicyModel:
         )
     if config.lora.rank:
         model = with_lora(model, config.lora, seed=config.seed)
+    # With dropout, the ratio of the trained policy to the one that sampled would be noisy even without an update.
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
     temperature = config.generation.temperature
     return layers.applied(PolicyModel(model, temperature=temperature, critic=critic, attention=layers.attention))
 

@@ -295,7 +295,9 @@ class RLLoop:
         )
         worlds, seconds = [world.name for world in self.worlds], self._timer.take()
         line = metrics_line(after, rollouts, metrics, self.config, worlds=worlds, seconds=seconds, gap=self._gap)
-        return replace(after, learned={"cut": cut_while_improving(groups), "line": without_nonfinite(line)})
+        return replace(
+            after, learned={"cut": cut_while_improving(groups, state.stage.number), "line": without_nonfinite(line)}
+        )
 
     def finish_step(self, state: TrainingState) -> TrainingState:
         """Evaluate if it is due, log the step, and choose the horizon of the next one."""
@@ -314,7 +316,8 @@ class RLLoop:
         outcome = StepOutcome(selection_means(played["sampled"]) if played else None, learned["cut"])
         with blaming(self.config.horizon, doing=f"say how many turns episodes have after step {step}"):
             stage = next_stage(self.config.horizon, state.stage, step, outcome)
-        return replace(state, stage=stage, learned=None).evaluated(outcome.mean_success)
+        sampler = state.sampler if stage.number == state.stage.number else {}
+        return replace(state, stage=stage, sampler=sampler, learned=None).evaluated(outcome.mean_success)
 
     def evaluate(self, step: int) -> dict[Decoding, list[EpisodeOutcome]]:
         """Play the held-out tasks, sampled as in training and greedily; results on disk are read instead."""

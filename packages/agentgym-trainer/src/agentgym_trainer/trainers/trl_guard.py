@@ -13,7 +13,9 @@ from typing import Any
 
 from torch.distributed.tensor import DTensor
 
+from agentgym_trainer.config.base import Optimizer
 from agentgym_trainer.learner.finite_checks import GRADIENTS, Skips, check_weights
+from agentgym_trainer.learner.optimizer import make_schedule
 from agentgym_trainer.run.disk import writing
 
 
@@ -21,6 +23,8 @@ class GuardedTrainer:
     """A mixin that must precede a TRL trainer among the base classes."""
 
     accelerator: Any
+    lr_scheduler: Any
+    optimizer: Any
     args: Any
     state: Any
 
@@ -28,9 +32,18 @@ class GuardedTrainer:
         super().__init__(*args, **more)
         self.skips = Skips(1)
         """Limit of skipped steps; the caller replaces it with the configured one."""
+        self.schedule = Optimizer()
+        """Schedule and warmup of the learning rate; the caller replaces it with the configured ones."""
         self.skipped = False
         """Whether the last optimizer step was skipped."""
         self._nonfinite: Any = 0
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """Return the learning rate's schedule, the same as that of reinforcement learning."""
+        if self.lr_scheduler is None:
+            self.lr_scheduler = make_schedule(optimizer or self.optimizer, self.schedule, num_training_steps)
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
         """Do nothing: no model card is written to checkpoints."""

@@ -197,7 +197,7 @@ class TRLRunCallback(TrainerCallback):
         """Prepare a run of `trainer`; when `stopping` returns True after a step, the run is saved and ends early."""
         self.config = config
         self.trainer = trainer
-        self.trainer.skips = Skips(config.optimizer.max_skips)
+        self.trainer.skips, self.trainer.schedule = Skips(config.optimizer.max_skips), config.optimizer
         self.held_out = held_out
         self.folder = held_out.folder
         self.tracker = held_out.tracker

@@ -163,7 +163,7 @@ def gspo_by_hand(logps: Sequence[Tensor], tokens: Sequence[CompletionToken], cli
 @given(completion_tokens(), st.sampled_from([3e-4, 0.3]))
 def test_sequence_ratio_is_gspo_if_advantages_are_per_episode(tokens: list[CompletionToken], width: float) -> None:
     tokens = [replace(t, advantage=[1.0, -0.5, 0.25][t.episode]) for t in tokens]
-    algorithm = replace(GSPO, clip=replace(GSPO.clip, low=width, high=width))
+    algorithm = replace(GSPO, clip=replace(GSPO.clip, low=width, high=width), correction=Correction())
     logps = [torch.tensor(t.logp, dtype=torch.float64, requires_grad=True) for t in tokens]
     expected = gspo_by_hand(logps, tokens, algorithm.clip)
     expected.backward()

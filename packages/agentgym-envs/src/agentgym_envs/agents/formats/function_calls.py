@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +12,14 @@ from agentgym_envs.agents.formats.base import ReplyWrapper
 from agentgym_envs.core.action_schema import Call, CallError, Function, action_of, call_for
 from agentgym_envs.core.text_env import Malformed, writable
 
-_TYPES = {"integer": "int", "boolean": "bool", "string": "str", "array": "list[str]"}
+_TYPES = {
+    "integer": "int",
+    "number": "float",
+    "boolean": "bool",
+    "string": "str",
+    "array": "list[str]",
+    "object": "dict",
+}
 
 
 class CallingWrapper(ReplyWrapper):
@@ -92,9 +100,17 @@ class CodeAct(CallingWrapper):
 def _signature(function: Function) -> str:
     """Return the function's Python signature with its documentation."""
     parameters = ", ".join(
-        f"{name}: {_TYPES[schema['type']]}{' = None' if name in function.optional else ''}"
+        f"{name}: {_type(schema)}{' = None' if name in function.optional else ''}"
         for name, schema in function.properties.items()
     )
     described = [f"{name}: {schema.get('description', name)}" for name, schema in function.properties.items()]
     documentation = [f"    {line}" for line in (function.description, *described)]
     return "\n".join([f"{function.name}({parameters})", *documentation])
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    """Return the Python type of a parameter. A tool's own schema may be any."""
+    kind = schema.get("type")
+    if kind == "array" and schema.get("items") == {"type": "string"}:
+        return "list[str]"
+    return _TYPES.get(kind, "object") if isinstance(kind, str) else "object"

@@ -92,7 +92,13 @@ class Environments:
         task = self._task(index) if numbering is None else None
         options = self._options(numbering, task)
         if environment.options != options:
-            session = await self._session(options)
+            try:
+                session = await self._session(options)
+            except Refusal as refusal:
+                if refusal.kind != "too_many_sessions":
+                    raise
+                self._sessions.close(environment.session)  # on a full server, the new session needs its place
+                session = await self._session(options)
             self._sessions.close(environment.session)  # read again, since a concurrent reset may have changed it
             environment.session, environment.options = session, options
         if numbering is not None:

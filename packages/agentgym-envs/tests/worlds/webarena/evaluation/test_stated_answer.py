@@ -269,6 +269,7 @@ def test_hedges_among_candidates_of_the_question_are_refused(answer: str) -> Non
         assert not states(["Hollowell", "4,575"], answer + ending, rivals=["Linden", "Swanmere"], question=SMALLEST)
 
 
+@pytest.mark.long
 def test_no_answer_is_right_for_two_candidates() -> None:
     towns = ["Hollowell", "Linden", "Swanmere"]
     parts = [*towns, "smaller than", "of Hollowell, Linden and Swanmere", "and", ",", "or", "not"]

@@ -26,7 +26,8 @@ _WRITTEN = ("run.json", "card.json", "metrics.jsonl", "replies.jsonl")
 _PRUNED = {"node_modules"}
 _MODELS = {"checkpoints", "model", "start"}
 """Folders with models in that of a training run, which hold many files but no episodes."""
-_EPISODE = b'{"schema":"agentgym.episode/'
+_EPISODE = re.compile(rb'(?<!\\)"schema": ?"agentgym\.episode/')
+_LINE = 1 << 20  # bytes of a line that are searched for its schema
 _STEP = re.compile(r"(?:step|test|iteration)-(\d+)")
 
 
@@ -66,10 +67,30 @@ def discover(root: Path) -> list[Run]:
 
 
 def _walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """Yield each folder with the names of its folders, of which the caller may remove some, and of its files."""
-    for folder, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if name not in _PRUNED and not name.startswith("."))
-        yield Path(folder), folders, sorted(name for name in files if not name.startswith("."))
+    """Yield each folder with the names of its folders, of which the caller may remove some, and of its files. Links to
+    folders outside `root` are followed; each folder is yielded once.
+    """
+    real, seen = root.resolve(), set[Path]()
+    for folder, folders, files in os.walk(root, followlinks=True):
+        here = Path(folder)
+        if (target := here.resolve()) in seen:
+            folders.clear()
+            continue
+        seen.add(target)
+        folders[:] = sorted(
+            name
+            for name in folders
+            if name not in _PRUNED and not name.startswith(".") and not _leads_back(here / name, real)
+        )
+        yield here, folders, sorted(name for name in files if not name.startswith("."))
+
+
+def _leads_back(folder: Path, root: Path) -> bool:
+    """Return whether a folder is a link into `root`, or to a folder that contains it."""
+    if not folder.is_symlink():
+        return False
+    target = folder.resolve()
+    return target.is_relative_to(root) or root.is_relative_to(target)
 
 
 def _record(folder: Path, files: list[str]) -> Mapping[str, Any]:
@@ -191,7 +212,7 @@ def _mtime(path: Path) -> float | None:
 def _holds_episodes(path: Path) -> bool:
     try:
         with path.open("rb") as file:
-            return file.read(64).removeprefix(b"\xef\xbb\xbf").replace(b" ", b"").startswith(_EPISODE)
+            return bool(_EPISODE.search(file.read(64)) or _EPISODE.search(file.readline(_LINE)))
     except OSError:
         return False  # deleted, or no permission to read
 

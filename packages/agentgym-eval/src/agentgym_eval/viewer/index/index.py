@@ -58,10 +58,12 @@ class Index:
         """Open the index of `root` in the file `database`, which is created if needed.
 
         Raises:
-            UsageError: if `root` doesn't exist.
+            UsageError: if `root` doesn't exist, or is a file without episodes.
         """
         if not root.exists():
             raise UsageError(f"{root} doesn't exist; name a folder with runs, such as runs.")
+        if root.is_file() and root.stat().st_size and not discover(root):
+            raise UsageError(f"{root} holds no episodes; name a file of episodes, or a folder with runs, such as runs.")
         self.root = root
         self._database = database
         self._runs: dict[str, Run] = {}
@@ -262,11 +264,11 @@ class Index:
         """Read the episode from its file.
 
         Raises:
-            NotFound: if it doesn't exist, or its line is invalid because the file is being rewritten.
+            NotFound: if it doesn't exist, or its line is invalid because the file is being rewritten or deleted.
         """
         try:
             return Episode.from_json(self.line(address))
-        except (ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, TypeError, KeyError) as error:
             raise NotFound(f"{address.run}/{address.file}, episode {address.number} can't be read: {error}") from error
 
     def neighbours(self, address: Address, filters: Filters) -> Neighbours:

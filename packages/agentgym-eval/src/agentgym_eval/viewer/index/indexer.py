@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from agentgym_envs import Episode
+from agentgym_envs import Episode, Turn
 
 from agentgym_eval.metrics.failure_causes import Distances, EpisodeKey, episode_key, failure_cause
 from agentgym_eval.storage.attempts import AttemptKey, attempt_key, may_repeat
@@ -22,7 +22,7 @@ from agentgym_eval.viewer.index.lines import read_line
 from agentgym_eval.viewer.index.runs import EpisodeFile, path_key
 from agentgym_eval.viewer.index.tokens import kept_episodes, tokens_file
 
-VERSION = 16
+VERSION = 17
 """Version of the tables, of the validation of lines and of failure causes: one of another version is never opened."""
 SCHEMA = """
 PRAGMA journal_mode = WAL;
@@ -238,9 +238,8 @@ class Indexer:
         """Delete episodes of a file, after the ones that count instead were added."""
         self._database.executemany("DELETE FROM episodes WHERE id = ?", [(row["id"],) for row in rows])
         counts = Counter((facet, row[facet]) for row in rows for facet in (*COUNTED, "tokens", "cause"))
-        self._database.executemany(
-            _UNCOUNT, [(number, file_id, facet, value) for (facet, value), number in counts.items() if value != ""]
-        )
+        counted = [at for at in counts.items() if at[0][1] != "" or at[0][0] in COUNTED]
+        self._database.executemany(_UNCOUNT, [(number, file_id, facet, value) for (facet, value), number in counted])
         self._database.execute("DELETE FROM counts WHERE file = ? AND episodes <= 0", (file_id,))
         tasks = {(file_id, row["task"], row["env"]) for row in rows}
         self._database.executemany(_COUNT_TASK, sorted(tasks))
@@ -270,11 +269,16 @@ def _lines(content: BinaryIO, start: int) -> Iterator[_Line]:
 
 def _columns(episode: Episode) -> tuple[Any, ...]:
     """Return the columns of an episode in the table `episodes`, from `env` on."""
-    valid = [turn.valid for turn in episode.turns if turn.kind == "act"]
+    valid = [turn.valid for turn in _own_acts(episode)]
     return (
         *(episode.env, episode.split, episode.task_id, episode.category, episode.difficulty, episode.policy),
         *(episode.sample, len(valid), valid.count(False), episode.stop, episode.score, episode.success),
     )
+
+
+def _own_acts(episode: Episode) -> list[Turn]:
+    """Return the turns that `Episode.acts` counts: the policy's, without habits and an expert's turns before them."""
+    return [turn for turn in episode.turns if turn.kind == "act" and not turn.reply.expert]
 
 
 def _sampled(episode: Episode) -> str:
@@ -293,7 +297,7 @@ def _mtime(path: Path) -> int:
 def _task(file_id: int, number: int, episode: Episode) -> tuple[Any, ...]:
     """Return what an attempt adds to its task's row; a failed attempt adds only to the count of failures."""
     names = (episode.task_id, episode.env, episode.category, episode.difficulty, episode.cluster)
-    turns = sum(turn.kind == "act" for turn in episode.turns)
+    turns = len(_own_acts(episode))
     sums = (0, 0, 0) if episode.failed else (episode.success or 0, episode.score or 0, turns)
     return file_id, *names, episode.failed, *sums, number
 

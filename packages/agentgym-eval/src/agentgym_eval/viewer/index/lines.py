@@ -77,9 +77,9 @@ def _decode(line: bytes) -> Episode | None:
 
 
 def _can_index(episode: Episode) -> bool:
-    """Return whether the episode has a name, and SQLite can store its integers."""
+    """Return whether the episode has a task, and SQLite can store its integers."""
     integers = (episode.difficulty, episode.sample)
-    return bool(episode.env and episode.task_id) and all(abs(number) <= _MAX_INTEGER for number in integers)
+    return bool(episode.task_id) and all(abs(number) <= _MAX_INTEGER for number in integers)
 
 
 def _can_show(episode: Episode) -> bool:

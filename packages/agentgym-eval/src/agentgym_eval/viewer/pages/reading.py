@@ -32,6 +32,7 @@ _ON_POINT = re.compile(rf"{_VERBS}\s*+[\[(]?\s*+{_XY}", re.IGNORECASE)
 _DRAG_END = re.compile(
     rf"[\s`]*drag\s*\[(?:\s*{_NAME}\s*|[^\]]*)\]\s*(?:to\s*)?\[\s*(?:{_XY}|(\d{{1,9}}|{_NAME}))\s*\]", re.IGNORECASE
 )
+_MANY = 2_000  # lines, beyond which frequent ones are not compared, which would take minutes
 _MIN_COMMON = 1 / 3
 """Minimum share of lines in common with the previous text; below it, the texts are unrelated and no line is new."""
 
@@ -90,10 +91,16 @@ def lines(text: str, before: str | None) -> list[tuple[str, bool]]:
     now = text.splitlines()
     if before is None or len(now) < 2:
         return [(line, False) for line in now]
-    matching = SequenceMatcher(None, before.splitlines(), now, autojunk=False).get_matching_blocks()
+    matcher = SequenceMatcher(_is_blank, before.splitlines(), now, autojunk=len(now) > _MANY)
+    matching = matcher.get_matching_blocks()
     kept = {at for block in matching for at in range(block.b, block.b + block.size)}
     related = sum(bool(now[at].strip()) for at in kept) >= _MIN_COMMON * sum(bool(line.strip()) for line in now)
     return [(line, related and at not in kept and bool(line.strip())) for at, line in enumerate(now)]
+
+
+def _is_blank(line: str) -> bool:
+    """Return whether a line says nothing. Comparing by blank lines takes minutes, since each is equal to all others."""
+    return not line.strip()
 
 
 def element(action: str | None) -> str | None:

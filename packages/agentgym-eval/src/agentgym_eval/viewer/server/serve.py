@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
+import sqlite3
 import sys
 import threading
 import time
 import webbrowser
 from collections.abc import Generator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import uvicorn
 from agentgym_envs.util.files import cache_folder
@@ -58,14 +60,37 @@ def serve(
 
 @contextmanager
 def open_index(directory: Path) -> Generator[Index]:
-    """Open the index of a folder. It is stored in the user's cache folder, so the next viewer can reuse it."""
+    """Open the index of a folder. It is stored in the user's cache folder, so the next viewer can reuse it, or in a
+    temporary folder if the cache can't be used.
+
+    Raises:
+        UsageError: if `directory` doesn't exist, or is a file without episodes.
+    """
+    with ExitStack() as stack:
+        try:
+            index = _cached_index(directory)
+        except (OSError, sqlite3.Error) as error:
+            sys.stderr.write(f"The index is stored in a temporary folder, since the cache can't be used: {error}\n")
+            folder = stack.enter_context(TemporaryDirectory(prefix="agentgym-viewer-"))
+            index = Index(directory, Path(folder) / "index.sqlite")
+        yield stack.enter_context(closing(index))
+
+
+def _cached_index(directory: Path) -> Index:
     folder = cache_folder("viewer")
     for old in folder.glob("*.sqlite*"):
         if time.time() - old.stat().st_mtime > _INDEX_LIFETIME_S:
             old.unlink(missing_ok=True)
     name = hashlib.sha256(f"{VERSION} ".encode() + os.fsencode(directory.resolve())).hexdigest()[:16]
-    with closing(Index(directory, folder / f"{name}.sqlite")) as index:
-        yield index
+    database = folder / f"{name}.sqlite"
+    try:
+        return Index(directory, database)
+    except sqlite3.OperationalError:  # locked, or not writable
+        raise
+    except sqlite3.DatabaseError:  # damaged
+        for file in folder.glob(f"{name}.sqlite*"):
+            file.unlink(missing_ok=True)
+        return Index(directory, database)
 
 
 @contextmanager

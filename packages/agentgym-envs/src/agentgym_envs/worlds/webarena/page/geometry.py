@@ -103,6 +103,14 @@ class Layout:
         self.frame_id = self._text(top["frameId"])
         self._place(0, self.viewport, self.viewport)
 
+    @classmethod
+    def empty(cls, width: float, height: float) -> Layout:
+        """Return the layout of a page of which nothing but the size of its viewport in pixels is known."""
+        nodes = {name: [] for name in ("backendNodeId", "parentIndex", "nodeType", "nodeName", "attributes")}
+        values = {name: {"index": [], "value": []} for name in ("isClickable", "contentDocumentIndex")}
+        layout = {"nodeIndex": [], "bounds": [[0, 0, width, height]], "styles": []}
+        return cls({"documents": [{"nodes": nodes | values, "layout": layout, "frameId": -1}], "strings": []}, {})
+
     @property
     def size(self) -> int:
         """Number of DOM nodes in all frames."""

@@ -23,6 +23,8 @@ _TITLE, _LONG = 200, 1_000  # characters; limits that keep the objective within 
 _FEWER = f"(Of long lists only {_FEW} options are shown; select_option [id] [option] takes any.)"
 _BOUNDED = f"(This page is too large to be read whole: only what is near the viewport is known; {_MORE}.)"
 
+_UNREAD = "(This page has {elements:,} elements, which is too many to be read; go_back or goto [url] leaves it.)"
+
 
 def id_and_name(node: Node) -> str:
     """Return what a node's line begins with: `[id] role 'name'`."""
@@ -45,6 +47,8 @@ def tree(
         positions: Whether lines of visible nodes end in the center of what is visible, in pixels: `at: 120,45`.
         label: Returns what a node's line begins with.
     """
+    if snapshot.unread:
+        return _UNREAD.format(elements=snapshot.unread)
     shown = [node for node in snapshot.nodes if whole_page or node.visible or node.parent is None]
     lines = list(_lines(snapshot, shown, positions, label))
     notes = [_BOUNDED] if snapshot.bounded else []

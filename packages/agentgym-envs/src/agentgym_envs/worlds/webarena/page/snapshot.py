@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.worlds.webarena.browser.playwright_errors import is_closed, playwright_errors
 from agentgym_envs.worlds.webarena.page.axtree import (
     AXNode,
@@ -83,6 +82,8 @@ class Snapshot:
     """The positions of the DOM nodes, which clicks need."""
     bounded: bool
     """Whether the page was too large, so that only the part near the viewport is included."""
+    unread: int = 0
+    """Number of elements of a page that has more than `MAX_ELEMENTS`, of which no node is included; else 0."""
 
     def node(self, id: int) -> Node | None:
         """Return the node with this id, or None."""
@@ -107,13 +108,15 @@ async def take_snapshot(tab: Tab, *, icons: bool = False) -> Snapshot:
 
     Raises:
         TabClosed: if the tab closes.
-        EnvFault: if the browser fails, or the page is too large to be read.
+        EnvFault: if the browser fails.
     """
     from playwright.async_api import Error
 
-    if tab.elements > MAX_ELEMENTS:
-        raise EnvFault(f"The page has {tab.elements:,} elements; pages with more than {MAX_ELEMENTS:,} are not read.")
     with playwright_errors():
+        if tab.elements > MAX_ELEMENTS:
+            viewport = (await tab.cdp.send("Page.getLayoutMetrics"))["cssLayoutViewport"]
+            layout = Layout.empty(viewport["clientWidth"], viewport["clientHeight"])
+            return Snapshot((), layout, bounded=True, unread=tab.elements)
         for _ in range(_RETRIES):
             try:
                 return await _take(tab.cdp, icons)

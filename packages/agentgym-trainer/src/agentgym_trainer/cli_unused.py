@@ -1,0 +1,65 @@
+"""Flags of `train` that have no effect, because of other settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from agentgym_trainer.config import BaseConfig, DPOConfig, OfflineConfig, RLConfig
+
+_Rule = tuple[str, bool, str]
+"""The beginning of flags, whether they have an effect, and what they would need."""
+
+
+def unused_flags(config: BaseConfig, flags: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence for each flag of the command line that has no effect in this configuration."""
+    rules = [*_of_all(config), *_of_rl(config), *_of_offline(config)]
+    given = (argument[2:].partition("=")[0].replace("_", "-") for argument in flags if argument.startswith("--"))
+    for flag in dict.fromkeys(given):
+        for beginning, used, needed in rules:
+            if not used and (flag == beginning or (beginning.endswith(".") and flag.startswith(beginning))):
+                yield f"--{flag} has no effect: that needs {needed}."
+                break
+
+
+def _of_all(config: BaseConfig) -> Iterator[_Rule]:
+    yield "lora.alpha", config.lora.rank > 0, "an adapter (--lora.rank)"
+
+
+def _of_rl(config: BaseConfig) -> Iterator[_Rule]:
+    if not isinstance(config, RLConfig):
+        return
+    algorithm, imitation, distillation = config.algorithm, config.imitation, config.distillation
+    kl, clip, groups, warm = algorithm.kl, algorithm.clip, algorithm.groups, config.warm_start
+    penalty = "a penalty on the divergence from the reference (--algorithm.kl.where loss)"
+    yield from ((f"algorithm.kl.{name}", kl.where != "off", penalty) for name in ("weight", "estimator", "clamp"))
+    yield "algorithm.kl.clamp", kl.estimator == "k3", "--algorithm.kl.estimator k3"
+    yield "algorithm.clip.dual", clip.kind != "cispo", "another --algorithm.clip.kind than cispo"
+    for name in ("low", "high"):
+        yield f"algorithm.clip.{name}", clip.kind != "none", "a --algorithm.clip.kind other than none"
+    yield "algorithm.aggregation.length", algorithm.aggregation.kind == "fixed", "--algorithm.aggregation.kind fixed"
+    resampled = "resample" in (groups.has_failures, groups.single, groups.zero_variance)
+    yield "algorithm.groups.rounds", resampled, "groups to resample (--algorithm.groups.zero-variance resample)"
+    for name in ("algorithm.critic.", "critic."):
+        yield name, algorithm.needs_critic, "an algorithm with a critic, such as ppo"
+    for name in ("imitation.data.", "imitation.batch"):
+        yield name, imitation.weight > 0, "demonstrations in the loss (--imitation.weight)"
+    yield "distillation.teacher-weight", bool(distillation.teacher), "a --distillation.teacher"
+    for name in ("distillation.label-weight", "distillation.fraction"):
+        yield name, bool(distillation.expert), "a --distillation.expert"
+    teaches = bool(distillation.teacher or distillation.expert)
+    yield "distillation.schedule", teaches, "a --distillation.teacher or --distillation.expert"
+    stale = config.async_rollout.max_staleness > 0
+    yield "async-rollout.on-stale", stale, "asynchronous rollouts (--async-rollout.max-staleness)"
+    for name in ("lr", "noise", "imitate-noise", "rename", "copies", "epochs", "batch"):
+        yield f"warm-start.{name}", warm.episodes > 0, "demonstrations to begin with (--warm-start.episodes)"
+
+
+def _of_offline(config: BaseConfig) -> Iterator[_Rule]:
+    if not isinstance(config, OfflineConfig):
+        return
+    played = not config.data.files
+    for name in ("tasks", "noise", "episodes"):
+        yield f"data.{name}", played, "demonstrations that are played, and not those of --data.files"
+    if isinstance(config, DPOConfig):
+        yield "data.tasks", False, "another kind of run: DPO takes as many tasks as --data.episodes and --samples need"
+        yield "data.noise", config.player == "expert", "--player expert"

@@ -1,0 +1,59 @@
+"""Tests of what `train` says about flags that have no effect, and of group filters that go with an estimator."""
+
+from __future__ import annotations
+
+import pytest
+from agentgym_trainer.algorithms import PRESETS
+from agentgym_trainer.cli import parse_config
+from agentgym_trainer.cli_unused import unused_flags
+from agentgym_trainer.config import RLConfig
+
+
+@pytest.mark.parametrize(
+    ("arguments", "flag", "needed"),
+    [
+        ("textcraft-grpo --algorithm dapo --algorithm.kl.weight 1", "algorithm.kl.weight", "--algorithm.kl.where loss"),
+        ("textcraft-grpo --algorithm.kl.estimator k1 --algorithm.kl.clamp=10", "algorithm.kl.clamp", "estimator k3"),
+        ("textcraft-grpo --algorithm cispo --algorithm.clip.dual 6", "algorithm.clip.dual", "than cispo"),
+        ("textcraft-grpo --algorithm.aggregation.length 9", "algorithm.aggregation.length", "kind fixed"),
+        ("textcraft-grpo --critic.where separate", "critic.where", "such as ppo"),
+        ("textcraft-grpo --imitation.data.episodes 9", "imitation.data.episodes", "--imitation.weight"),
+        ("textcraft-grpo --async_rollout.on_stale drop", "async-rollout.on-stale", "max-staleness"),
+        ("textcraft-grpo --lora.alpha 8", "lora.alpha", "--lora.rank"),
+        ("dpo-textcraft --data.tasks 3", "data.tasks", "another kind of run"),
+        ("sft-textcraft --data.files a.jsonl --data.noise 0.1", "data.noise", "not those of --data.files"),
+    ],
+)
+def test_flags_without_an_effect_are_named(arguments: str, flag: str, needed: str) -> None:
+    words = arguments.split()
+    (sentence,) = unused_flags(parse_config(words), words)
+    assert sentence.startswith(f"--{flag} has no effect: that needs ")
+    assert needed in sentence
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "textcraft-grpo --algorithm.kl.weight 1 --algorithm.clip.dual 6",
+        "textcraft-grpo --algorithm dapo --algorithm.kl.where loss --algorithm.kl.weight 1 --algorithm.groups.rounds 1",
+        "textcraft-grpo --algorithm ppo --critic.where separate --lora.rank 2 --lora.alpha 8",
+        "sft-textcraft --data.tasks 3 --data.noise 0.1",
+    ],
+)
+def test_flags_with_an_effect_are_not(arguments: str) -> None:
+    words = arguments.split()
+    assert list(unused_flags(parse_config(words), words)) == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "preset"),
+    [
+        (("--algorithm.advantages", "gae"), "ppo"),
+        (("--algorithm", "ppo", "--algorithm.advantages", "group-relative"), "grpo"),
+        (("--algorithm", "ppo"), "ppo"),
+    ],
+)
+def test_an_estimator_is_chosen_with_the_group_filter_of_its_preset(flags: tuple[str, ...], preset: str) -> None:
+    config = parse_config(["textcraft-grpo", *flags])
+    assert isinstance(config, RLConfig)
+    assert config.algorithm.groups == PRESETS[preset].groups
