@@ -269,12 +269,11 @@ def test_hedges_among_candidates_of_the_question_are_refused(answer: str) -> Non
         assert not states(["Hollowell", "4,575"], answer + ending, rivals=["Linden", "Swanmere"], question=SMALLEST)
 
 
-@pytest.mark.long
 def test_no_answer_is_right_for_two_candidates() -> None:
     towns = ["Hollowell", "Linden", "Swanmere"]
     parts = [*towns, "smaller than", "of Hollowell, Linden and Swanmere", "and", ",", "or", "not"]
-    for length in (1, 2, 3, 4):
-        for chosen in itertools.product(parts, repeat=length):
+    for length, every in ((1, 1), (2, 1), (3, 1), (4, 7)):
+        for chosen in itertools.islice(itertools.product(parts, repeat=length), 0, None, every):
             answer = f"{' '.join(chosen)}: 4,575"
             right = [
                 town
