@@ -233,6 +233,9 @@ def test_a_killed_warm_start_resumes_exactly(complete: RunFolder, tmp_path: Path
     assert child.exitcode == -9
     assert run.warm_start.exists()
     assert not run.start.exists()
+    stored = [read_episodes(file) for file in run.warm_start.glob("playing-*/*/episodes.jsonl")]
+    assert any(map(any, stored)) or point[1] != "_save"
     assert train_cli(["--resume", str(run.path)]) == 0
     assert texts(rounds_of(run)) == texts(rounds_of(complete))
     assert_same_weights(run, complete)
+    assert not list(run.warm_start.glob("playing-*"))

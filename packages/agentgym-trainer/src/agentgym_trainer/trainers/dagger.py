@@ -8,6 +8,7 @@ conversation itself, an episode costs one context instead of one per turn.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,14 +24,12 @@ from agentgym_trainer.config import RLConfig
 from agentgym_trainer.curriculum.task_sampler import apportion, evenly
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.rollout.environments import OpenEnvironment, episode_specs
-from agentgym_trainer.rollout.failures import FailureLimit
-from agentgym_trainer.rollout.groups import EpisodeOutcome
 from agentgym_trainer.rollout.play import engine_policy, seed_of
-from agentgym_trainer.rollout.runner import RolloutRequest
 from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.disk import writing
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.trainers.setup import saved_model
+from agentgym_trainer.trainers.stored_play import Specs, StoredPlay
 from agentgym_trainer.trainers.training_data import exclude_turns
 
 _DAGGER = 5  # distinguishes the seeds of DAgger from those of other uses
@@ -117,16 +116,19 @@ class Round:
         Raises:
             UsageError: when the engine can't be started.
             EngineError: when the engine can't be recovered.
-            TooManyFailed: when more episodes failed than `max_failed` allows.
-            Stopped: when the run must end immediately.
+            TooManyFailed: when more episodes failed than `max_failed` allows. Earlier episodes are kept.
+            Stopped: when the run must end immediately. Finished episodes are kept.
         """
-        ranks = Ranks()
+        ranks, playing = Ranks(), self.folder / f"playing-{self.number:04d}"
         if not ranks.broadcast(self.episodes.exists()):
-            specs = self.draw_episodes(worlds)
-            played = ranks.gather_to_main(self._play_share(model, specs, console, stopping))
+            play = StoredPlay(self.draw_episodes(worlds), playing)
+            if missing := play.missing():
+                self._play(model, play, missing, console, stopping)
             with ranks.errors_together():
                 if ranks.is_main:
-                    self._save(specs, played)
+                    self._save(play.episodes())
+        if ranks.is_main:
+            shutil.rmtree(playing, ignore_errors=True)
         episodes = list(read_episodes(self.episodes))
         if names := ", ".join(sorted(world.name for world in worlds if not _has_labels(world.name, episodes))):
             console.say(
@@ -135,31 +137,19 @@ class Round:
             )
         return episodes
 
-    def _play_share(
-        self,
-        model: Path,
-        specs: Sequence[tuple[OpenEnvironment, list[EpisodeSpec]]],
-        console: RunConsole,
-        stopping: Stopping,
-    ) -> list[Episode]:
-        """Play this process's share of the episodes with the model and the expert."""
-        config, ranks = self.config, Ranks()
-        requests = [RolloutRequest(world, ranks.share(own), config.horizon.longest) for world, own in specs]
-        total = sum(len(ranks.share(own)) for _, own in specs)
+    def _play(self, model: Path, play: StoredPlay, missing: Specs, console: RunConsole, stopping: Stopping) -> None:
+        """Play the missing episodes with the model and the expert."""
+        config = self.config
         opened = saved_model(config, str(model), self.folder.parent, console.say, stopping.check)
-        with opened as (rollouts, chat), ranks.errors_together():
+        with opened as (rollouts, chat):
             policy = engine_policy(config, rollouts.engine, chat, temperature=config.generation.temperature)
-            mixture = Mixture(policy, config.warm_start.dagger.beta)
-            return list(console.phase(f"Playing DAgger round {self.number}", rollouts.play(requests, mixture), total))
+            mixture, title = Mixture(policy, config.warm_start.dagger.beta), f"Playing DAgger round {self.number}"
+            play.play(missing, rollouts, mixture, config, tracker=console, title=title)
 
-    def _save(self, specs: Sequence[tuple[OpenEnvironment, list[EpisodeSpec]]], played: Sequence[Episode]) -> None:
-        """Save the episodes in the order in which they were drawn."""
-        FailureLimit(self.config.max_failed).count(map(EpisodeOutcome.of, played))
-        found = {(episode.env, episode.task_id, episode.sample): episode for episode in played}
-        ordered = [found[world.name, spec.task_id or "", spec.sample] for world, own in specs for spec in own]
-        lines = (exclude_turns(episode, lambda turn: turn.reply.sample is not None).to_json() for episode in ordered)
+    def _save(self, played: Sequence[Episode]) -> None:
+        """Save the episodes, in the order in which they were drawn."""
+        lines = (exclude_turns(episode, lambda turn: turn.reply.sample is not None).to_json() for episode in played)
         with writing(self.episodes):
-            self.folder.mkdir(exist_ok=True)
             write_whole(self.episodes, "".join(f"{line}\n" for line in lines))
 
 

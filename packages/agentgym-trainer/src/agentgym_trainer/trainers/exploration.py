@@ -71,17 +71,17 @@ class Explorer:
             Stopped: when the run must end immediately. Finished episodes are kept.
         """
         ranks, sampled, parts = Ranks(), folder / "sampled.jsonl", folder / "sampling"
-        if ranks.broadcast(sampled.exists()):
-            return True
-        play = StoredPlay(self.draw_episodes(number), parts)
-        if (missing := play.missing()) and not self._play(model, play, missing):
-            return False
-        with ranks.errors_together():
-            if ranks.is_main:
-                lines = [f"{episode.to_json()}\n" for episode in play.episodes()]
-                with writing(sampled):
-                    write_whole(sampled, "".join(lines))
-                shutil.rmtree(parts)
+        if not ranks.broadcast(sampled.exists()):
+            play = StoredPlay(self.draw_episodes(number), parts)
+            if (missing := play.missing()) and not self._play(model, play, missing):
+                return False
+            with ranks.errors_together():
+                if ranks.is_main:
+                    lines = [f"{episode.to_json()}\n" for episode in play.episodes()]
+                    with writing(sampled):
+                        write_whole(sampled, "".join(lines))
+        if ranks.is_main:
+            shutil.rmtree(parts, ignore_errors=True)
         return True
 
     def _play(self, model: Path, play: StoredPlay, missing: Specs) -> bool:
