@@ -20,8 +20,10 @@ from agentgym_trainer.config import RLConfig
         ("textcraft-grpo --imitation.data.episodes 9", "imitation.data.episodes", "--imitation.weight"),
         ("textcraft-grpo --async_rollout.on_stale drop", "async-rollout.on-stale", "max-staleness"),
         ("textcraft-grpo --lora.alpha 8", "lora.alpha", "--lora.rank"),
-        ("dpo-textcraft --data.tasks 3", "data.tasks", "another kind of run"),
-        ("sft-textcraft --data.files a.jsonl --data.noise 0.1", "data.noise", "not those of --data.files"),
+        ("dpo-textcraft --data.tasks 3", "data.tasks", "SFT or AgentEvol"),
+        ("textcraft-sft --data.files a.jsonl --data.noise 0.1", "data.noise", "not those of --data.files"),
+        ("textcraft-grpo --lora.rank 2 --lora.dropout 0.1", "lora.dropout", "training on episodes"),
+        ("textcraft-grpo --algorithm.correction.bound 3", "algorithm.correction.bound", "--algorithm.correction.level"),
     ],
 )
 def test_flags_without_an_effect_are_named(arguments: str, flag: str, needed: str) -> None:
@@ -38,6 +40,7 @@ def test_flags_without_an_effect_are_named(arguments: str, flag: str, needed: st
         "textcraft-grpo --algorithm dapo --algorithm.kl.where loss --algorithm.kl.weight 1 --algorithm.groups.rounds 1",
         "textcraft-grpo --algorithm ppo --critic.where separate --lora.rank 2 --lora.alpha 8",
         "sft-textcraft --data.tasks 3 --data.noise 0.1",
+        "sft-textcraft --data.files a.jsonl --data.noise 0.1",  # from scratch: it makes the tokenizer
     ],
 )
 def test_flags_with_an_effect_are_not(arguments: str) -> None:
@@ -51,9 +54,14 @@ def test_flags_with_an_effect_are_not(arguments: str) -> None:
         (("--algorithm.advantages", "gae"), "ppo"),
         (("--algorithm", "ppo", "--algorithm.advantages", "group-relative"), "grpo"),
         (("--algorithm", "ppo"), "ppo"),
+        (("--algorithm", "dapo", "--algorithm.advantages", "group-relative"), "dapo"),
+        (("--algorithm", "dapo", "--algorithm.advantages", "step-groups"), "dapo"),
+        (("--algorithm", "reinforce++-baseline", "--algorithm.advantages", "token-returns"), "reinforce++-baseline"),
     ],
 )
-def test_an_estimator_is_chosen_with_the_group_filter_of_its_preset(flags: tuple[str, ...], preset: str) -> None:
+def test_an_estimator_comes_with_the_group_filter_of_its_preset_unless_another_was_chosen(
+    flags: tuple[str, ...], preset: str
+) -> None:
     config = parse_config(["textcraft-grpo", *flags])
     assert isinstance(config, RLConfig)
     assert config.algorithm.groups == PRESETS[preset].groups

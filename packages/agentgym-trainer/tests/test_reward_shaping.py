@@ -98,7 +98,8 @@ def test_groups_are_classified_by_shaped_rewards() -> None:
     long = _episode(("act", "go", True, 0.0), ("act", "go", True, 0.0))
     attempts = _attempts(short, long)
     assert EpisodeGroup.from_episodes(attempts, GRPO).kind == "zero_variance"
-    assert EpisodeGroup.from_episodes(attempts, GRPO, has_teacher=True).kind == "ok"
+    taught = EpisodeGroup.from_episodes(attempts, GRPO, has_teacher=True)
+    assert (taught.kind, taught.treatment) == ("zero_variance", "keep")
     shaped = EpisodeGroup.from_episodes(attempts, GRPO, reward=PerTurn(turn_penalty=0.1))
     assert shaped.kind == "ok"
     assert [shaped.rewards(attempt) for attempt in attempts] == [(-0.1,), (-0.1, -0.1)]

@@ -241,6 +241,16 @@ def test_detectable_gain_of_equal_or_few_differing_tasks_has_80_percent_power(ta
     assert 0.75 < np.mean([sign_flip(each.tolist(), draws) < 0.05 for each in gains]) <= 0.97
 
 
+@pytest.mark.parametrize(("better", "worse", "tasks"), [(36, 0, 50), (20, 0, 50), (30, 10, 100), (60, 20, 200)])
+def test_detectable_gain_does_not_grow_with_the_difference_that_there_is(better: int, worse: int, tasks: int) -> None:
+    draws, now = rng(8), np.zeros(tasks)
+    now[:better], now[better : better + worse] = 1, -1
+    change = detectable(now.tolist(), None)
+    lost, won = worse / tasks, worse / tasks + change
+    gains = draws.choice([-1.0, 1.0, 0.0], p=[lost, won, 1 - lost - won], size=(400, tasks))
+    assert 0.7 < np.mean([sign_flip(each.tolist(), draws) < 0.05 for each in gains]) < 0.93
+
+
 def test_no_gain_is_detectable_with_fewer_than_six_tasks() -> None:
     assert math.isnan(detectable([1.0] * 5, None))
     assert detectable([0.0] * 6, None) > 0.9
@@ -251,4 +261,10 @@ def test_means_of_few_tasks_are_covered(tasks: int, skewed: bool) -> None:
     draws = rng(6)
     found = [bootstrap(draws.normal(8, 2, tasks).tolist(), None, draws, skewed=skewed) for _ in range(500)]
     assert np.mean([interval.low <= 8 <= interval.high for interval in found]) > 0.92
-    assert all(interval.low >= 0 for interval in found)
+    assert not skewed or all(interval.low >= 0 for interval in found)
+
+
+def test_intervals_of_few_differences_are_symmetric() -> None:
+    interval, mirrored = (bootstrap(values, None, rng(), skewed=False) for values in ([1.0, 2.0, 9.0], [-1, -2, -9]))
+    assert (interval.low, interval.high) == pytest.approx((-mirrored.high, -mirrored.low))
+    assert interval.low < 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from agentgym_envs.cli.flags import given
 from agentgym_envs.util.flag_markers import arg
 
-from agentgym_trainer.algorithms import ADVANTAGES, PRESETS, AdvantageEstimator, Algorithm
+from agentgym_trainer.algorithms import ADVANTAGES, PRESETS, AdvantageEstimator, Algorithm, GroupFilter
 from agentgym_trainer.config import BaseConfig, RLConfig
 from agentgym_trainer.curriculum.horizon import Horizon, by_kind
 from agentgym_trainer.curriculum.task_sampler import SAMPLERS, TaskSampler
@@ -60,27 +60,32 @@ def chosen(config: RLConfig, flags: Sequence[str]) -> RLConfig:
     for flag, choice in choices(config).items():
         if (name := given(flags, f"--{flag}")) is not None:
             config = with_choice(config, flag, choice, name)
-    if given(flags, "--algorithm.advantages") is not None:
-        config = replace(config, algorithm=_with_its_filter(config.algorithm))
     return config
-
-
-def _with_its_filter(algorithm: Algorithm) -> Algorithm:
-    """Return the algorithm with the group filter of the first preset that has its kind of advantages: those that don't
-    compare within groups need all of them.
-    """
-    presets = (preset for preset in PRESETS.values() if type(preset.advantages) is type(algorithm.advantages))
-    return algorithm if (preset := next(presets, None)) is None else replace(algorithm, groups=preset.groups)
 
 
 def with_choice(config: _S, flag: str, choice: Choice, name: str) -> _S:
     """Return the configuration with what `name` selects for the setting of `flag`. It isn't checked, since other
-    settings may have to change with it.
+    settings may have to change with it. Another kind of advantages comes with its usual group filter, unless the filter
+    was changed.
 
     Raises:
         UsageError: The name doesn't exist, or its object doesn't satisfy the contract.
     """
-    return _with(config, flag.split("."), choice.point.find(name, choice.known))
+    before, config = config, _with(config, flag.split("."), choice.point.find(name, choice.known))
+    if flag != "algorithm.advantages" or not isinstance(config, RLConfig) or not isinstance(before, RLConfig):
+        return config
+    usual, fitting = _usual_filter(before.algorithm.advantages), _usual_filter(config.algorithm.advantages)
+    if fitting is None or usual in (None, fitting) or before.algorithm.groups != usual:
+        return config
+    return replace(config, algorithm=replace(config.algorithm, groups=fitting))
+
+
+def _usual_filter(advantages: AdvantageEstimator) -> GroupFilter | None:
+    """Return the group filter of the first preset that has this kind of advantages: those that don't compare within
+    groups keep them all. None if no preset has it.
+    """
+    presets = (preset for preset in PRESETS.values() if type(preset.advantages) is type(advantages))
+    return next((preset.groups for preset in presets), None)
 
 
 def registry() -> ConstructorRegistry:

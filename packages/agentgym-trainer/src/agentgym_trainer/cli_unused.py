@@ -50,8 +50,21 @@ def _of_rl(config: BaseConfig) -> Iterator[_Rule]:
     yield "distillation.schedule", teaches, "a --distillation.teacher or --distillation.expert"
     stale = config.async_rollout.max_staleness > 0
     yield "async-rollout.on-stale", stale, "asynchronous rollouts (--async-rollout.max-staleness)"
-    for name in ("lr", "noise", "imitate-noise", "rename", "copies", "epochs", "batch"):
-        yield f"warm-start.{name}", warm.episodes > 0, "demonstrations to begin with (--warm-start.episodes)"
+    demonstrations = "demonstrations to begin with (--warm-start.episodes)"
+    for name in ("lr", "imitate-noise", "rename", "copies", "epochs", "batch"):
+        yield f"warm-start.{name}", warm.episodes > 0, demonstrations
+    # The texts that a new tokenizer is made for are those of a noisy expert.
+    yield "warm-start.noise", warm.episodes > 0 or config.model == "scratch", demonstrations
+    for name in ("episodes", "beta", "epochs"):
+        yield f"warm-start.dagger.{name}", warm.dagger.rounds > 0, "rounds of DAgger (--warm-start.dagger.rounds)"
+    for name in ("mode", "bound"):
+        yield f"algorithm.correction.{name}", algorithm.correction.level != "off", "an --algorithm.correction.level"
+    yield (
+        "algorithm.groups.zero-variance",
+        not distillation.teacher,
+        "no teacher, which teaches all groups",
+    )
+    yield "lora.dropout", False, "training on episodes: in reinforcement learning, it would make ratios noisy"
 
 
 def _of_offline(config: BaseConfig) -> Iterator[_Rule]:
@@ -59,7 +72,8 @@ def _of_offline(config: BaseConfig) -> Iterator[_Rule]:
         return
     played = not config.data.files
     for name in ("tasks", "noise", "episodes"):
-        yield f"data.{name}", played, "demonstrations that are played, and not those of --data.files"
+        used = played or (name == "noise" and config.model == "scratch")
+        yield f"data.{name}", used, "demonstrations that are played, and not those of --data.files"
     if isinstance(config, DPOConfig):
-        yield "data.tasks", False, "another kind of run: DPO takes as many tasks as --data.episodes and --samples need"
+        yield "data.tasks", False, "SFT or AgentEvol; DPO plays --data.episodes / --samples tasks"
         yield "data.noise", config.player == "expert", "--player expert"

@@ -237,7 +237,6 @@ def test_minibatches_cannot_exceed_episodes() -> None:
         (lambda: RLConfig(algorithm=Algorithm(clip=Clip(low=math.nan))), "algorithm.clip.low must be a number"),
         (lambda: Lora(targets=("q_proj",)), "set lora.rank"),
         (lambda: Lora(dropout=0.1), "set lora.rank"),
-        (lambda: RLConfig(lora=Lora(rank=1, dropout=0.1)), "lora.dropout is for training on episodes"),
         (
             lambda: RLConfig(algorithm=replace(PRESETS["gigpo"], kl=KL(where="reward"))),
             "divided by its own standard deviation",

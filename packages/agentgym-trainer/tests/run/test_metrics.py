@@ -8,8 +8,9 @@ import pytest
 from agentgym_envs import Episode, Reply, Turn
 from agentgym_eval.metrics.failure_causes import KINDS, ORACLE_KINDS, Distances
 from agentgym_trainer.config import Evaluation
-from agentgym_trainer.rollout.groups import EpisodeOutcome
+from agentgym_trainer.rollout.groups import EpisodeOutcome, GroupOutcome
 from agentgym_trainer.run.metrics import (
+    cut_while_improving,
     episode_metrics,
     evaluation_metrics,
     selection_means,
@@ -35,6 +36,12 @@ def outcome(
     score = None if success is None else float(success)
     episode = Episode("w", task, "train", "c", 1, "p", 0, "", turns, "end", stop, score, success)
     return EpisodeOutcome.of(replace(episode, error="broke" if success is None else None), distances=distances)
+
+
+def test_the_share_of_cut_episodes_is_that_of_the_stages_own_groups() -> None:
+    cut, whole = (replace(outcome(False), cut=value) for value in (True, False))
+    groups = [GroupOutcome(0, "ok", "keep", (cut, cut)), GroupOutcome(1, "ok", "keep", (cut, whole), stage=1)]
+    assert [cut_while_improving(groups, stage) for stage in (0, 1, 2)] == [1.0, 0.5, None]
 
 
 def test_causes_are_shares_of_the_episodes_that_did_not_break() -> None:

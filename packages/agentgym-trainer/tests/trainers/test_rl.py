@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate import Accelerator
 from agentgym_envs import EnvPool, Episode, EpisodeSpec, PoolSlot, play_episode
 from agentgym_envs.agents.formats import Bare
 from agentgym_eval.util.errors import UsageError
@@ -20,11 +21,13 @@ from agentgym_trainer.config.scratch import Scratch
 from agentgym_trainer.curriculum.horizon import FixedHorizon
 from agentgym_trainer.learner.learner import Learner
 from agentgym_trainer.models.policy import PolicyModel, SeparateCritic
+from agentgym_trainer.models.scratch import build_model
 from agentgym_trainer.policies import hf
 from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
-from agentgym_trainer.trainers.rl import train
+from agentgym_trainer.trainers.layers import choose_layers
+from agentgym_trainer.trainers.rl import _policy_model, train
 from coin_world import ENV, Coin
 from rich.console import Console
 from safetensors.torch import load_file
@@ -156,3 +159,13 @@ def test_gradient_checkpointing_includes_a_separate_critic(
     assert isinstance(actor.critic, SeparateCritic)
     assert actor.causal_lm.is_gradient_checkpointing
     assert actor.critic.trunk.is_gradient_checkpointing
+
+
+def test_adapters_are_trained_without_dropout() -> None:
+    config = RLConfig(lora=Lora(rank=2, dropout=0.5))
+    layers = choose_layers(config, Accelerator(cpu=True))
+    adapted = _policy_model(
+        config, build_model(Scratch(hidden=16, layers=1, heads=1), vocab=32, end_id=1, pad_id=0, seed=0), layers
+    )
+    dropouts = [module.p for module in adapted.modules() if isinstance(module, torch.nn.Dropout)]
+    assert dropouts and not any(dropouts)

@@ -66,6 +66,10 @@ def test_the_samplers_state_begins_anew_in_each_stage(build: Build) -> None:
     assert len(first.sampler) == 4
     second = take_step(loop, first)
     assert (second.stage.number, second.sampler) == (1, {})
+    late = replace(second, stage=replace(second.stage, number=0))  # as if its groups had begun in another stage
+    own = loop.collect(second).own
+    loop.collector.collect = lambda _: (own, [group.outcome for group in own])
+    assert loop.collect(second).sampler != loop.collect(late).sampler == late.sampler
 
 
 def test_the_samplers_state_persists_between_steps(build: Build) -> None:

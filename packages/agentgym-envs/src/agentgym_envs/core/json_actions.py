@@ -24,8 +24,8 @@ class ToolFunction(Function):
         """Return the function of a tool. Its parameters are those of `input_schema`."""
         properties: Mapping[str, Any] = input_schema.get("properties") or {}
         parameters = {name: schema if isinstance(schema, Mapping) else {} for name, schema in properties.items()}
-        required = input_schema.get("required") or []
-        optional = [name for name in parameters if name not in required]
+        required = input_schema.get("required")
+        optional = [name for name in parameters if not isinstance(required, list) or name not in required]
         return cls(name, description, (), parameters, optional, input_schema)
 
     def __post_init__(self) -> None:

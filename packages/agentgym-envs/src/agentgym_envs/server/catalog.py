@@ -98,16 +98,17 @@ class Catalog:
         """Parse the server's options and return them by environment."""
         read: dict[str, dict[str, Any]] = {}
         for option in options:
-            key, equals, value = option.partition("=")
-            world, _, name = key.rpartition(":")  # a world's name may have colons, as in `gymnasium:Blackjack-v1`
-            known = self._ids.get(full_id(world))
-            if known is None:
+            # Names of worlds may have colons and equals signs, as in `gymnasium:Blackjack-v1` and `mcp:COMMAND`.
+            beginnings = [name for name in self._ids if option.startswith(f"{name}:")]
+            world = max(beginnings, key=len) if beginnings else option.partition(":")[0]
+            known, pair = self._ids.get(full_id(world)), option.removeprefix(f"{world}:")
+            if known is None or pair == option:
                 raise ValueError(
                     f"--option {redacted_option(option)} is not of the form WORLD:KEY=VALUE, where WORLD is one of the "
                     f"served environments: {', '.join(self._specs)}."
                 )
-            name, read_value = read_resolved(f"{name}{equals}{value}")
-            read.setdefault(known, {})[name] = read_value
+            name, value = read_resolved(pair)
+            read.setdefault(known, {})[name] = value
         for world, chosen in read.items():
             WorldSpec(self._specs[world], chosen).build().close()
         return read

@@ -39,7 +39,7 @@ NEEDED = Z + _NORMAL.inv_cdf(POWER)
 FEWEST_DIFFERING = 6
 """Minimum number of differing tasks for p < 0.05: with n of them, permutations of signs give at least 2 / 2^n."""
 _FEWEST_RESAMPLED = 8
-"""Minimum number of clusters for the bootstrap: the means of resamples of fewer don't reach far enough."""
+"""Minimum number of tasks for the bootstrap: the means of resamples of fewer don't reach far enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def bootstrap(
 
     The percentiles are expanded, because the bootstrap underestimates the spread of small samples (Hesterberg 2015),
     and by default corrected for bias and skewness (BCa: Efron 1987). For unbounded means; for values in [0, 1], `share`
-    is better. With fewer than eight tasks or clusters, the interval is Student's, which ends at 0 if no value is
+    is better. With fewer than eight tasks, the interval is Student's, which ends at 0 for skewed values that aren't
     negative. It has zero width if all tasks agree.
 
     Args:
@@ -160,7 +160,8 @@ def bootstrap(
     n = len(sums)
     if n < _FEWEST_RESAMPLED:
         half = float(stdtrit(n - 1, _TAILS[1])) * _mean_and_error(sums, sizes)[1]
-        return Interval(mean, mean - half if array.min() < 0 else max(mean - half, 0.0), mean + half, len(array))
+        low = max(mean - half, 0.0) if skewed and array.min() >= 0 else mean - half
+        return Interval(mean, low, mean + half, len(array))
     means = _resampled(array, clusters, rng, resamples)
     reach = float(stdtrit(n - 1, _TAILS[1])) * math.sqrt(n / (n - 1))
     bias, acceleration = _bca(mean, sums, means) if skewed and array.std() > 0 else (0.0, 0.0)
@@ -229,9 +230,10 @@ def detectable(gains: Sequence[float], clusters: Sequence[Hashable] | None, *, b
     """Return the smallest difference that this number of tasks, with gains of this variance, detects with p < 0.05 at a
     power of 0.8. NaN if there is none.
 
-    The variance of `bounded` gains, in [-1, 1], is that of `gain`, plus that of the difference itself, which comes from
-    some tasks that gain as much as differing tasks do now (or all there is, if none differ). With a probability of
-    0.8, so many of them gain that a sign test against the tasks that differ now has p < 0.05.
+    The variance of `bounded` gains, in [-1, 1], is that of `gain`, with the part that is due to their mean replaced by
+    that of the detectable difference. This comes from some tasks that gain as much as differing tasks do now, or all
+    there is if none differ. With a probability of 0.8, so many of them gain that a sign test against the tasks that
+    differ now has p < 0.05.
     """
     if len(gains) < 2:
         return math.nan
@@ -245,10 +247,12 @@ def detectable(gains: Sequence[float], clusters: Sequence[Hashable] | None, *, b
     _, error, freedom = _centre(sums, sizes)
     moved = (sums / sizes)[np.abs(sums) > _TINY]
     each = math.sqrt(float(np.mean(moved**2))) if len(moved) else 1.0
-    # The solution of d^2 = s^2 (error^2 + d (each - d) / count) in d.
+    now = abs(_mean_and_error(sums, sizes)[0])
+    rest = max(error**2 - now * (each - now) / count, 0.0)  # without what is due to today's difference
+    # The solution of d^2 = s^2 (rest + d (each - d) / count) in d.
     square = _standard_errors(freedom) ** 2
     linear, quadratic = square * each / count, 1 + square / count
-    least = (linear + math.sqrt(linear**2 + 4 * quadratic * square * error**2)) / (2 * quadratic)
+    least = (linear + math.sqrt(linear**2 + 4 * quadratic * square * rest)) / (2 * quadratic)
     fewest = each * float(betaincinv(gaining, count - gaining + 1, POWER))
     return max(least, fewest) if max(least, fewest) <= 1 else math.nan
 

@@ -235,8 +235,10 @@ def test_episodes_are_found_whatever_the_order_of_their_keys(tmp_path: Path) -> 
     record = json.loads(episode().to_json())
     sorted_keys = tmp_path / "sorted.jsonl"
     sorted_keys.write_text(json.dumps(record, sort_keys=True) + "\n")
+    late = {"env": "e" * 30, **{key: value for key, value in record.items() if key not in ("env", "schema")}}
+    (tmp_path / "late.jsonl").write_text(json.dumps(late | {"schema": record["schema"]}) + "\n")
     quoting = tmp_path / "quoting.jsonl"
     quoting.write_text(json.dumps({"text": json.dumps(record)}) + "\n")
-    assert [found.path for found in discover(tmp_path)] == [sorted_keys]
+    assert [found.path for found in discover(tmp_path)] == [tmp_path / "late.jsonl", sorted_keys]
     with pytest.raises(UsageError, match=r"quoting\.jsonl holds no episodes"):
         Index(quoting, tmp_path / "index.sqlite")

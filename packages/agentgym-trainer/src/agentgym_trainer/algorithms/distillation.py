@@ -36,16 +36,12 @@ def with_teacher(
         The advantages with their statistics, and with a teacher the metric `teacher/kl`: the mean log-ratio over
         completion tokens in the loss, an unbiased estimate of the divergence per token, in nats.
     """
-
-    def metrics(advantages_N: torch.Tensor) -> dict[str, float]:
-        return {**output.metrics, **statistics("advantage", advantages_N, total)}
-
-    advantages_N = reward_weight * output.advantages_N
-    if batch.teacher_logprobs_N is None:
-        return replace(output, advantages_N=advantages_N, metrics=metrics(advantages_N))
-    log_ratio_N = divergence(batch.old_or_rollout_logprobs_N, batch.teacher_logprobs_N, "k1")
-    kept = log_ratio_N[batch.loss_mask_N].double()
-    summed, count = total(torch.stack([kept.sum(), kept.new_tensor(len(kept))])).tolist()
-    advantages_N = advantages_N - teacher_weight * log_ratio_N
-    divergences = {"teacher/kl": summed / count} if count else {}
-    return replace(output, advantages_N=advantages_N, metrics=metrics(advantages_N) | divergences)
+    advantages_N, divergences = reward_weight * output.advantages_N, dict[str, float]()
+    if batch.teacher_logprobs_N is not None:
+        log_ratio_N = divergence(batch.old_or_rollout_logprobs_N, batch.teacher_logprobs_N, "k1")
+        kept = log_ratio_N[batch.loss_mask_N].double()
+        summed, count = total(torch.stack([kept.sum(), kept.new_tensor(len(kept))])).tolist()
+        advantages_N = advantages_N - teacher_weight * log_ratio_N
+        divergences = {"teacher/kl": summed / count} if count else {}
+    metrics = {**output.metrics, **statistics("advantage", advantages_N, total), **divergences}
+    return replace(output, advantages_N=advantages_N, metrics=metrics)

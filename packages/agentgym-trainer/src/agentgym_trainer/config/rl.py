@@ -239,11 +239,6 @@ class RLConfig(BaseConfig):
                 "turns_per_step can't be combined with asynchronous rollouts, whose batches are groups in the order in "
                 "which their tasks were drawn: set turns_per_step 0 or async_rollout.max_staleness 0."
             )
-        if self.lora.dropout:
-            raise ValueError(
-                "lora.dropout is for training on episodes: with it, the ratio of the trained policy to the one that "
-                "sampled would be noisy. Leave it 0 for reinforcement learning."
-            )
         self._check_quantization()
         if self.imitation.weight:
             check_tasks(self.imitation.data, len(self.worlds), "imitation.data")
@@ -261,11 +256,15 @@ class RLConfig(BaseConfig):
                 f"{self.imitation.batch} demonstrations can't be split into {self.minibatches} minibatches; set "
                 "imitation.batch to at least as many."
             )
-        penalized = self.algorithm.kl.where == "reward" and self.algorithm.groups.zero_variance == "keep"
-        if penalized and getattr(self.algorithm.advantages, "scale", "none") == "std":
+        keeps_flat = bool(self.distillation.teacher) or self.algorithm.groups.zero_variance == "keep"
+        if (
+            self.algorithm.kl.where == "reward"
+            and keeps_flat
+            and getattr(self.algorithm.advantages, "scale", "none") == "std"
+        ):
             raise ValueError(
                 "In groups whose rewards are equal, a KL penalty on rewards would be divided by its own standard "
-                "deviation, so that its weight had no effect: set algorithm.kl.where loss, or "
+                "deviation, so that its weight had no effect: set algorithm.kl.where loss, or without a teacher "
                 "algorithm.groups.zero_variance drop."
             )
         if self.group_size == 1 and self.algorithm.groups.single != "keep":

@@ -32,7 +32,8 @@ class Stage:
     number: int = 0
     """Index of the stage, from 0."""
     since: int = 0
-    """Number of updates done when the stage began."""
+    """Number of updates done when the stage began. An adaptive stage of an asynchronous run begins with the first
+    update on its own episodes."""
     reason: str = "begin"
     """What ended the previous stage: its number of steps, a plateau of success on dev tasks, or truncated episodes."""
     success: dict[str, list[float | None]] = field(default_factory=dict[str, list[float | None]])
@@ -92,9 +93,9 @@ class Horizon(Protocol):
             seen: Statistics of the last update.
 
         Returns:
-            A `Stage` with 1 to `longest` turns: either `stage` itself or one with a higher `number` and with `since`
-            set to `step`. It may set `remaining`, to at least 1 turn. The fields `success` and `cut` are for the
-            schedule's own use.
+            A `Stage` with 1 to `longest` turns: one with the same `number`, or one with a higher `number` and with
+            `since` set to `step`. It may set `remaining`, to at least 1 turn. The fields `success` and `cut` are for
+            the schedule's own use.
         """
         ...
 
@@ -209,9 +210,11 @@ class AdaptiveHorizon:
         return stage
 
     def _recorded(self, stage: Stage, step: int, seen: StepOutcome) -> Stage:
-        if seen.cut is None:
-            return replace(stage, since=step)
-        cut = stage.cut + (seen.cut - stage.cut) / min(step - stage.since, self.at_least)
+        cut = stage.cut
+        if seen.cut is not None:
+            cut += (seen.cut - stage.cut) / min(step - stage.since, self.at_least)
+        elif stage.since == step - 1:  # it begins with the first update that has episodes of its own
+            stage = replace(stage, since=step)
         if seen.success is None:
             return replace(stage, cut=cut)
         before = max(map(len, stage.success.values()), default=0)

@@ -187,7 +187,7 @@ class EpisodeGroup:
             number: Index among all groups of the step.
             stage: Number of the stage in which it began.
             reward: Reward shaping.
-            has_teacher: Whether a teacher's log-probabilities give advantages, so that no group is flat.
+            has_teacher: Whether a teacher's log-probabilities give advantages, in groups of equal rewards, too.
 
         Raises:
             ValueError: if a shaped reward isn't a finite number; reward shaping may raise other exceptions.
@@ -198,9 +198,10 @@ class EpisodeGroup:
         group = cls(number, tuple(episodes), usable, "ok", "keep", shaped, masked, stage)
         outlines = make_batch([group.trajectory(e, outline(e)) for e in usable])
         with blaming(algorithm.advantages, doing=f"compare the episodes of {episodes[0].task_id}"):
-            flat = not has_teacher and algorithm.is_flat(outlines.tokens)
+            flat = algorithm.is_flat(outlines.tokens)
         kind, treatment = algorithm.groups.classify(len(usable), zero_variance=flat, failed=len(episodes) - len(usable))
-        return replace(group, kind=kind, treatment=treatment)
+        taught = has_teacher and kind == "zero_variance"
+        return replace(group, kind=kind, treatment="keep" if taught else treatment)
 
     def trajectory(self, episode: Episode, tokens: Trajectory) -> Trajectory:
         """The trajectory of an episode with its rewards and group, and whether it is in the loss."""

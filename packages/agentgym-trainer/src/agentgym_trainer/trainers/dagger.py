@@ -24,6 +24,8 @@ from agentgym_trainer.config import RLConfig
 from agentgym_trainer.curriculum.task_sampler import apportion, evenly
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.rollout.environments import OpenEnvironment, episode_specs
+from agentgym_trainer.rollout.failures import FailureLimit
+from agentgym_trainer.rollout.groups import EpisodeOutcome
 from agentgym_trainer.rollout.play import engine_policy, seed_of
 from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.disk import writing
@@ -147,7 +149,8 @@ class Round:
             play.play(missing, rollouts, mixture, config, tracker=console, title=title)
 
     def _save(self, played: Sequence[Episode]) -> None:
-        """Save the episodes, in the order in which they were drawn."""
+        """Save the episodes, in the order in which they were drawn, unless too many of all processes failed."""
+        FailureLimit(self.config.max_failed).count(map(EpisodeOutcome.of, played))
         lines = (exclude_turns(episode, lambda turn: turn.reply.sample is not None).to_json() for episode in played)
         with writing(self.episodes):
             write_whole(self.episodes, "".join(f"{line}\n" for line in lines))

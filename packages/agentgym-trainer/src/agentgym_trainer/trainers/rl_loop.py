@@ -209,7 +209,8 @@ class RLLoop:
         totals = np.sum(self.ranks.gather([tokens]), axis=0).astype(int).tolist()
         usage: dict[str, int] = dict(zip(("prefilled", "reused", "generated"), totals, strict=True))
         with blaming(self.config.sampler, doing=f"take note of step {state.step + 1}"):
-            sampler = remembered(self.config.sampler, state.sampler, success_by_task(groups))
+            of_stage = [group for group in groups if group.stage == state.stage.number]
+            sampler = remembered(self.config.sampler, state.sampler, success_by_task(of_stage))
         return Rollouts(own, groups, usage, sampler)
 
     def make_batch(self, rollouts: Rollouts) -> StepBatch:
@@ -295,9 +296,8 @@ class RLLoop:
         )
         worlds, seconds = [world.name for world in self.worlds], self._timer.take()
         line = metrics_line(after, rollouts, metrics, self.config, worlds=worlds, seconds=seconds, gap=self._gap)
-        return replace(
-            after, learned={"cut": cut_while_improving(groups, state.stage.number), "line": without_nonfinite(line)}
-        )
+        learned = {"cut": cut_while_improving(groups, state.stage.number), "line": without_nonfinite(line)}
+        return replace(after, learned=learned)
 
     def finish_step(self, state: TrainingState) -> TrainingState:
         """Evaluate if it is due, log the step, and choose the horizon of the next one."""

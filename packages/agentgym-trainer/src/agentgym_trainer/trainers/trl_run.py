@@ -174,8 +174,6 @@ def trainer_arguments(config: OfflineConfig, folder: RunFolder, *, longest: int)
         "adam_beta2": optimizer.betas[1],
         "weight_decay": optimizer.weight_decay,
         "max_grad_norm": optimizer.clip_norm,
-        "lr_scheduler_type": {"constant": "constant_with_warmup"}.get(optimizer.schedule, optimizer.schedule),
-        "warmup_steps": optimizer.warmup,
         "gradient_checkpointing": resolve_gradient_checkpointing(config),
         "use_cpu": runs_on_cpu(config),
         "bf16": resolve_precision(config) == "bf16",

