@@ -36,7 +36,16 @@ def command(run: Path, config: RLConfig, out: Path, *, tasks: int, horizon: int)
     return [
         *("--env", world.env, "--options", *world.options, "--agent", world.agent or "react", *shown),
         *("--policy", *policies, "--samples", str(SAMPLES), "--tasks", str(tasks), "--k", *map(str, KS)),
-        *("--horizon", str(horizon), "--max-tokens", str(config.generation.max_tokens), "--out", str(out)),
+        *(
+            "--slots",
+            "64",
+            "--horizon",
+            str(horizon),
+            "--max-tokens",
+            str(config.generation.max_tokens),
+            "--out",
+            str(out),
+        ),
     ]
 
 

@@ -170,7 +170,11 @@ def test_differences_have_students_and_bootstrap_intervals() -> None:
     # Mean 0.2, standard error 0.1 / sqrt(3), t quantile of 2 degrees of freedom 4.3027.
     assert (found.t.difference.low, found.t.difference.high) == pytest.approx((-0.0484, 0.4484), abs=1e-4)
     assert found.t.p == pytest.approx(0.0742, abs=1e-4)
-    assert 0.0 < found.bca.low < 0.2 < found.bca.high < 0.4
+    assert found.bca.low == pytest.approx(found.t.difference.low)  # of so few seeds
+    seeds = {seed: (seed / 10) ** 2 for seed in range(9)}
+    skewed = analysis.paired(dict.fromkeys(seeds, 0.0), seeds)
+    assert 0.0 < skewed.bca.low < skewed.bca.mean < skewed.bca.high
+    assert skewed.bca.high - skewed.bca.mean > skewed.bca.mean - skewed.bca.low
     assert analysis.paired({0: 1.0}, {1: 1.0}) is None
 
 

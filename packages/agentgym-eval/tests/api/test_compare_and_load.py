@@ -44,8 +44,10 @@ def test_methods_are_compared_over_seeds(runs: list[Report]) -> None:
     assert found.title == "Two training methods over 2 seeds"
     assert list(found.differing) == ["The runs differ in seed: 0, 1."]
     assert "comparisons (Holm)" not in found.markdown()  # the pairs repeat one comparison
-    for against in (seeds[:1], [*seeds, seeds[0]], [runs[0], seeds[0]]):
-        with pytest.raises(UsageError, match="as many runs as are named before it"):
+    with pytest.raises(UsageError, match="as many runs as are named before it"):
+        compare([runs[0], runs[2]], against=seeds[:1])
+    for against in ([*seeds, seeds[0]], [runs[0], seeds[0]]):
+        with pytest.raises(UsageError, match="is named twice"):
             compare([runs[0], runs[2]], against=against)
     with pytest.raises(UsageError, match="not 1 against 3"):
         compare([runs[0], runs[1], runs[2]], against=seeds[:1])

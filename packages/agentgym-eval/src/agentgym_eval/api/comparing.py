@@ -50,6 +50,9 @@ def compare(
     folder = path_of(out) if out is not None else None
     if folder and (folder / "episodes.jsonl").exists():
         raise UsageError(f"{folder} holds a run, whose report would be overwritten; choose another --out.")
+    named = [file for path in (*runs, *against) for file in files_of([_path(path)])]
+    if against and (twice := [str(file) for file in named if named.count(file) > 1]):
+        raise UsageError(f"{twice[0]} is named twice, but with against every run is that of a seed; name each once.")
     played = read_runs([*map(_path, runs), *map(_path, against)], k, seed, forensics=forensics)
     first = len(files_of(list(map(_path, runs))))
     comparisons = seed_by_seed(played[:first], played[first:], seed) if against else against_first(played, seed)

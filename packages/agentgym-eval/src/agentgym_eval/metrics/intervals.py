@@ -135,14 +135,14 @@ def bootstrap(
     rng: np.random.Generator,
     *,
     skewed: bool = True,
+    least: float = -math.inf,
     resamples: int = RESAMPLES,
 ) -> Interval:
     """Return the mean of `values`, one per task, and a bootstrap interval over tasks or clusters of tasks.
 
     The percentiles are expanded, because the bootstrap underestimates the spread of small samples (Hesterberg 2015),
     and by default corrected for bias and skewness (BCa: Efron 1987). For unbounded means; for values in [0, 1], `share`
-    is better. With fewer than eight tasks, the interval is Student's, which ends at 0 for skewed values that aren't
-    negative. It has zero width if all tasks agree.
+    is better. With fewer than eight tasks, the interval is Student's. It has zero width if all tasks agree.
 
     Args:
         values: One value per task, in a fixed order if the same generator is to give the same interval.
@@ -150,6 +150,7 @@ def bootstrap(
         rng: Generator of the resamples.
         skewed: Whether to correct for skewness. Symmetric quantities such as differences are better served without,
             because estimating skewness from few tasks costs more than it gains.
+        least: The smallest value that is possible, where the interval ends.
         resamples: Number of resamples; 5,000 determine a bound to about a hundredth of the interval's width.
     """
     if len(values) < 2:
@@ -160,8 +161,7 @@ def bootstrap(
     n = len(sums)
     if n < _FEWEST_RESAMPLED:
         half = float(stdtrit(n - 1, _TAILS[1])) * _mean_and_error(sums, sizes)[1]
-        low = max(mean - half, 0.0) if skewed and array.min() >= 0 else mean - half
-        return Interval(mean, low, mean + half, len(array))
+        return Interval(mean, max(mean - half, least), mean + half, len(array))
     means = _resampled(array, clusters, rng, resamples)
     reach = float(stdtrit(n - 1, _TAILS[1])) * math.sqrt(n / (n - 1))
     bias, acceleration = _bca(mean, sums, means) if skewed and array.std() > 0 else (0.0, 0.0)

@@ -235,7 +235,7 @@ def _metrics(episodes: Sequence[Episode], ks: Sequence[int], seed: int) -> Summa
     tried = list(by_task(episodes).values())
 
     def mean(metric: Callable[[Sequence[Episode]], float | None]) -> Interval:
-        return bootstrap(*_known(tried, metric), np.random.default_rng(seed))
+        return bootstrap(*_known(tried, metric), np.random.default_rng(seed), least=0.0)
 
     def part(metric: Callable[[Sequence[Episode]], float | None]) -> Interval:
         return share(*_known(tried, metric), np.random.default_rng(seed))
