@@ -11,7 +11,7 @@ import pytest
 from agentgym_envs.worlds.webarena.browser.session import Session
 from agentgym_envs.worlds.webarena.page.axtree import PropertyValue
 from agentgym_envs.worlds.webarena.page.geometry import Box, Layout
-from agentgym_envs.worlds.webarena.page.observation import frame, literal, one_line, tree
+from agentgym_envs.worlds.webarena.page.observation import _TITLE, frame, literal, one_line, shortened, tree
 from agentgym_envs.worlds.webarena.page.snapshot import Node, Snapshot
 from hypothesis import given
 from hypothesis import strategies as st
@@ -199,7 +199,7 @@ def test_any_texts_round_trip_through_a_frame(
     )
     text = frame(titles, len(titles) - 1, url, objective, previous, notices, tree(snapshot, True, 10**6))
     observation = parse_observation(text)
-    assert observation.titles == [displayed(title) for title in titles]
+    assert observation.titles == [displayed(shortened(title, _TITLE)) for title in titles]
     assert observation.active == len(titles) - 1
     assert observation.names == ["Title", *map(displayed, names)]
     assert observation.values == [displayed(name) for name in names]
