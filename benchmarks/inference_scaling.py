@@ -167,6 +167,18 @@ The table has pass@k, the share of tasks that at least one of k attempts solves,
 turns:
 
 {table}
+
+- One attempt gains most from RL: within {trained} turns, success is 0.775 instead of 0.509, which takes the imitating
+  model about three attempts.
+- With sixteen attempts, the model after RL is behind: it never solves one of the twenty tasks, and within six turns it
+  solves 0.70 of them, where the imitating model and random actions solve 0.85. RL made good episodes more likely, and
+  episodes more alike.
+- For the model after RL, twelve more turns add 0.07 to success, and a second attempt of {trained} turns 0.08.
+- Random actions are a strong baseline in these levels: they solve half of the tasks within {trained} turns, and the
+  imitating model is hardly better.
+
+These are {tasks} tasks, so that one of them is 0.05, and one run. Intervals of pass@k within all turns are in
+`test-time.json`.
 """
 
 
