@@ -45,7 +45,7 @@ def play_policies(config: RLConfig, out: Path, *, tasks: int, horizon: int) -> l
     """Play the expert and random actions with the command `evaluate`, and return the files of their episodes."""
     world = config.world
     command = [
-        *("--env", world.env, "--options", *world.options, "--agent", world.agent or "react", "--no-instructions"),
+        *("--env", world.env, "--options", *world.options),
         *("--policy", "oracle", "random", "--samples", str(SAMPLES), "--tasks", str(tasks)),
         *("--horizon", str(horizon), "--out", str(out)),
     ]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pickle
 import re
+from typing import Any
 
 import pytest
 from agentgym_envs import Malformed, ReplyWrapper
 from agentgym_envs.agents.formats import REPLY_FORMATS, Bare, ReAct, Tags
+from agentgym_envs.agents.formats.function_calls import _signature
 from agentgym_envs.agents.names import FORMAT_NAMES
+from agentgym_envs.core.json_actions import ToolFunction
 from door_world import Door
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +27,18 @@ ACTIONS = REPLIES.filter(lambda text: text.strip() == text and len(text.splitlin
 every_wrapper = pytest.mark.parametrize(
     "wrapper", [wrapper(Door()) for wrapper in REPLY_FORMATS.values()], ids=list(REPLY_FORMATS)
 )
+
+
+def test_signatures_have_the_types_of_a_tools_own_schema() -> None:
+    schemas: dict[str, Any] = {
+        "names": {"type": "array", "items": {"type": "string"}},
+        "sizes": {"type": "array", "items": {"type": "integer"}},
+        "share": {"type": "number"},
+        "any": {"anyOf": [{"type": "string"}, {"type": "null"}], "description": None},
+    }
+    tool = ToolFunction.of("sort", "Sort.", {"properties": schemas, "required": ["names", "sizes", "share"]})
+    first, *_ = _signature(tool).splitlines()
+    assert first == "sort(names: list[str], sizes: list, share: float, any: object = None)"
 
 
 def test_names_for_completion_are_those_of_the_formats() -> None:

@@ -6,15 +6,10 @@ and the tests check responses against them.
 
 from __future__ import annotations
 
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    NotRequired,  # pydantic reads no other before Python 3.12
-)
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, JsonValue
-from typing_extensions import TypedDict
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from agentgym_envs.core.tasks import Split
 from agentgym_envs.core.text_env import Malformed

@@ -34,6 +34,7 @@ _FEW = 3
 _NORMAL = NormalDist()
 _TAILS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
 Z = _NORMAL.inv_cdf(_TAILS[1])
+"""Number of standard errors from the middle of a normal interval to its ends."""
 NEEDED = Z + _NORMAL.inv_cdf(POWER)
 """Number of standard errors that a difference must measure to be detected with probability `POWER`."""
 FEWEST_DIFFERING = 6

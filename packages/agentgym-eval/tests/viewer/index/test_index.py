@@ -19,7 +19,6 @@ from agentgym_eval.viewer.index.indexer import Indexer
 from agentgym_eval.viewer.index.links import Address
 from agentgym_eval.viewer.index.queries import Filters
 from agentgym_eval.viewer.index.runs import EpisodeFile
-from agentgym_eval.viewer.server.serve import open_index
 from hypothesis import given
 from hypothesis import strategies as st
 from viewer_runs import episode, write_episodes, write_evaluation_run, write_training_run
@@ -380,23 +379,3 @@ def test_episodes_without_an_environment_are_shown(index: Index) -> None:
     write_evaluation_run(index.root / "converted", [episode(env="")])
     index.refresh()
     assert index.episodes_of("converted") == 1
-
-
-def test_an_unusable_cache_is_replaced_by_a_temporary_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_evaluation_run(tmp_path / "runs/a", [episode()])
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with open_index(tmp_path / "runs") as index:
-        index.refresh()
-    (database,) = (tmp_path / "cache").rglob("*.sqlite")
-    database.write_bytes(b"damaged" * 1000)
-    with open_index(tmp_path / "runs") as index:
-        index.refresh()
-        assert index.episodes_of("a") == 1
-    assert not capsys.readouterr().err
-    monkeypatch.setenv("XDG_CACHE_HOME", str(database))
-    with open_index(tmp_path / "runs") as index:
-        index.refresh()
-        assert index.episodes_of("a") == 1
-    assert "in a temporary folder, since the cache can't be used" in capsys.readouterr().err

@@ -238,7 +238,7 @@ def test_episodes_are_found_whatever_the_order_of_their_keys(tmp_path: Path) -> 
     late = {"env": "e" * 30, **{key: value for key, value in record.items() if key not in ("env", "schema")}}
     (tmp_path / "late.jsonl").write_text(json.dumps(late | {"schema": record["schema"]}) + "\n")
     quoting = tmp_path / "quoting.jsonl"
-    quoting.write_text(json.dumps({"text": json.dumps(record)}) + "\n")
+    quoting.write_text(json.dumps({"text": json.dumps(record), "episode": record}) + "\n")
     assert [found.path for found in discover(tmp_path)] == [tmp_path / "late.jsonl", sorted_keys]
     with pytest.raises(UsageError, match=r"quoting\.jsonl holds no episodes"):
         Index(quoting, tmp_path / "index.sqlite")

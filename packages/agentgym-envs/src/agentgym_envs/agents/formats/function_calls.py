@@ -17,7 +17,7 @@ _TYPES = {
     "number": "float",
     "boolean": "bool",
     "string": "str",
-    "array": "list[str]",
+    "array": "list",
     "object": "dict",
 }
 

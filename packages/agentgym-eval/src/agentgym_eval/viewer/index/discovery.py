@@ -26,8 +26,8 @@ _WRITTEN = ("run.json", "card.json", "metrics.jsonl", "replies.jsonl")
 _PRUNED = {"node_modules"}
 _MODELS = {"checkpoints", "model", "start"}
 """Folders with models in that of a training run, which hold many files but no episodes."""
-_EPISODE = re.compile(rb'(?<!\\)"schema": ?"agentgym\.episode/')
-_LINE = 1 << 20  # bytes of a line that are searched for its schema
+_EPISODE = "agentgym.episode/"
+_LINE = 1 << 20  # bytes of a line that are read for its schema
 _STEP = re.compile(r"(?:step|test|iteration)-(\d+)")
 
 
@@ -212,15 +212,27 @@ def _mtime(path: Path) -> float | None:
 def _holds_episodes(path: Path) -> bool:
     try:
         with path.open("rb") as file:
-            return bool(_EPISODE.search(file.readline(_LINE)))
+            line = file.readline(_LINE)
     except OSError:
         return False  # deleted, or no permission to read
+    begins = line[:64].removeprefix(b"\xef\xbb\xbf").replace(b" ", b"")
+    if begins.startswith(f'{{"schema":"{_EPISODE}'.encode()):
+        return True
+    return _EPISODE.encode() in line and str(_object(line).get("schema", "")).startswith(_EPISODE)
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read the object in a JSON file; empty if the file is damaged, missing, too deep or holds something else."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        return _object(path.read_bytes())
+    except OSError:
+        return {}
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    """Parse a JSON object; empty if the text is anything else."""
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
         return {}
     return record if isinstance(record, dict) else {}
