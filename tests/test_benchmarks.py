@@ -46,6 +46,7 @@ def test_scripts_describe_their_flags_and_reject_others(
     assert "--no-such-flag" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_every_method_of_the_smollm2_study_is_a_valid_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,7 @@ def test_mcp_client(example: ModuleType) -> None:
     assert result["score"] == 1.0
 
 
+@pytest.mark.long
 def test_grpo_one_file(example: ModuleType) -> None:
     """The example trains, and its loss has the same gradient as the trainer's on the same tokens."""
     env = Bare(make("agentgym/TextCraft-v0", **example.OPTIONS))

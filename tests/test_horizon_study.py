@@ -293,6 +293,7 @@ def test_collapse_is_compared_by_seed() -> None:
 # The page.
 
 
+@pytest.mark.long
 def test_an_incomplete_study_draws_no_conclusion(tmp_path: Path) -> None:
     page = module("page")
     with pytest.raises(SystemExit, match="no records of other than pilot runs"):

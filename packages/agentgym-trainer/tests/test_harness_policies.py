@@ -84,6 +84,7 @@ def test_a_horizon_limits_the_environment_and_the_requests(tmp_path: Path, chat:
     assert {(episode.stop, len(episode.turns)) for episode in episodes} == {("truncated", 2)}
 
 
+@pytest.mark.long
 def test_an_engine_that_is_gone_ends_the_run_and_keeps_episodes(tmp_path: Path, chat: Chat) -> None:
     engine, left = guessing(chat), iter(range(FLIPS * 3))
     generate = engine.generate

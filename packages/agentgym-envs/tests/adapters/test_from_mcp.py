@@ -54,6 +54,7 @@ def questions(tmp_path: Path) -> str:
     return str(file)
 
 
+@pytest.mark.long
 def test_questions_are_answered_with_the_tools_of_a_server(questions: str) -> None:
     env = make(f"mcp:{SERVER}", questions=questions, timeout=PATIENCE)
     world = text_env(env)

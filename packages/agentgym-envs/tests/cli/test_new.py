@@ -22,6 +22,7 @@ def run(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_the_written_package_keeps_the_contract_and_passes_its_tests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -123,6 +123,7 @@ def start_owner(script: str) -> tuple[subprocess.Popen[str], list[psutil.Process
     return process, psutil.Process(process.pid).children(recursive=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("end", (signal.SIGKILL, *(pytest.param(end, marks=LONG) for end in (signal.SIGINT, None))))
 def test_worker_processes_end_with_their_owner(end: signal.Signals | None) -> None:
     owner, processes = start_owner(SCRIPT.format(world=TOY, slots=1, backend="process", more=""))

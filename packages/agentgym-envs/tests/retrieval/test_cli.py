@@ -38,6 +38,7 @@ def test_serve_searches_until_ctrl_c(corpus: Path) -> None:
         assert lines == [f"Loading bm25:{corpus}", "Stopped."]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("spec", "status", "message"),
     [

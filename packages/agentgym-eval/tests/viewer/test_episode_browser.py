@@ -28,6 +28,7 @@ def press(page: Page, key: str) -> None:
     page.keyboard.press(key)
 
 
+@pytest.mark.long
 def test_keys_go_through_a_filtered_list(watched: WatchedPage, index: Index) -> None:
     page = watched.page
     page.set_viewport_size(PHONE)
@@ -57,6 +58,7 @@ def test_exported_episode_has_the_neighbours_of_its_file(watched: WatchedPage, i
     assert watched.messages == []
 
 
+@pytest.mark.long
 def test_labels_and_a_note_are_given_by_keyboard(watched: WatchedPage, index: Index) -> None:
     page = watched.page
     page.set_viewport_size(PHONE)

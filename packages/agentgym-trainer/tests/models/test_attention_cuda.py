@@ -72,6 +72,7 @@ def _score(policy: PolicyModel, *, autocast: bool) -> ModelOutputs:
         return policy(ids_T, position_T, LENGTHS, before_M, target_M)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["stored", "checkpointing"])
 def test_autocast_scores_and_gradients_are_float32_on_the_gpu(

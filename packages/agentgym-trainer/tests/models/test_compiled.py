@@ -141,6 +141,7 @@ def test_ten_updates_with_different_lengths_compile_once(new_model: Callable[...
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.long
 def test_names_stay_and_engines_run_layers_as_they_are(new_model: Callable[..., Any], counting: Counting) -> None:
     plain, model = new_model(), new_model()
     actor = PolicyModel(model, critic=separate_critic(model))

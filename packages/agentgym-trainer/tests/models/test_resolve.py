@@ -125,6 +125,7 @@ def test_runs_train_an_adapter_of_a_gguf_file_and_resume(
     load_model(str(adapter), **CPU)
 
 
+@pytest.mark.long
 def test_sft_trains_a_gguf_file(write: Callable[..., Path], tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     assert train_cli(sft_flags(run.path, "--model", str(write()), "--data.episodes", "8")) == 0

@@ -69,6 +69,7 @@ def test_a_plan_with_heads_that_tensor_parallelism_doesnt_divide_fails_and_propo
     assert "It fits with --engine.tensor-parallel 4\n" in out
 
 
+@pytest.mark.long
 def test_proposals_split_a_model_by_a_divisor_of_its_heads() -> None:
     found = propose(make_plan(run(), described("8x40GB")))
     assert "--engine.kind vllm-server --engine.tensor-parallel 4" in str(found[-1])

@@ -63,6 +63,7 @@ def test_unknown_names_have_no_shape() -> None:
     assert known_shape("Qwen/Qwen2.5-7B-Instruct-GGUF") is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "autocast", "gigabytes"),
     [

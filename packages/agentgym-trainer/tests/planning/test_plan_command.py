@@ -74,6 +74,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch, gigabytes: float, major: int = 9) -> An
     return cast("Any", SimpleNamespace(device=device, num_processes=1, is_fsdp2=False, parallelism_config=None))
 
 
+@pytest.mark.long
 def test_a_run_that_cant_fit_on_its_gpu_is_refused_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(RECIPES["textcraft-scaling"].config, engine=EngineSettings(kind="vllm"))
     accelerator, said = gpu(monkeypatch, 85), list[str]()

@@ -34,6 +34,7 @@ def gigabytes(config: BaseConfig, hardware: str, phase: str, part: str = "") -> 
     return sum(each.bytes for each in found.device if part in each.name) / 1e9
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ON_GPUS)
 def test_recipes_for_gpus_fit_on_eight_of_80_gb(name: str) -> None:
     config = RECIPES[name].config
@@ -130,6 +131,7 @@ def test_quantized_weights_are_whole_with_ddp() -> None:
     assert gigabytes(config, "8xH100:ddp", "load", "weights") == gigabytes(config, "H100", "load", "weights")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("gpu", "size"), [("H100", 2), ("L40S", 2), ("24GB", 2), ("T4", 4), ("V100-32", 4)])
 def test_auto_precision_plans_bfloat16_on_gpus_that_compute_in_it(gpu: str, size: int) -> None:
     """The frozen reference is in the data type of the computation."""

@@ -182,6 +182,7 @@ def test_a_round_without_an_action_of_the_expert_is_reported(
         assert f"Warning: the expert had no action in any state of DAgger round {number} in coin/Coin-v0" in said
 
 
+@pytest.mark.long
 def test_every_round_trains_on_the_episodes_of_all_rounds_so_far(
     complete: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

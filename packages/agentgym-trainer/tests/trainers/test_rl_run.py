@@ -131,6 +131,7 @@ def test_every_step_has_its_rollouts(finished: RunFolder) -> None:
         assert sum(episode.acts for episode in episodes) == round(line["turns"] * 16)
 
 
+@pytest.mark.long
 def test_the_result_table_shows_before_after_and_failed_episodes(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -209,6 +210,7 @@ def test_a_completely_broken_environment_trains_nothing(tmp_path: Path, capfd: p
     assert run.curve.exists()
 
 
+@pytest.mark.long
 def test_forensics_measures_the_causes_of_evaluations(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     flags = coin_flags(run.path, "--evaluation.forensics", "--evaluation.every", "2", "--steps", "3")

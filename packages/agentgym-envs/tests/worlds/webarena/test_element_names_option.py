@@ -58,6 +58,7 @@ def test_the_oracle_reaches_the_goal_by_names(options: dict[str, Any], tasks: in
         env.close()
 
 
+@pytest.mark.long
 def test_boxes_on_a_screenshot_have_names() -> None:
     env = WebArena(elements="names", screenshot=True)
     try:
@@ -74,6 +75,7 @@ def test_boxes_on_a_screenshot_have_names() -> None:
         env.close()
 
 
+@pytest.mark.long
 def test_a_name_that_the_page_does_not_have_is_an_invalid_action() -> None:
     env = WebArena(elements="names")
     try:

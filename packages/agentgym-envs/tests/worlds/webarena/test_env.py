@@ -157,6 +157,7 @@ def test_custom_tasks_require_their_sites(custom_env: Make, monkeypatch: pytest.
         env.reset(options=only_task(env))
 
 
+@pytest.mark.long
 def test_tasks_start_in_several_tabs(custom_env: Make, server: PagesServer) -> None:
     """As in WebArena, ` |AND| ` separates the start pages; the first tab is the active one."""
     server.pages["/third"] = "<title>Third</title>"

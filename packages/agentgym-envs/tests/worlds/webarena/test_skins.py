@@ -104,6 +104,7 @@ def test_tasks_of_one_seed_have_mixed_skins() -> None:
     assert all(len(ids) * 0.35 < skins.count("rough") < len(ids) * 0.65 for skins in drawn)
 
 
+@pytest.mark.long
 def test_mixed_skin_is_drawn_from_the_task(requires_browser: None) -> None:
     with closing(WebArena(skin="mixed", templates="map/phone")) as env:
         ids = env.tasks.train.ids
@@ -125,12 +126,14 @@ def test_mixed_skin_is_drawn_from_the_seed(requires_browser: None) -> None:
     assert set(drawn[0]) == {("plain", False), ("rough", True)}
 
 
+@pytest.mark.long
 def test_rough_pages_are_the_same_in_every_episode(envs: Envs, templates: dict[str, Task]) -> None:
     seen = [envs["rough"].reset(options={"task": templates["shop/return"].id})[0] for _ in range(2)]
     assert seen[0] == seen[1]
     assert "hasPopup: menu" in seen[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", EVERYDAY)
 def test_oracle_solves_a_task(envs: Envs, templates: dict[str, Task], name: str) -> None:
     actions, info = play(envs["rough"], templates[name])

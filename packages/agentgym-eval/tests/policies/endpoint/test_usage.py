@@ -90,6 +90,7 @@ def test_partially_reported_tokens_have_no_cost() -> None:
     assert (usage.to_dict((1, 2))["prompt_tokens"], usage.to_dict((1, 2))["cost"]) == (100, None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("budget", ["requests=20", "tokens=250", "cost=0.00025"])
 def test_budget_stops_the_run_and_a_larger_one_resumes_it(
     budget: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -124,6 +124,7 @@ def test_smoothing_leaves_the_raw_line(site: Site) -> None:
     assert text.count("data-smooth=") == 1
 
 
+@pytest.mark.long
 def test_many_long_runs_stay_within_the_page(site: Site) -> None:
     for number in range(200):
         write_run(site, f"run-{number:03d}", steps=60, metrics=30, number=number)

@@ -133,6 +133,7 @@ def test_metrics_of_the_report_and_stop_reasons_are_shown(site: Site) -> None:
     assert "3 episodes" in client(site).get(link.replace("&amp;", "&")).text
 
 
+@pytest.mark.long
 def test_page_states_whether_intervals_are_over_clusters(site: Site) -> None:
     for name, better in (("alone", 0), ("together", 0), ("better", 1)):
         cluster_fields = {} if name == "alone" else {"cluster": "kind"}
@@ -153,6 +154,7 @@ def test_page_states_whether_intervals_are_over_clusters(site: Site) -> None:
     assert "clusters" not in compare_page(site, ComparisonQuery("alone", "alone"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "content",
     ["{}", '{"schema": "agentgym.rep', '{"schema": "agentgym.report/3", "overall": {"episodes": "x"}}', "[]", "\xff"],

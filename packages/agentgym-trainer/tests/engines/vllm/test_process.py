@@ -46,6 +46,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.long
 def test_server_and_its_children_end_when_the_owner_is_killed(tmp_path: Path) -> None:
     log = tmp_path / "log"
     owner = subprocess.Popen([sys.executable, "-c", OWNER, str(log)])

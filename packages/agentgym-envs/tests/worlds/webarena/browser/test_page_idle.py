@@ -21,6 +21,7 @@ def test_form_submission_is_waited_for(server: PagesServer, session: Session, vi
     assert session.tab.url == SHOP + "/done"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "handler",
     [

@@ -26,6 +26,7 @@ SUGGESTIONS = {
 }
 
 
+@pytest.mark.long
 @patient
 @pytest.mark.parametrize("show", SUGGESTIONS.values(), ids=SUGGESTIONS)
 def test_debounced_suggestions_are_in_the_observation_of_the_step(agent: PageAgent, show: str) -> None:
@@ -46,6 +47,7 @@ def test_debounced_suggestions_in_a_frame_are_waited_for(agent: PageAgent) -> No
 
 
 # On a busy machine, it takes a while until the fetch is seen.
+@pytest.mark.long
 @pytest.mark.parametrize("timeouts", [IdleTimeouts(timers=30, grace=0.3)], ids=["patient"])
 def test_debounced_suggestions_are_waited_for_on_a_page_that_keeps_changing(agent: PageAgent) -> None:
     clock = "<p>0</p><script>setInterval(() => document.querySelector('p').textContent++, 5)</script>"
@@ -72,6 +74,7 @@ def test_hover_menu_that_opens_after_a_delay_is_in_the_observation_of_the_step(a
     assert agent.find_one("StaticText", "Item").visible
 
 
+@pytest.mark.long
 def test_what_takes_longer_than_a_second_appears_after_waiting(agent: PageAgent) -> None:
     agent.open("<p>Start</p><script>go = () => setTimeout(() => document.body.append('Done'), 2000)</script>")
     agent.js("addEventListener('keydown', go)")
@@ -102,6 +105,7 @@ def pending(agent: PageAgent, since: float) -> bool:
     }})()""")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ticker", TICKERS.values(), ids=TICKERS)
 def test_tickers_that_run_already_are_not_waited_for(agent: PageAgent, ticker: str) -> None:
     agent.open(f"<p>Page</p><script>var ticks = 0; {ticker}</script>")
@@ -112,6 +116,7 @@ def test_tickers_that_run_already_are_not_waited_for(agent: PageAgent, ticker: s
         assert agent.do("wait [0.2]") is None
 
 
+@pytest.mark.long
 def test_only_short_timers_count_until_they_have_run_or_are_cleared(agent: PageAgent) -> None:
     agent.open("<p>Page</p>")
     for script, counts in {
@@ -156,6 +161,7 @@ def test_pages_do_not_notice(agent: PageAgent) -> None:
     assert agent.js("Function.prototype.toString.call(class A {})") == "class A {}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("broken", ["Reflect", "Map", "WeakMap", "Date", "CustomEvent", "MessageChannel", "Proxy"])
 def test_pages_may_break_their_own_objects(agent: PageAgent, broken: str) -> None:
     prototypes = "WeakMap Map Date EventTarget MessagePort Array Function CustomEvent Object"

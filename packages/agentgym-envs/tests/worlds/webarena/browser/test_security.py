@@ -86,6 +86,7 @@ def test_only_the_sites_can_be_reached(
     assert set(server.paths()) == set(pages)
 
 
+@pytest.mark.long
 def test_sites_can_be_reached_in_all_of_these_ways(server: PagesServer, session: Session, run: Run) -> None:
     pages = pages_requesting("http://wiki.example/x")
     server.pages |= pages | {"/x": "open"}

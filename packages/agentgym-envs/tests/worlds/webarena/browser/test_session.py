@@ -125,6 +125,7 @@ def test_number_of_tabs_is_limited(browser: Browser, run: Run) -> None:
     run(session.close())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "opener",
     [

@@ -91,6 +91,7 @@ def _with_unit(number: str, intent: str) -> str:
     return f"{number} km" if "kilometres" in intent else f"${number}"
 
 
+@pytest.mark.long
 def test_right_answers_of_every_task_score(answered: list[Task]) -> None:
     wrong = [
         (task["template"], answer, _phrases(task))

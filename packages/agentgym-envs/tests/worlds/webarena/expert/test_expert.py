@@ -50,6 +50,7 @@ def may_score_immediately(task: Task) -> bool:
     return True
 
 
+@pytest.mark.long
 def test_no_task_is_solved_by_stopping_immediately(tasks: list[Task]) -> None:
     assert [task.payload["intent"] for task in tasks if may_score_immediately(task)] == []
 

@@ -56,6 +56,7 @@ def test_the_page_rewards_the_right_button_and_ends_the_episode(env: WebArena) -
     assert (reward, terminated, info["success"], info["raw"]["parts"]) == (1.0, True, True, {"reward": 1.0})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("page", "icons"),
     [
@@ -80,6 +81,7 @@ def test_a_negative_reward_is_a_score_of_zero(env: WebArena) -> None:
     assert (reward, terminated, info["success"], info["raw"]["parts"]) == (0.0, True, False, {"reward": -1.0})
 
 
+@pytest.mark.long
 def test_a_part_of_the_reward_is_a_part_of_the_score_without_success(env: WebArena) -> None:
     start(env, "find-greatest")
     cards = env._scripted._view.elements("div", class_="card")  # pyright: ignore[reportPrivateUsage, reportOptionalMemberAccess]
@@ -93,6 +95,7 @@ def test_a_part_of_the_reward_is_a_part_of_the_score_without_success(env: WebAre
     assert sorted(results) == [(0.1, False), (0.1, False), (1.0, True)]
 
 
+@pytest.mark.long
 def test_submitting_checkboxes_as_they_are_is_no_success(env: WebArena) -> None:
     scores: set[float] = set()
     for seed in (120, 121, 122, 123, 124, 125):
@@ -118,6 +121,7 @@ def test_stopping_before_the_page_has_counted_is_a_failure(env: WebArena) -> Non
     assert (reward, terminated, info["success"]) == (0.0, True, False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "action",
     ["goto [http://miniwob.example/miniwob/click-test.html]", "go_back", "new_tab", "tab_focus [0]", "close_tab"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from agentgym_envs.util.images import pixels
 from agentgym_envs.worlds.webarena.actions.input import PageInput
 from agentgym_envs.worlds.webarena.page.marks import colour, draw_marks, marked_nodes
@@ -90,6 +91,7 @@ COVERED = """<body style='margin:0'>
 </body>"""
 
 
+@pytest.mark.long
 def test_elements_that_others_cover_are_not_reachable(agent: PageAgent) -> None:
     page = agent.open(COVERED)
     marked = marked_nodes(page)

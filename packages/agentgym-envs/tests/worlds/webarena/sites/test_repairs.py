@@ -54,6 +54,7 @@ def test_every_template_is_classified(tasks: Tasks) -> None:
     assert sorted([*UNDOS, *OVERWRITING, *FINAL]) == sorted(tasks)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("template", UNDOS)
 def test_repaired_mistakes_cost_nothing(template: str, tasks: Tasks, visit: Callable[[Task], Player]) -> None:
     """Before the task and after it; the same mistake without a repair costs the score."""

@@ -105,6 +105,7 @@ def test_calendar(show: Show, agent: PageAgent, server: PagesServer) -> None:
     assert sent(server) == [{"day": ["2024-02-29"]}]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", ["One line", "Two\nlines", "A\n\ngap", "x" * 300, "<b>&amp; "])
 def test_editor_sends_what_the_plain_field_sends(show: Show, agent: PageAgent, server: PagesServer, text: str) -> None:
     html = FORM.format("<label>Story <textarea name=text>Old</textarea></label>")

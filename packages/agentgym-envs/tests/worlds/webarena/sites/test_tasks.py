@@ -97,6 +97,7 @@ def _answers(task: Task, answer: str) -> bool:
     return asyncio.run(string_match.score(task | {"eval": check_eval(task["eval"])}, answer, None)) == 1
 
 
+@pytest.mark.long
 def test_always_answering_not_applicable_scores_only_on_unachievable_tasks(tasks: dict[str, list[Task]]) -> None:
     every = [task for split in SPLITS for task in tasks[split]]
     scoring = [task for task in every if _answers(task, "N/A")]
@@ -135,6 +136,7 @@ def test_empty_and_constant_answers_rarely_score(tasks: dict[str, list[Task]]) -
     assert answers.most_common(1)[0][1] <= 0.05 * len(tasks["test"])
 
 
+@pytest.mark.long
 def test_database_checks_do_not_hold_at_the_start(tasks: dict[str, list[Task]]) -> None:
     for split in SPLITS:
         for task in tasks[split]:

@@ -92,6 +92,7 @@ def start(env: Env, task_id: int) -> str:
     return env.reset(options={"task": f"webarena/mine/{task_id}"})[0]
 
 
+@pytest.mark.long
 def test_custom_task_is_scored(make: Make, server: PagesServer) -> None:
     env = make()
     assert "heading 'Shop'" in start(env, 0)

@@ -81,6 +81,7 @@ def test_failing_command_is_a_fault_with_its_output() -> None:
         asyncio.run(ResetHook(("/no/such/program",)).run(["shopping"]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("when", ["running", "starting"])
 def test_cancelled_command_is_ended_with_its_children(
     when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
