@@ -45,10 +45,14 @@ def make_chat(family: str) -> Chat:
 @cache
 def published_chat(name: str) -> Chat:
     """Return a small tokenizer with a published template."""
+    return trl_chat(*PUBLISHED[name])
+
+
+def trl_chat(family: str, file: str) -> Chat:
+    """Return a small tokenizer with the control tokens of a family and a template among TRL's files."""
     trl = find_spec("trl")
     assert trl
     assert trl.origin
-    family, file = PUBLISHED[name]
     return _chat(family, Path(trl.origin).parent / "chat_templates" / f"{file}.jinja")
 
 

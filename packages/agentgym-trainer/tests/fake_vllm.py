@@ -206,10 +206,9 @@ class FakeServer:
                 self.holds_weights = dict(parse_qsl(url.query)) == {"level": "1"}
             case "/wake_up":
                 (tag,) = (value for _, value in parse_qsl(url.query))
-                if tag in self.asleep:
-                    self.asleep.discard(tag)
-                    if not self.asleep:
-                        self.running.set()
+                self.asleep.discard(tag)
+                if not self.asleep:
+                    self.running.set()
             case "/reset_prefix_cache":
                 assert dict(parse_qsl(url.query)) == {"reset_running_requests": "true"}
                 assert not self.running.is_set()

@@ -21,6 +21,7 @@ from agentgym_trainer.models.attention import (
     Segments,
     choose_attention,
     packed_inputs,
+    partial_attention,
     use_attention,
 )
 from agentgym_trainer.tokens.chat import Chat
@@ -29,7 +30,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.attention.varlen import varlen_attn
 from toy_learner import VOCAB
-from transformers import AttentionInterface, Qwen2Config, Qwen2ForCausalLM
+from transformers import AttentionInterface, MistralConfig, Qwen2Config, Qwen2ForCausalLM
 
 CPU = torch.device("cpu")
 LENGTHS = (5, 17, 16, 1, 9, 40, 1, 12)
@@ -243,6 +244,15 @@ def test_shared_prefixes_give_the_same_outputs_and_gradients(new_model: Callable
     torch.testing.assert_close(hidden[0], hidden[1], atol=1e-5, rtol=1e-5)
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-4)
+
+
+def test_layers_without_full_attention_are_found() -> None:
+    small: dict[str, Any] = {"num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2}
+    assert partial_attention(MistralConfig(**small, sliding_window=8)) == ["sliding_attention"]
+    assert partial_attention(MistralConfig(**small, sliding_window=None)) == []
+    assert partial_attention(Qwen2Config(**small, sliding_window=8, use_sliding_window=False)) == []
+    mixed = ["full_attention", "sliding_attention"]
+    assert partial_attention(Qwen2Config(**small, layer_types=mixed)) == ["sliding_attention"]
 
 
 @pytest.mark.parametrize("longest", [16, 1024])

@@ -11,6 +11,7 @@ import pytest
 import torch
 from agentgym_trainer.algorithms.types import ModelOutputs
 from agentgym_trainer.models.attention import KERNELS, SDPA, Segments
+from agentgym_trainer.models.lm_head import unrounded_logits
 from agentgym_trainer.models.policy import PolicyModel, ValueHead
 from fake_cuda import CUDA, fake_cuda, gradients
 from torch import Tensor
@@ -98,3 +99,19 @@ def test_scores_without_autocast_are_float32(dtype: torch.dtype) -> None:
             policy = _policy(name, dtype)
             outputs = _score(policy, autocast=False)
         assert {(output.dtype, output.device) for output in outputs[:2]} == {(torch.float32, CUDA)}
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_logits_of_a_head_on_the_gpu_are_not_rounded(bias: bool) -> None:
+    with fake_cuda():
+        for dtype, autocast in ((torch.float32, True), (torch.bfloat16, False)):
+            head = torch.nn.Linear(16, 64, bias=bias, device=CUDA, dtype=dtype)
+            hidden = torch.zeros(1, 3, 16, device=CUDA, dtype=dtype)
+            with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+                assert head(hidden).dtype == torch.bfloat16
+                with unrounded_logits(head):
+                    assert (head(hidden).dtype, head(hidden).shape) == (torch.float32, (1, 3, 64))
+                assert head(hidden).dtype == torch.bfloat16
+    on_cpu = torch.nn.Linear(16, 64, dtype=torch.bfloat16)
+    with unrounded_logits(on_cpu):
+        assert on_cpu(torch.zeros(1, 16, dtype=torch.bfloat16)).dtype == torch.bfloat16

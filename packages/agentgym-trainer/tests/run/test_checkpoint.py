@@ -109,6 +109,17 @@ def test_transformers_loads_an_adapter_with_its_base_model(
         torch.testing.assert_close(loaded(ids).logits, learner.actor.policy.eval()(ids).logits)
 
 
+def test_saving_an_adapter_does_not_ask_the_hub_for_its_base_model(
+    make_learner: Callable[..., Any], chat: Chat, checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr("peft.utils.save_and_load.file_exists", lambda *given, **_: asked.append(given))
+    learner = make_learner("lora")
+    learner.actor.policy.peft_config["default"].base_model_name_or_path = "someone/model"
+    checkpoints.save(learner, chat.tokenizer, PROGRESS)
+    assert not asked
+
+
 @settings(max_examples=30)
 @given(
     turns=st.integers(1, 99),

@@ -1,17 +1,21 @@
 from __future__ import annotations
 
 import copy
+from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
 import pytest
 from agentgym_envs import Message
 from agentgym_trainer.models.scratch import train_tokenizer
 from agentgym_trainer.tokens.chat import Chat, Context
-from chat_templates import FAMILIES, make_chat
+from chat_templates import FAMILIES, make_chat, trl_chat
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken
+from tokenizers import AddedToken, Tokenizer, decoders, models
+from tokenizers.pre_tokenizers import Metaspace
+from tokenizers.trainers import BpeTrainer
 from toy_learner import TEXTS
+from transformers import PreTrainedTokenizerFast
 
 Conversation = tuple[Message, ...]
 
@@ -299,3 +303,51 @@ def test_template_without_control_tokens_is_rejected() -> None:
     tokenizer.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
     with pytest.raises(ValueError, match="does not begin with a control token"):
         Chat(tokenizer)
+
+
+def test_a_prompt_that_begins_reasoning_has_it_ended_by_replies_without_any() -> None:
+    chat = trl_chat("qwen3", "qwen3_5_think")
+    prompt = chat.open((Message("user", "U"),))
+    assert chat.tokenizer.decode(prompt).endswith("<|im_start|>assistant\n<think>\n")
+    assert chat.tokenizer.decode(chat.reply_ids("go north")) == "\n</think>\n\ngo north<|im_end|>"
+    assert chat.reply_text(chat.reply_ids("It is dark.\n</think>\n\nleave")) == "It is dark.\n</think>\n\nleave"
+    closed = chat.tokenizer.chat_template
+    shown = [{"role": "user", "content": "U"}, {"role": "assistant", "content": "go north"}]
+    whole = chat.tokenizer.apply_chat_template(shown, chat_template=closed, tokenize=False)
+    assert whole.startswith(chat.tokenizer.decode(prompt + chat.reply_ids("go north")))
+
+
+def test_prompts_do_not_depend_on_the_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Tomorrow(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:
+            return datetime.now(tz) + timedelta(days=1)
+
+    first, second = (Message("system", "S"), Message("user", "U")), (Message("assistant", "go"), Message("user", "V"))
+    context = Context(trl_chat("llama3", "llama3_2"))
+    ids, _ = context.prompt(first)
+    assert "Today Date: 26 Jul 2024" in context._chat.tokenizer.decode(ids)
+    context.append_reply(context._chat.reply_ids("go"))
+    monkeypatch.setattr("transformers.utils.chat_template_utils.datetime", Tomorrow)
+    assert not context.prompt((*first, *second))[1]
+    assert trl_chat("llama3", "llama3_2").open(first) == ids
+
+
+@pytest.mark.parametrize("header", ["assistant\n", ""])
+def test_replies_have_the_tokens_that_they_would_have_after_the_prompt(header: str) -> None:
+    """SentencePiece begins a text with a blank, which isn't there after a header that ends with a newline."""
+    backend = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
+    backend.pre_tokenizer = Metaspace(prepend_scheme="first")
+    backend.decoder = decoders.Metaspace(prepend_scheme="first")
+    special = ["<unk>", "<s>", "</s>", "<turn>", *(f"<0x{i:02X}>" for i in range(256))]
+    trainer = BpeTrainer(vocab_size=400, special_tokens=special, show_progress=False)
+    backend.train_from_iterator(["go north now", "assistant go north"] * 20, trainer)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token="</s>", unk_token="<unk>", extra_special_tokens=["<turn>"]
+    )
+    tokenizer.chat_template = (
+        "{% for m in messages %}<turn>{% if m.role == 'assistant' %}HEADER{% endif %}{{ m.content }}</s>{% endfor %}"
+        "{% if add_generation_prompt %}<turn>HEADER{% endif %}"
+    ).replace("HEADER", header)
+    reply = tokenizer.convert_ids_to_tokens(Chat(tokenizer).reply_ids("go north"))
+    assert "".join(reply) == ("go▁north</s>" if header else "▁go▁north</s>")

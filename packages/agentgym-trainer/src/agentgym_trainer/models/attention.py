@@ -129,13 +129,21 @@ def use_attention(model: Any, name: str) -> None:
     """
     if name not in KERNELS:
         raise ValueError(f"There is no attention {name!r}; there are: {', '.join(KERNELS)}.")
-    kinds = set(getattr(model.config, "layer_types", None) or []) - {"full_attention"}
-    if kinds:
+    if kinds := partial_attention(model.config):
         raise ValueError(
-            f"{model.config.model_type} has layers of {', '.join(sorted(kinds))}, which can't read packed segments; "
+            f"{model.config.model_type} has layers of {', '.join(kinds)}, which can't read packed segments; "
             "choose a model with full attention, such as Qwen2.5 or Llama 3."
         )
     model.set_attn_implementation(name)
+
+
+def partial_attention(config: Any) -> list[str]:
+    """Return the kinds of layers of a transformers configuration that don't have full attention, sorted."""
+    kinds = set(getattr(config, "layer_types", None) or ())
+    # Configurations such as those of Mistral and Phi-3 don't list their layers.
+    if not kinds and getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
+        kinds = {"sliding_attention"}
+    return sorted(kinds - {"full_attention"})
 
 
 def _grouped_sdpa(query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale: float) -> Tensor:

@@ -6,10 +6,13 @@ stored in between. It needs a weight matrix and hidden states, but not the model
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 CHUNK_BYTES = {"cpu": 2**27, "cuda": 2**30}
@@ -32,9 +35,8 @@ def token_scores(
         temperature: Divides the logits.
         chunk: Tokens per chunk; None: 1 GiB of logits on a GPU, 128 MiB on a CPU. Affects memory, not results.
     """
-    device = hidden_MD.device.type
+    device, dtype = hidden_MD.device.type, _dtype(hidden_MD)
     chunk = chunk or max(1, CHUNK_BYTES.get(device, 2**30) // (4 * len(weight_VD)))
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_MD.dtype
     with torch.autocast(device, enabled=False):
         scores: Any = _TokenScores.apply(hidden_MD, weight_VD, target_M, temperature, chunk, dtype)
     return scores
@@ -90,6 +92,38 @@ class _TokenScores(torch.autograd.Function):
         if grad_weight_VD is not None:
             grad_weight_VD = grad_weight_VD.to(weight_VD.dtype)
         return grad_hidden_MD, grad_weight_VD, None, None, None, None
+
+
+@contextmanager
+def unrounded_logits(head: Any) -> Generator[None]:
+    """Have a model's head on a GPU return float32 logits in the context, as they are in `token_scores`.
+
+    A linear layer would round them to bfloat16 under autocast, which changes log-probabilities by a hundredth.
+
+    Args:
+        head: The output embeddings. Other layers than linear ones stay as they are.
+    """
+    if type(head) is not nn.Linear or not head.weight.is_cuda:
+        yield
+        return
+    head.forward = partial(_logits, head)
+    try:
+        yield
+    finally:
+        del head.forward  # the attribute of this instance
+
+
+def _dtype(hidden: Tensor) -> torch.dtype:
+    """Return the type that the head is applied in."""
+    device = hidden.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+
+
+def _logits(head: nn.Linear, hidden: Tensor) -> Tensor:
+    dtype = _dtype(hidden)
+    with torch.autocast(hidden.device.type, enabled=False):
+        logits = _product(hidden.flatten(0, -2).to(dtype), head.weight.to(dtype).T)
+        return (logits if head.bias is None else logits + head.bias).unflatten(0, hidden.shape[:-1])
 
 
 def _log_softmax(hidden_CD: Tensor, head_VD: Tensor, temperature: float) -> Tensor:

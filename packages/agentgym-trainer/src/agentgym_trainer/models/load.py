@@ -5,7 +5,7 @@ A path is that of a folder in Hugging Face's format or of a GGUF file; `resolve_
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -137,7 +137,8 @@ def load_chat(name: str) -> Chat:
     from transformers import AutoTokenizer
 
     with _loading(name) as path:
-        return Chat(AutoTokenizer.from_pretrained(path))
+        # Mistral's own format, which it would otherwise be with vLLM installed, has no chat template.
+        return Chat(AutoTokenizer.from_pretrained(path, mistral_format=False))
 
 
 def check_model(name: str) -> None:
@@ -219,10 +220,12 @@ def is_adapter(name: str) -> bool:
     return name != SMOLLM2 and Path(name, CONFIG_NAME).is_file()
 
 
-def scratch_model(scratch: Scratch, episodes: Sequence[Episode], *, seed: int) -> tuple[Any, Chat]:
-    """Build a model from scratch, with a tokenizer trained on the texts of `episodes`."""
+def scratch_model(
+    scratch: Scratch, episodes: Sequence[Episode], *, names: Collection[str] = (), seed: int
+) -> tuple[Any, Chat]:
+    """Build a model from scratch, with a tokenizer trained on the texts of `episodes`; see `train_tokenizer`."""
     texts = [text for episode in episodes for text in _texts(episode)]
-    chat = Chat(train_tokenizer(texts, scratch.vocab, scratch.merges))
+    chat = Chat(train_tokenizer(texts, scratch.vocab, scratch.merges, names))
     model = build_model(scratch, vocab=len(chat.tokenizer), end_id=chat.end_id, pad_id=chat.pad_id, seed=seed)
     return model, chat
 

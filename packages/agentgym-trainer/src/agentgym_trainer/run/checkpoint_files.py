@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from accelerate.checkpointing import save_accelerator_state
 from accelerate.utils.constants import FSDP_MODEL_NAME, OPTIMIZER_NAME
-from peft import set_peft_model_state_dict
+from peft import PeftModel, set_peft_model_state_dict
 from peft.utils import SAFETENSORS_WEIGHTS_NAME
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -101,7 +101,9 @@ class LearnerState:
         if "optimizer" in self.whole:
             torch.save(self.whole["optimizer"], folder / f"{OPTIMIZER_NAME}.bin")
         if "weights" in self.whole:
-            self.policy.save_pretrained(folder, state_dict=_part(self.whole["weights"], "policy."))
+            # With "auto", peft would ask the hub for the base model's configuration.
+            options = {"save_embedding_layers": False} if isinstance(self.policy, PeftModel) else {}
+            self.policy.save_pretrained(folder, state_dict=_part(self.whole["weights"], "policy."), **options)
             if critic := _part(self.whole["weights"], "critic."):
                 save_file({name: tensor.contiguous() for name, tensor in critic.items()}, folder / CRITIC)
 

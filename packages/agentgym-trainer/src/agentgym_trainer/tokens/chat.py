@@ -88,11 +88,17 @@ class Chat:
     def reply_ids(self, text: str) -> list[int]:
         """Return the ids of a reply as the model would have sampled it, including the end-of-turn token."""
         reply, lead = self._template.in_history(text), self._template.lead
-        reply = reply if reply.startswith(lead) else lead + reply
+        # A reply with the end of reasoning, which the prompt may begin, has reasoning of its own.
+        has_lead = reply.startswith(lead) or (lead.strip() and lead.strip() in reply)
+        reply = reply if has_lead else lead + reply
         if self._template.has_special(reply):
             return [*self._fill(reply, ()), self.end_id]
         plain = SLOT.sub(lambda slot: self._template.content(slot[1], ()), reply)
-        return [*self._encode(plain, "agent"), self.end_id]
+        # A text alone begins with a blank in some tokenizers (SentencePiece), but not after the prompt's last text.
+        header = self._encode(self._template.header, "agent")
+        whole = self._encode(self._template.header + plain, "agent")
+        follows = whole[: len(header)] == header
+        return [*(whole[len(header) :] if follows else self._encode(plain, "agent")), self.end_id]
 
     def reply_text(self, ids: Sequence[int]) -> str:
         """Return the text of sampled ids, without the end-of-turn token."""

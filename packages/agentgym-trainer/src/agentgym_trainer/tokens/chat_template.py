@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -27,9 +28,14 @@ from jinja2 import TemplateError
 _OPEN, _CLOSE = "\ue000", "\ue001"
 SLOT = re.compile(f"{_OPEN}([cmj]\\d+){_CLOSE}")
 _CACHE_SIZE = 1_024  # keeps the memory of a long run bounded
+_REASONING = re.compile(r"<(\w*think\w*|\w*reason\w*)>\s*$")
+"""The end of a prompt that begins the model's reasoning, such as Qwen3.5's and DeepSeek-R1's."""
 _CALL_ID = "call00000"  # Mistral's templates require nine letters and digits
 _NEEDS_ESCAPING = 'a "b"\nc'
 """A text that JSON escapes."""
+_DATE = datetime(2024, 7, 26)
+"""The date in templates that write today's, such as Llama 3.2's, which has this one for renderers without a clock. With
+today's, a run that is resumed tomorrow would read other prompts."""
 _PROBE = {
     "type": "function",
     "function": {
@@ -77,7 +83,7 @@ class Template:
         self.control = _any_of(_longest_first([*special, *self.known]))
         """Matches control tokens in a text, including those that aren't special."""
         self.takes_system = self._takes_system()
-        self.lead, self.end = self._find_ends()
+        self.header, self.lead, self.end = self._find_ends()
         self.style = self._find_style()
         own = self._special.findall(self.style.head + self.style.tail) if self.style and tools else []
         self._quotable = [*special, _OPEN, _CLOSE]
@@ -183,7 +189,7 @@ class Template:
         return self._apply(turns, tools=[_PROBE]).removeprefix(prompt).removeprefix(self.lead).partition(self.end)[0]
 
     def _apply(self, turns: Sequence[dict[str, Any]], *, prompt: bool = True, tools: Any = None) -> str:
-        options: Any = {"tools": tools} if tools else {}
+        options: Any = {"strftime_now": _DATE.strftime} | ({"tools": tools} if tools else {})
         return self._tokenizer.apply_chat_template(list(turns), tokenize=False, add_generation_prompt=prompt, **options)
 
     def _known(self) -> list[str]:
@@ -198,8 +204,11 @@ class Template:
         except TemplateError:
             return False
 
-    def _find_ends(self) -> tuple[str, str]:
-        """Return the white space that the template writes before a reply, and its end-of-turn token."""
+    def _find_ends(self) -> tuple[str, str, str]:
+        """Return the text before a reply since the last control token; what the template writes between this and a
+        reply without reasoning, which is white space and the end of reasoning that the prompt begins; and the
+        end-of-turn token.
+        """
         turns = [{"role": "user", "content": "x"}, {"role": "assistant", "content": _OPEN}]
         prompt = self._apply(turns[:1])
         head, _, tail = self._apply(turns, prompt=False).partition(_OPEN)
@@ -208,8 +217,13 @@ class Template:
             raise ValueError(
                 f"The chat template ends a reply with {tail!r}, which does not begin with a control token."
             )
-        lead = head.removeprefix(prompt)
-        return lead if lead.isspace() else "", end[0]
+        header, lead = self.control.split(prompt)[-1], head.removeprefix(prompt)
+        if opened := _REASONING.search(prompt):
+            closing = f"</{opened[1]}>"
+            lead = lead if head.startswith(prompt) and closing in lead else f"\n{closing}\n\n"
+        elif not lead.isspace():
+            lead = ""
+        return header, lead, end[0]
 
     def _find_style(self) -> CallStyle | None:
         """Return the format of calls and results; None if the template has none, drops some of them, or writes calls

@@ -60,7 +60,7 @@ from agentgym_trainer.trainers.evaluation import Evaluator
 from agentgym_trainer.trainers.logprob_check import PROBES, check_logprobs, last_contexts
 from agentgym_trainer.trainers.metrics_line import metrics_line
 from agentgym_trainer.trainers.rl_batch import Rollouts, StepBatch
-from agentgym_trainer.trainers.setup import engine_has_weights, saves_in_background
+from agentgym_trainer.trainers.setup import engine_has_weights, load_weights, saves_in_background
 from agentgym_trainer.trainers.task_dependence import task_dependence
 
 _UPDATE, _PROBE = 1, 3  # parts of seeds; the collector uses 0 and evaluations use 2
@@ -182,8 +182,7 @@ class RLLoop:
             with self._timer.phase("load"):
                 # With asynchronous rollouts, the update changes them while the engine samples.
                 weights = self.learner.weights(step, lasting=not self.config.async_rollout.max_staleness)
-                with self.ranks.errors_together():
-                    self.rollouts.load(weights)
+                load_weights(self.rollouts, weights, self.ranks)
                 if engine_has_weights(self.config, self.learner.accelerator):
                     before = self._engine_usage()
                     self._gap = self._check_logprobs(step)

@@ -35,7 +35,7 @@ from agentgym_trainer.models.load import (
 )
 from agentgym_trainer.models.memory import limit_kernel_caches, trim_heap
 from agentgym_trainer.models.resolve import resolve_model
-from agentgym_trainer.models.weights import weights_of
+from agentgym_trainer.models.weights import Weights, weights_of
 from agentgym_trainer.plugins import PluginError, PluginPoint, find_named
 from agentgym_trainer.rollout.environments import OpenEnvironment
 from agentgym_trainer.rollout.failures import FailureLimit
@@ -194,10 +194,23 @@ def saved_model(
     own_copy = has_own_weights(config, accelerator)
     engine = open_engine(config, model, policy, chat, accelerator, folder, say, own_copy=own_copy)
     with RolloutRunner(engine, check) as rollouts:
-        with Ranks().errors_together():
-            rollouts.load(weights_of(policy.eval(), version))
+        load_weights(rollouts, weights_of(policy.eval(), version), Ranks())
         yield rollouts, chat
     release_memory()
+
+
+def load_weights(rollouts: RolloutRunner, weights: Weights, ranks: Ranks) -> None:
+    """Load weights into the engines of all processes, after all of them have freed their GPUs' unused memory.
+
+    An engine in another process on the same GPU could otherwise not allocate what torch has cached.
+
+    Raises:
+        EngineError: when an engine can't be recovered.
+    """
+    with ranks.errors_together():
+        clear_device_cache()
+    with ranks.errors_together():
+        rollouts.load(weights)
 
 
 def release_memory() -> None:

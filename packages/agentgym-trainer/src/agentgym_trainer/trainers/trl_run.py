@@ -47,6 +47,7 @@ from agentgym_trainer.trainers.model_setup import export_model, make_start, make
 from agentgym_trainer.trainers.setup import (
     has_own_weights,
     is_sharded,
+    load_weights,
     open_accelerator,
     open_engine,
     refusing,
@@ -228,6 +229,8 @@ class TRLRunCallback(TrainerCallback):
             self._evaluate(0)
         self.trainer.remove_callback(PrinterCallback)
         self.trainer.add_callback(self)
+        with self.ranks.errors_together():
+            self.held_out.rollouts.sleep()  # an engine without evaluations so far is still awake
         self._since = time.perf_counter()
         with self.checkpoints.naming_last():
             self.trainer.train(resume_from_checkpoint=str(latest) if latest else None)
@@ -317,8 +320,7 @@ class TRLRunCallback(TrainerCallback):
         weights = weights_of(accelerator.unwrap_model(model), step, precision=accelerator.mixed_precision)
         try:
             with torch.random.fork_rng(cuda):
-                with self.ranks.errors_together():
-                    rollouts.load(weights)
+                load_weights(rollouts, weights, self.ranks)
                 yield
                 self.ranks.gather([0])  # other processes may sample from the same server until here
                 with self.ranks.errors_together():

@@ -154,3 +154,16 @@ def test_fetching_weights_requires_the_secret() -> None:
             list(fetch(offer.host, offer.port, offer.secret))
 
     asyncio.run(scene())
+
+
+def test_an_awake_server_stays_paused_while_its_weights_are_replaced() -> None:
+    async def scene(server: FakeServer, sampler: VllmServer) -> None:
+        await sampler.load(fake_weights(1))
+        server.may_reply.clear()
+        running = asyncio.create_task(sampler.generate([5, 6], SAMPLING))
+        await eventually_async(lambda: server.sampling)
+        await sampler.load(fake_weights(2))  # the server asserts that it is paused
+        server.may_reply.set()
+        assert set((await running).versions) == {1, 2}
+
+    run_scene(scene, sleeps=True)

@@ -62,7 +62,7 @@ def test_weights_arrive_before_the_cache_and_no_pickle_is_sent() -> None:
         begin = len(server.requests)
         await sampler.load(fake_weights(2))
         assert server.paths[begin:] == [
-            "/health", "/collective_rpc", "/pause", "/update_weight_version", "/wake_up",
+            "/health", "/collective_rpc", "/wake_up", "/pause", "/update_weight_version",
             "/init_weight_transfer_engine", "/start_weight_update", *["/collective_rpc"] * 2, "/finish_weight_update",
             "/reset_prefix_cache", "/update_weight_version", "/wake_up", "/resume",
         ]  # fmt: skip

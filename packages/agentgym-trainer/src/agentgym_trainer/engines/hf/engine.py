@@ -30,6 +30,8 @@ from agentgym_trainer.engines.factory import EngineContext
 from agentgym_trainer.engines.hf.forward_plan import Reading
 from agentgym_trainer.engines.hf.kv_cache import RAGGED
 from agentgym_trainer.engines.hf.scheduler import Row, Rows
+from agentgym_trainer.models.attention import partial_attention
+from agentgym_trainer.models.lm_head import unrounded_logits
 from agentgym_trainer.models.memory import idle_cache_bytes, kept_rows, trim_heap
 
 
@@ -58,10 +60,9 @@ def transformers_engine(
     Raises:
         ValueError: when the model has layers with another attention than full causal attention.
     """
-    kinds = set(getattr(model.config, "layer_types", None) or []) - {"full_attention"}
-    if kinds:
+    if kinds := partial_attention(model.config):
         raise ValueError(
-            f"{model.config.model_type} has layers of {', '.join(sorted(kinds))}, which the transformers engine "
+            f"{model.config.model_type} has layers of {', '.join(kinds)}, which the transformers engine "
             "can't cache across turns; choose a model with full attention, such as Qwen2.5 or Llama 3."
         )
     sampled = copy.deepcopy(model).requires_grad_(False).eval() if own_copy else model
@@ -198,7 +199,7 @@ class _Core:
             model.eval()
         assert self._rows is not None
         ids = [row.ids[span.start : span.stop] for row, span in zip(rows, reading.spans, strict=True)]
-        with self._autocast(), _attention(model.config, RAGGED):
+        with self._autocast(), _attention(model.config, RAGGED), unrounded_logits(model.get_output_embeddings()):
             logits = model(
                 input_ids=reading.listed(ids)[None],
                 position_ids=reading.position_T[None],

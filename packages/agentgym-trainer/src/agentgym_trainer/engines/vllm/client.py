@@ -113,7 +113,10 @@ class VllmHttp:
         await self._request("POST", "/sleep", params={"level": str(level)})
 
     async def wake_up(self, *tags: str) -> None:
-        """Allocate again what a sleeping server has freed of these: weights and kv_cache. Nothing if it is awake."""
+        """Allocate again what a sleeping server has freed of these: weights and kv_cache.
+
+        A server that has then freed nothing more resumes its requests, also if it was awake and paused.
+        """
         for tag in tags:
             await self._request("POST", "/wake_up", params={"tags": tag})
 
@@ -184,10 +187,10 @@ class VllmHttp:
 
     async def begin_replacement(self, meanwhile: str, *, wakes: bool) -> None:
         """Pause the requests, and make room for new weights. See `replace_weights`."""
+        if wakes:
+            await self.wake_up("weights")  # before the pause, which it would end if the server is awake
         await self._request("POST", "/pause", params={"mode": "keep"})
         await self.set_label(meanwhile)
-        if wakes:
-            await self.wake_up("weights")
 
     async def end_replacement(self, label: str, *, wakes: bool) -> None:
         """Drop the cache of the old weights, and continue with the new ones. See `replace_weights`."""

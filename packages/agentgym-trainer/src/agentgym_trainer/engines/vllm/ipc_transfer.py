@@ -150,6 +150,7 @@ class IpcTransfer:
                 handles = dict(await self._exchange(self._mapping))
                 # The memory may only be overwritten once the workers have copied from that of all processes.
                 await self._together(server and server.call_workers("agentgym_map_weights", bucket.update(handles)))
+            self._release()  # the server allocates its cache again
             await self._together(server and _end(server, label))
         finally:
             self._release()
@@ -224,10 +225,11 @@ class IpcTransfer:
         return self._shared.tensor
 
     def _release(self) -> None:
-        """Leave the memory to the learner."""
+        """Free the memory, and that of tensors that were gathered to be sent."""
         self._shared = None
         if self._stream is not None:
             torch.cuda.ipc_collect()
+            torch.cuda.empty_cache()
 
     def _on_stream(self) -> AbstractContextManager[object]:
         return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
