@@ -19,6 +19,7 @@ from agentgym_trainer.config import WorldConfig
 from agentgym_trainer.recipes import RECIPES, tiny
 from agentgym_trainer.run.folder import RunFolder
 from cli_errors import error_of
+from coin_world import Coin
 from toy_learner import coin_flags, train_cli
 
 
@@ -113,6 +114,42 @@ def test_run_that_cannot_start_leaves_no_folder(tmp_path: Path, capfd: pytest.Ca
     assert train_cli(["--tiny", "--world.env", "agentgym/Texcraft-v0", "--out", str(out)]) == 2
     assert "Did you mean agentgym/TextCraft-v0?" in capfd.readouterr().err
     assert not out.exists()
+
+
+@pytest.mark.long
+def test_a_warm_start_is_kept_when_the_engine_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refused(*_: Any, **__: Any) -> Any:
+        raise UsageError("It takes another engine.")
+
+    out = tmp_path / "run"
+    monkeypatch.setattr("agentgym_trainer.trainers.rl.open_engine", refused)
+    assert train_cli(coin_flags(out)) == 2
+    kept = f"It takes another engine. The warm start is kept: --model {out / 'start'} --warm-start.episodes 0 begins"
+    assert kept in capfd.readouterr().err
+    monkeypatch.undo()
+    flags = (
+        *coin_flags(tmp_path / "next"),
+        "--model",
+        str(out / "start"),
+        "--warm-start.episodes",
+        "0",
+        "--steps",
+        "1",
+    )
+    assert train_cli([*flags]) == 0
+
+
+def test_a_run_that_ends_before_its_first_episode_is_not_said_to_be_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise ValueError("the coin is square")
+
+    monkeypatch.setattr(Coin, "_start", broken)
+    assert train_cli(coin_flags(tmp_path / "run")) == 1
+    assert "There was no progress to save yet; resume with: uv run train --resume" in capfd.readouterr().err
 
 
 def test_failed_resume_leaves_the_run_unchanged(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

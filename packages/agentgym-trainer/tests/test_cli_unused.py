@@ -24,6 +24,7 @@ from agentgym_trainer.config import RLConfig
         ("textcraft-sft --data.files a.jsonl --data.noise 0.1", "data.noise", "not those of --data.files"),
         ("textcraft-grpo --lora.rank 2 --lora.dropout 0.1", "lora.dropout", "training on episodes"),
         ("textcraft-grpo --algorithm.correction.bound 3", "algorithm.correction.bound", "--algorithm.correction.level"),
+        ("textcraft-grpo --async-rollout.correction off", "async-rollout.correction", "max-staleness"),
     ],
 )
 def test_flags_without_an_effect_are_named(arguments: str, flag: str, needed: str) -> None:
@@ -39,6 +40,8 @@ def test_flags_without_an_effect_are_named(arguments: str, flag: str, needed: st
         "textcraft-grpo --algorithm.kl.weight 1 --algorithm.clip.dual 6",
         "textcraft-grpo --algorithm dapo --algorithm.kl.where loss --algorithm.kl.weight 1 --algorithm.groups.rounds 1",
         "textcraft-grpo --algorithm ppo --critic.where separate --lora.rank 2 --lora.alpha 8",
+        "textcraft-grpo --async-rollout.max-staleness 1 --algorithm.correction.bound 3",
+        "textcraft-grpo --async-rollout.max-staleness 1 --async-rollout.correction sequence",
         "sft-textcraft --data.tasks 3 --data.noise 0.1",
         "sft-textcraft --data.files a.jsonl --data.noise 0.1",  # from scratch: it makes the tokenizer
     ],

@@ -383,3 +383,15 @@ def test_opened_run_has_its_original_configuration(tmp_path: Path) -> None:
     )
     RunFolder.create(tmp_path / "run", config, "mine")
     assert RunFolder.open(tmp_path / "run")[1:] == (config, "mine")
+
+
+def test_a_run_with_a_module_of_the_working_folder_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = "from plugin_examples import FixedWeights\n\nclass Own(FixedWeights):\n    pass\n"
+    (tmp_path / "own_sampler.py").write_text(own)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+    RunFolder.create(tmp_path / "run", RLConfig(), "test")
+    record = json.loads((tmp_path / "run/run.json").read_text())
+    record["config"]["sampler"] = {"type": "own_sampler:Own"}
+    (tmp_path / "run/run.json").write_text(json.dumps(record))
+    assert type(RunFolder.open(tmp_path / "run")[1].sampler).__name__ == "Own"

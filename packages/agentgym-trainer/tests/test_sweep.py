@@ -204,6 +204,17 @@ def test_settings_are_compared_on_dev_tasks_if_these_were_played(tmp_path: Path)
     assert [*sweep_table([run])] == ["lr=1: success on train tasks 0.250 over 1 run"]
 
 
+def test_settings_with_a_damaged_evaluation_are_left_out(tmp_path: Path) -> None:
+    runs = sweep_runs([], ("lr=1,2",), (), tmp_path)
+    for run in runs:
+        complete(run, 4)
+    file = runs[0].folder / "evaluations/test-000003-sampled.jsonl"
+    file.write_bytes(file.read_bytes()[:-20])
+    left_out, other = sweep_table(runs)
+    assert left_out.startswith(f"lr=1: left out, since {file} is incomplete: ")
+    assert other == "lr=2: success on test tasks 0.500 over 1 run"
+
+
 def test_p_values_are_adjusted_for_the_number_of_settings(tmp_path: Path) -> None:
     runs = sweep_runs([], ("lr=1,2,3",), (), tmp_path)
     for run, successes in zip(runs, (2, 6, 8), strict=True):

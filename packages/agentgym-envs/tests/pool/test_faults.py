@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 import signal
@@ -102,6 +103,41 @@ def test_sys_exit_of_an_environment_is_a_fault() -> None:
         error = receive_one(pool).error
         assert isinstance(error, EnvFault) and "SystemExit(3)" in str(error)
         reset_all(pool)
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), asyncio.CancelledError("stop")])
+@pytest.mark.parametrize("hook", ["__init__", "_act"])
+def test_what_would_end_the_caller_is_a_fault_also_in_the_main_thread(
+    hook: str, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leave(*_: Any, **__: Any) -> Any:
+        raise error
+
+    if isinstance(error, asyncio.CancelledError) and hook == "__init__":
+        pytest.skip("gymnasium.make isn't called within a task")
+    monkeypatch.setattr(Toy, hook, leave)
+    with EnvPool(TOY, 1, "inline") as pool:
+        pool.reset(0, "door/test/1")
+        if hook == "_act":
+            assert receive_one(pool).error is None
+            pool.send(0, "knock")
+        fault = receive_one(pool).error
+        assert isinstance(fault, EnvFault) and type(error).__name__ in str(fault)
+
+
+def test_an_exit_by_a_signal_handler_is_not_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    def terminate(*_: Any) -> None:
+        raise SystemExit(143)
+
+    monkeypatch.setattr(Toy, "_act", lambda *_: os.kill(os.getpid(), signal.SIGUSR2))
+    before = signal.signal(signal.SIGUSR2, terminate)
+    try:
+        with EnvPool(TOY, 1, "inline") as pool:
+            reset_all(pool)
+            with pytest.raises(SystemExit):
+                pool.send(0, "knock")
+    finally:
+        signal.signal(signal.SIGUSR2, before)
 
 
 @pytest.mark.parametrize("backend", ("thread", LONG_PROCESS))

@@ -15,6 +15,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from accelerate.state import AcceleratorState, PartialState, is_initialized
+from agentgym_envs import EnvFault
 from agentgym_eval.api.training_run import TrainingRun
 from agentgym_eval.storage.labels import checked_tags
 from agentgym_eval.storage.lock import FolderLock
@@ -195,9 +196,9 @@ def _trained(config: BaseConfig, folder: RunFolder, *, progress: bool) -> Run:
         reached, _ = train_in(folder, config, shown, Stopping())  # without handlers: signals are the program's
     except NotFinite as error:
         raise RunStopped(str(error)) from error
-    except (EngineError, TooManyFailed) as error:
+    except (EngineError, EnvFault, TooManyFailed) as error:
         raise RunStopped(
-            f"{error} Progress is saved in {folder.path}; agentgym_trainer.resume continues it."
+            f"{error} {folder.progress} in {folder.path}; agentgym_trainer.resume continues it."
         ) from error
     if ranks.is_main:
         console = Console(stderr=True, quiet=not progress)

@@ -164,6 +164,7 @@ def _train(arguments: Sequence[str], locks: ExitStack, early: Termination) -> in
     for sentence in chain(sentences, unused_flags(parsed.config, arguments)):
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
     console.print("Loading torch and transformers …", highlight=False)
+    from agentgym_envs.core.feedback import EnvFault
     from agentgym_envs.core.registration import look_here
     from agentgym_envs.util.redaction import redact_logs
 
@@ -200,20 +201,27 @@ def _train(arguments: Sequence[str], locks: ExitStack, early: Termination) -> in
         except KeyboardInterrupt:
             console.print(f"{stopping.word}; resume with: {resume}", highlight=False, soft_wrap=True, markup=False)
             return stopping.exit_code
-        except (EngineError, PluginError, TooManyFailed, Stopped) as error:
+        except (EngineError, EnvFault, PluginError, TooManyFailed, Stopped) as error:
             if not stopping.at_once:  # otherwise the same signal may have ended the engine
-                raise RunStopped(f"{error} Progress is saved; resume with: {resume}") from error
-            message = f"{stopping.word}. Progress is saved; resume with: {resume}"
+                raise RunStopped(f"{error} {folder.progress}; resume with: {resume}") from error
+            message = f"{stopping.word}. {folder.progress}; resume with: {resume}"
             console.print(message, highlight=False, soft_wrap=True, markup=False)
             return stopping.exit_code
         except NotFinite as error:
+            changed = "such as to a lower optimizer.lr, start a new run with --model and that checkpoint"
+            if not any(folder.checkpoints.glob("*")):
+                changed = "such as to a lower warm_start.lr, start a new run"
             raise RunStopped(
-                f"{error} After fixing the cause, resume with: {resume}; to change settings, such as to a lower "
-                "optimizer.lr, start a new run with --model and that checkpoint."
+                f"{error} After fixing the cause, resume with: {resume}; to change settings, {changed}."
             ) from error
-        except UsageError:
+        except UsageError as error:
             if ranks.is_main and not parsed.resume:
                 folder.discard()
+                if folder.has_trained_start:
+                    start = shlex.quote(str(folder.start))
+                    raise UsageError(
+                        f"{error} The warm start is kept: --model {start} --warm-start.episodes 0 begins with it."
+                    ) from error
             raise
     if not done:
         console.print(

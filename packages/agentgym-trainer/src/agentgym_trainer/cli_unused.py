@@ -57,8 +57,14 @@ def _of_rl(config: BaseConfig) -> Iterator[_Rule]:
     yield "warm-start.noise", warm.episodes > 0 or config.model == "scratch", demonstrations
     for name in ("episodes", "beta", "epochs"):
         yield f"warm-start.dagger.{name}", warm.dagger.rounds > 0, "rounds of DAgger (--warm-start.dagger.rounds)"
+    corrected = config.async_rollout.corrected(algorithm).correction.level != "off"
     for name in ("mode", "bound"):
-        yield f"algorithm.correction.{name}", algorithm.correction.level != "off", "an --algorithm.correction.level"
+        yield f"algorithm.correction.{name}", corrected, "an --algorithm.correction.level"
+    yield (
+        "async-rollout.correction",
+        stale and algorithm.correction.level == "off",
+        "asynchronous rollouts (--async-rollout.max-staleness) and --algorithm.correction.level off",
+    )
     yield (
         "algorithm.groups.zero-variance",
         not distillation.teacher,

@@ -179,9 +179,6 @@ def find_named(name: str, what: str, known: Iterable[str], group: str) -> Any:
         UsageError: There is none of this name, or its module can't be imported.
     """
     if ":" in name:
-        from agentgym_envs.core.registration import look_here
-
-        look_here()
         return _attribute(name, what)
     registered = installed(group)[group]
     if name not in registered:
@@ -225,9 +222,11 @@ def _name(part: Any) -> str:
 
 
 def _attribute(name: str, what: str) -> Any:
-    """Import the object MODULE:NAME, where NAME may have dots."""
+    """Import the object MODULE:NAME, where NAME may have dots. The module may be in the working folder."""
+    from agentgym_envs.core.registration import look_here
     from agentgym_envs.util.importing import import_named
 
+    look_here()
     path, _, attribute = name.partition(":")
     try:
         module = import_named(path, f"the {what} {name}")

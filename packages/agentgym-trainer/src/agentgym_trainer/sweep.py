@@ -248,12 +248,18 @@ def sweep_table(runs: Sequence[SweepRun]) -> Iterator[str]:
     """
     from agentgym_eval.metrics.comparison import holm
 
+    from agentgym_trainer.run.evaluation_files import load_evaluation
+
     by_setting: dict[str, list[SweepRun]] = {}
     for run in runs:
         by_setting.setdefault(run.setting, []).append(run)
     complete = {
         name: [_final(run) for run in group] for name, group in by_setting.items() if all(r.done for r in group)
     }
+    for name, group in [*complete.items()]:
+        if damaged := [(path, damage) for path, _ in group if (damage := load_evaluation(path)[1])]:
+            yield f"{name or 'all'}: left out, since {damaged[0][0]} is incomplete: {damaged[0][1]}"
+            del complete[name]
     paths = {name: [path for path, _ in group] for name, group in complete.items()}
     first, *others = complete or [""]
     found = {name: _difference(paths[first], paths[name]) for name in others}

@@ -16,6 +16,7 @@ from agentgym_envs import Reply, Sample
 from agentgym_envs.episodes.play import TurnContext
 from agentgym_trainer.algorithms import GRPO, GroupFilter
 from agentgym_trainer.config import AsyncRollout, RLConfig, WorldConfig
+from agentgym_trainer.rollout.async_collector import AsyncCollector
 from agentgym_trainer.rollout.async_metrics import length_metrics, staleness_metrics
 from agentgym_trainer.rollout.environments import GroupSpec
 from agentgym_trainer.rollout.groups import EpisodeGroup
@@ -304,3 +305,22 @@ def test_failed_masked_and_dropped_episodes_count_only_as_drawn(start: Start) ->
 def test_length_metrics_of_no_groups_are_none() -> None:
     none = dict.fromkeys(("mean", "p10", "p50", "p90", "max"))
     assert length_metrics([]) == {kind: {"turns": none, "tokens": none} for kind in ("drawn", "trained")}
+
+
+@pytest.mark.parametrize(("max_staleness", "rounds"), [(1, 1), (1, 3), (2, 1)])
+def test_groups_are_not_staler_after_a_step_without_any_that_trains(
+    start: Start, monkeypatch: pytest.MonkeyPatch, max_staleness: int, rounds: int
+) -> None:
+    groups = GroupFilter(zero_variance="resample", rounds=rounds)
+    run = start(AsyncRollout(max_staleness), algorithm=replace(GRPO, groups=groups))
+    classified, step = AsyncCollector._classified, 0
+
+    def flat_in_step_3(self: AsyncCollector, flight: Any) -> EpisodeGroup:
+        return replace(classified(self, flight), treatment="resample" if step == 3 else "keep")
+
+    monkeypatch.setattr(AsyncCollector, "_classified", flat_in_step_3)
+    for step in range(8):
+        (played,) = run.steps(step, step + 1)
+        staleness = staleness_metrics([group.outcome for group in played], step, max_staleness)
+        assert staleness["stale"] == 0
+        assert len(played) == (TASKS * (1 + rounds) if step == 3 else TASKS)

@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 import torch
-from agentgym_envs import Feedback, Task
+from agentgym_envs import Feedback, Task, Tasks
 from agentgym_trainer.engines.base import EngineGone
 from agentgym_trainer.engines.hf.engine import _Core as Core
 from agentgym_trainer.learner.learner import Learner
 from agentgym_trainer.rollout.runner import RolloutRunner
+from agentgym_trainer.trainers.rl_loop import RLLoop
 from coin_world import ENV, Coin
 from faulty_runs import (
     SAVED,
@@ -171,6 +172,25 @@ def test_broken_environments_end_the_run_after_saving(
         assert f"Progress is saved; resume with: uv run train --resume {run.path}" in stderr
         assert_checkpoints_intact(run)
     assert_resumes_identically(run, complete)
+
+
+def test_tasks_that_cannot_be_built_end_the_run_after_saving(
+    rl: CompleteAndPartialRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _, partial = rl
+    run = copy_run(partial, tmp_path)
+    collect = RLLoop.collect
+
+    def collect_without_tasks(loop: RLLoop, state: Any) -> Any:
+        monkeypatch.setattr(Tasks, "__getitem__", _raise)  # the run needed a task before, to open its environments
+        return collect(loop, state)
+
+    monkeypatch.setattr(RLLoop, "collect", collect_without_tasks)
+    assert resume(run) == 1
+    stderr = stderr_text(capfd)
+    assert "raised ValueError: the coin is square" in stderr
+    assert f"Progress is saved; resume with: uv run train --resume {run.path}" in stderr
+    assert_checkpoints_intact(run)
 
 
 def test_broken_environments_save_steps_since_the_last_checkpoint(rl: CompleteAndPartialRun, tmp_path: Path) -> None:

@@ -57,7 +57,8 @@ class OpenEpisode:
         """
         env = slot.env
         turns = env.get_wrapper_attr("turn_limit")(horizon)
-        self.recorder = EpisodeRecorder(spec, horizon, env.get_wrapper_attr("agent"), turns=turns, pictures=pictures)
+        agent = env.get_wrapper_attr("agent")
+        self.recorder = EpisodeRecorder(spec, horizon, agent, env=slot.name, turns=turns, pictures=pictures)
         self._slot, self._spec, self._with_env = slot, spec, with_env
         self._horizon, self._expert_start, self._prefix = horizon, expert_start, ExpertPrefix()
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from agentgym_envs.agents.scaffold import Scaffold
-from agentgym_envs.core.feedback import InvalidFeedback
+from agentgym_envs.core.feedback import FeedbackChecker, InvalidFeedback
 from agentgym_envs.core.tasks import Split, Task
 from agentgym_envs.core.text_env import truncated_result
 from agentgym_envs.episodes.conversation import LEAST_SUMMARIZED, ConversationBuilder
@@ -56,6 +56,7 @@ class EpisodeRecorder:
         horizon: int | None,
         agent: str,
         *,
+        env: str,
         turns: int | None = None,
         pictures: ScreenshotStore | None = None,
     ) -> None:
@@ -65,6 +66,7 @@ class EpisodeRecorder:
             spec: What is played.
             horizon: Maximum number of actions of a trial; None leaves it to the environment's own limit.
             agent: Name of the agent, as `Agent.parse` takes it.
+            env: Name of the environment, for messages.
             turns: Maximum number of actions of a trial by either limit, where observations are to say how many are
                 left.
             pictures: Where the screenshots are stored that an agent with the habit `pictures` gets; None: nowhere.
@@ -77,7 +79,7 @@ class EpisodeRecorder:
         self.key = next(_keys)
         self._spec = spec
         self.limit(horizon, turns)
-        self._agent = agent
+        self._agent, self._env = agent, env
         self._store, self._sees = pictures, Scaffold.parse(agent).pictures > 0
         self._picture: Picture | None = None
         self._tools: tuple[dict[str, Any], ...] = ()
@@ -115,7 +117,7 @@ class EpisodeRecorder:
         """Record the first observation of a trial, after a reset.
 
         Raises:
-            InvalidFeedback: if the score isn't a finite number, or an agent with the habit `pictures` gets no
+            InvalidFeedback: if the score isn't in [0, 1], or an agent with the habit `pictures` gets no
                 screenshot.
             OSError: if the screenshot can't be stored.
         """
@@ -172,12 +174,12 @@ class EpisodeRecorder:
         """Record an action and its result; `info` has the `action`. Returns why the episode ends here, or None.
 
         Raises:
-            InvalidFeedback: if the reward or the score isn't a finite number, or an agent with the habit `pictures`
-                gets no screenshot.
+            InvalidFeedback: if the reward isn't a finite number, the score isn't in [0, 1], or an agent with the habit
+                `pictures` gets no screenshot.
             OSError: if the screenshot can't be stored.
         """
         if not math.isfinite(reward):
-            raise InvalidFeedback(f"The reward of a step in task {self.task_id} must be a finite number, not {reward}.")
+            raise FeedbackChecker(self._env, self.task_id).invalid("reward", "must be a finite number", reward)
         over = terminated or truncated or self._conversation.acts + 1 == self._horizon
         if over and not terminated:
             reward, info = truncated_result(reward, info)
@@ -198,9 +200,8 @@ class EpisodeRecorder:
 
     def _take(self, observation: str, info: dict[str, Any]) -> None:
         """Take the environment's feedback. A `TextEnv` checks it; wrappers and servers of other packages may not."""
-        if not math.isfinite(info["score"]):
-            raise InvalidFeedback(f"The score in task {info['task_id']} must be a finite number, not {info['score']}.")
-        self._observation, self._info = observation, info
+        score = FeedbackChecker(self._env, info["task_id"]).score(info["score"])
+        self._observation, self._info = observation, {**info, "score": score}
         if self._sees:
             self._picture = Picture.of(info)
             if self._picture is None:

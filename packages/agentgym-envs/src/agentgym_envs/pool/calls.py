@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import threading
+import asyncio
+import signal
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -99,7 +101,20 @@ def carry_out(env: gymnasium.Env[str, str], slot: int, call: Call) -> Result:
                 return Result(slot, value=value(*call.arguments, **call.keywords) if callable(value) else value)
     except Exception as error:  # noqa: BLE001 - the caller gets it in the result
         return Result(slot, error=error)
+    except asyncio.CancelledError as error:  # would cancel the caller's task
+        return Result(slot, error=EnvFault(f"The environment raised CancelledError({error})."))
     except SystemExit as error:
-        if threading.current_thread() is threading.main_thread():
-            raise  # a signal handler may have raised it, rather than the environment
-        return Result(slot, error=EnvFault(f"The environment tried to end its process: SystemExit({error})."))
+        return refused_exit(slot, error)
+
+
+def refused_exit(slot: int, error: SystemExit) -> Result:
+    """Return the result of a call in which the environment tried to end the process.
+
+    Raises:
+        SystemExit: if a signal handler raised it.
+    """
+    handlers = map(signal.getsignal, signal.valid_signals())
+    codes = [getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers]
+    if any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__)):
+        raise error
+    return Result(slot, error=EnvFault(f"The environment tried to end its process: SystemExit({error})."))

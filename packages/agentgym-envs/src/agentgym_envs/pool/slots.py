@@ -15,7 +15,7 @@ from typing import Protocol
 import gymnasium
 
 from agentgym_envs.core.text_env import EnvFault
-from agentgym_envs.pool.calls import Call, Done, Result, WorldSpec, carry_out
+from agentgym_envs.pool.calls import Call, Done, Result, WorldSpec, carry_out, refused_exit
 
 _log = logging.getLogger(__name__)
 
@@ -74,6 +74,8 @@ class InlineSlot:
             result = carry_out(env, self.number, call)
         except Exception as error:  # noqa: BLE001 - creation failed; the caller gets the error in the result
             result = Result(self.number, error=error)
+        except SystemExit as error:
+            result = refused_exit(self.number, error)
         finally:
             self._running = False
         if self._discarded or self._closed:

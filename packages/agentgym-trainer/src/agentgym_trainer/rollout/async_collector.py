@@ -165,7 +165,7 @@ class AsyncCollector:
         taken: list[EpisodeGroup] = []
         kept = resampled = 0
         while kept < self._tasks and kept + resampled < most:
-            self._top_up(state, kept)
+            self._top_up(state, min(self._tasks - kept, most - kept - resampled))
             if not self._places:
                 break  # the environment has fewer tasks than the run has processes, and none is left for this one
             flight = await self._next()
@@ -194,11 +194,16 @@ class AsyncCollector:
         in_turn = self._under_way[:1] if self._config.async_rollout.on_stale == "wait" else self._under_way
         return next((flight for flight in in_turn if flight.complete), None)
 
-    def _top_up(self, state: TrainingState, kept: int) -> None:
-        """Start as many groups as may be in flight, in addition to those collected for this step."""
+    def _top_up(self, state: TrainingState, wanted: int) -> None:
+        """Start as many groups as may be in flight: those that this step still takes, and those of the next steps.
+
+        Args:
+            state: The state of the run.
+            wanted: How many groups this step takes at most.
+        """
         left = self._config.steps - 1 - state.step
         ahead = min(self._config.async_rollout.max_staleness, left)
-        while self._places + kept < self._tasks * (1 + ahead) and self._queue_next(state):
+        while self._places < wanted + self._tasks * ahead and self._queue_next(state):
             pass
         for queue in self._queues.values():
             for _ in range(min(len(queue.free), len(queue.waiting))):

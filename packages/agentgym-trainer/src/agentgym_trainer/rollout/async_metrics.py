@@ -45,7 +45,8 @@ def length_metrics(groups: Sequence[GroupOutcome]) -> dict[str, Any]:
 
     Returns:
         The mean and the linearly interpolated quantiles of each length, for all episodes (`drawn`, including failed
-        ones) and for those that train (`trained`); None where there are no episodes.
+        ones) and for those that train (`trained`); None where there are no episodes. With `on_stale` keep, a step
+        collects the groups that are complete first, so that both are too short in the first steps.
     """
     drawn = [episode for group in groups for episode in group.episodes]
     trained = [episode for group in groups for episode in group.trained]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from agentgym_envs import Policy
+from agentgym_envs.core.feedback import faulting
 
 from agentgym_trainer.config import RLConfig
 from agentgym_trainer.curriculum.state import TrainingState
@@ -134,7 +135,9 @@ class RolloutCollector:
             ids = world.tasks.train.ids
             with blaming(config.sampler, doing="draw training tasks"):
                 chosen = draw(config.sampler, ids, count, state=state.sampler, rng=rng, without=without)
-            tasks, seed = [world.tasks.train[i] for i in chosen], int(rng.integers(2**62))
+            with faulting(world.name):
+                tasks = [world.tasks.train[i] for i in chosen]
+            seed = int(rng.integers(2**62))
             specs += group_specs(world, tasks, samples=config.group_size, seed=seed, after=len(before) + len(specs))
         return specs
 

@@ -10,15 +10,12 @@ from contextlib import suppress
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 from uuid import uuid4
 
 from agentgym_envs import Episode, read_episodes
-from agentgym_envs.core.registration import full_id
-from agentgym_envs.core.registry import world_class
 from agentgym_envs.core.tasks import Split
 from agentgym_envs.util.files import write_whole
-from agentgym_envs.util.redaction import redacted_option
 from agentgym_eval.metrics.failure_causes import Distances, EpisodeKey
 from agentgym_eval.runs.oracle_distances import saved_distances
 from agentgym_eval.storage.distances import distances_file
@@ -27,15 +24,15 @@ from agentgym_eval.storage.metrics_file import read_metrics
 from agentgym_eval.storage.provenance import provenance
 from agentgym_eval.storage.vocabulary_file import vocabulary_file
 from agentgym_eval.util.errors import UsageError
-from gymnasium.error import DependencyNotInstalled
 
 from agentgym_trainer.config import BaseConfig
-from agentgym_trainer.config.serialization import from_json, to_json
+from agentgym_trainer.config.serialization import to_json
 from agentgym_trainer.config_files import SCHEMA, SETTINGS, read_run
 from agentgym_trainer.kinds import kind_of
 from agentgym_trainer.learner.finite_checks import without_nonfinite
 from agentgym_trainer.run.disk import remove, writing
 from agentgym_trainer.run.evaluation_files import load_evaluation, write_evaluation
+from agentgym_trainer.run.stored_config import check_storable
 
 _EVALUATED = {False: "step", True: "test"}
 """Prefix of the names of evaluation files: during training, and on test tasks at the end."""
@@ -81,8 +78,23 @@ class RunFolder:
         self._resumes = False
 
     @classmethod
-    def create(cls, path: Path, config: BaseConfig, recipe: str, tags: Sequence[str] = ()) -> RunFolder:
-        """Create the folder of a new run, with tags for the viewer.
+    def create(
+        cls,
+        path: Path,
+        config: BaseConfig,
+        recipe: str,
+        tags: Sequence[str] = (),
+        *,
+        then: str = "run the same command again",
+    ) -> RunFolder:
+        """Create the folder of a new run.
+
+        Args:
+            path: The folder.
+            config: The configuration of the run.
+            recipe: Name of its recipe.
+            tags: For the viewer.
+            then: What to do once there is space again, if the disk is full.
 
         Raises:
             UsageError: as `check`.
@@ -100,7 +112,7 @@ class RunFolder:
             "config": to_json(config),
         }
         try:
-            _write(folder.settings, json.dumps(record, indent=2) + "\n", then="run the same command again")
+            _write(folder.settings, json.dumps(record, indent=2) + "\n", then=then)
         except OSError:
             remove(path)  # otherwise the same command would be rejected
             raise
@@ -115,8 +127,7 @@ class RunFolder:
                 the settings); when the configuration contains a secret, which the folder would have to store for
                 --resume; or when it has a setting of another package that can't be read back.
         """
-        _check_readable(config)
-        _refuse_secrets(config)
+        check_storable(config)
         if path.exists() and (not path.is_dir() or not all(map(_is_left_unfinished, path.iterdir()))):
             raise UsageError(
                 f"{path} is not an empty folder; choose another --out, or continue that run with --resume {path}."
@@ -142,16 +153,31 @@ class RunFolder:
     def discard(self) -> None:
         """Remove the folder of a rejected run, so that the same command can be given again.
 
-        The folder is kept if the run has produced anything (a checkpoint, a metric, an evaluation), or if it contains
-        files that don't belong to the run.
+        The folder is kept if the run has produced anything (a trained start, a checkpoint, a metric, an evaluation), or
+        if it contains files that don't belong to the run.
         """
-        if self.keeps_data and self.data.exists():
+        if (self.keeps_data and self.data.exists()) or self.has_trained_start:
             return
         if all(_is_preparation(path, self.path) for path in self.path.rglob("*")):
             for path in self.path.iterdir():
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
             with suppress(OSError):  # a link to a folder, a mount point, or the working directory
                 self.path.rmdir()
+
+    @property
+    def has_trained_start(self) -> bool:
+        """Whether the initial model is the result of a warm start."""
+        if not self.start.exists():
+            return False
+        config = json.loads(self.settings.read_text(encoding="utf-8"))["config"]
+        return config.get("warm_start", {}).get("episodes", 0) > 0
+
+    @property
+    def progress(self) -> str:
+        """What the message of a run that ends early says of its progress, without a period."""
+        prepared = all(_is_preparation(path, self.path) for path in self.path.rglob("*"))
+        lasting = self.data.exists() or self.has_trained_start or not prepared
+        return "Progress is saved" if lasting else "There was no progress to save yet"
 
     def check_prompts(self, texts: Mapping[str, str]) -> None:
         """Record what the run's prompts write in the settings, or compare it with what they wrote before.
@@ -344,46 +370,6 @@ def _is_preparation(path: Path, folder: Path) -> bool:
 def _is_left_unfinished(path: Path) -> bool:
     """Whether this may be left from a process that was killed before it wrote the settings."""
     return path.name == LOCK or (path.name.startswith(".run.json.") and path.suffix == ".new")
-
-
-def _check_readable(config: BaseConfig) -> None:
-    """Check that --resume can read the configuration back unchanged."""
-    try:
-        again = from_json(type(config), json.loads(json.dumps(to_json(config))))
-    except Exception as error:  # types and values of other packages may raise anything
-        raise UsageError(
-            f"The run folder stores all settings for --resume, but these can't be read back: {error}"
-        ) from error
-    if again != config:
-        raise UsageError(
-            "The run folder stores all settings for --resume, but these change when they are read back. The values of "
-            "your own fields must match their types: numbers, strings, tuples, and frozen dataclasses of these."
-        )
-
-
-def _refuse_secrets(config: BaseConfig) -> None:
-    for world in config.worlds:
-        with suppress(ValueError, ImportError, DependencyNotInstalled):  # raised when the environment is created
-            world_class(full_id(world.env))
-    for text in _texts(to_json(config)):
-        if (shown := redacted_option(text)) != text:
-            raise UsageError(
-                f"The run folder stores all settings in plain text, and {shown} is a secret. Export it as an "
-                "environment variable, such as WORLD_TOKEN, and write '${WORLD_TOKEN}' in its place. --resume reads "
-                "the variable again."
-            )
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Yield all strings within JSON values."""
-    match value:
-        case str():
-            yield value
-        case list() | dict():
-            for part in cast("list[Any]", value if isinstance(value, list) else list(value.values())):
-                yield from _texts(part)
-        case _:
-            pass
 
 
 def _step(path: Path) -> int:

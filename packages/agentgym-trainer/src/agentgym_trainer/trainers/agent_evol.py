@@ -180,7 +180,7 @@ class Evolution:
         self.tracker.say(f"Iteration {number} of {self.config.iterations}: training on {len(data)} episodes.")
         if not own.settings.exists():
             shutil.rmtree(own.path, ignore_errors=True)  # it may be incomplete
-            RunFolder.create(own.path, config, f"iteration {number}")
+            RunFolder.create(own.path, config, f"iteration {number}", then="continue with --resume")
         for decoding in DECODINGS if number else ():
             _copy_evaluation(self.folder, 0, own, 0, decoding)  # what can't be copied is played again
         own.save_data(data)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from agentgym_envs import Episode, Task
+from agentgym_envs.core.feedback import faulting
 from agentgym_envs.core.tasks import Split
 from agentgym_eval.metrics.failure_causes import Distances, EpisodeKey, episode_key
 from agentgym_eval.metrics.summary import report
@@ -166,7 +167,12 @@ class Evaluator:
 
 
 def evaluated_tasks(config: BaseConfig, world: OpenEnvironment, split: Split) -> list[Task]:
-    """Return the tasks of this split on which the run is evaluated in an environment."""
+    """Return the tasks of this split on which the run is evaluated in an environment.
+
+    Raises:
+        EnvFault: when the environment can't build them.
+    """
     tasks, settings = world.tasks.split(split), config.evaluation
     wanted = settings.test_tasks if split == "test" else settings.tasks
-    return spread(tasks, min(wanted or len(tasks), len(tasks)))
+    with faulting(world.name):
+        return spread(tasks, min(wanted or len(tasks), len(tasks)))

@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
-from agentgym_envs import Episode, Message, Policy
+from agentgym_envs import EnvFault, Episode, Message, Policy
 from agentgym_eval.util.errors import RunStopped
 from numpy.typing import NDArray
 
@@ -155,7 +155,7 @@ class RLLoop:
                     self._save(state)
                     resumed = state
             self._finish_saving()
-        except (EngineError, PluginError, TooManyFailed, Stopped):
+        except (EngineError, EnvFault, PluginError, TooManyFailed, Stopped):
             # No update was under way, so the learner is at `state`.
             if state.step and state != resumed:
                 self._save(state)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from agentgym_envs import Episode
+from agentgym_envs import EnvFault, Episode
 from agentgym_eval.util.errors import UsageError
 from datasets import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState
@@ -205,7 +205,7 @@ class TRLRunCallback(TrainerCallback):
         self.ranks = Ranks()
         self._stopping = stopping
         self._tested: dict[str, Any] = {}
-        self._cut_short: EngineError | TooManyFailed | Stopped | None = None
+        self._cut_short: EngineError | EnvFault | TooManyFailed | Stopped | None = None
         self._best: Best | None = None
         self._success: float | None = None
         self._evaluating = 0.0
@@ -216,7 +216,7 @@ class TRLRunCallback(TrainerCallback):
 
         Raises:
             OSError: when a checkpoint can't be written.
-            TooManyFailed, EngineError, Stopped: when an evaluation raised it. The progress is saved.
+            TooManyFailed, EngineError, EnvFault, Stopped: when an evaluation raised it. The progress is saved.
             NotFinite: when the weights aren't finite, or too many consecutive optimizer steps were skipped.
         """
         latest = self.ranks.broadcast(self.checkpoints.latest() if self.ranks.is_main else None)
@@ -255,7 +255,7 @@ class TRLRunCallback(TrainerCallback):
         if self.held_out.is_due(state.global_step, state.max_steps):
             try:
                 self._test(state)
-            except (EngineError, TooManyFailed, Stopped) as error:
+            except (EngineError, EnvFault, TooManyFailed, Stopped) as error:
                 self._cut_short = error
                 control.should_save = control.should_training_stop = True
                 return
