@@ -192,6 +192,8 @@ def test_unknown_flag_is_rejected_with_a_suggestion(capfd: pytest.CaptureFixture
             "There is no --horizon.turns. It is a flag of --horizon fixed or backward: add that to the command.",
         ),
         (["--algorithm.advantages.lam", "1"], "It is a flag of --algorithm ppo"),
+        (["--data.files", "x"], "It is a flag of other recipes, such as sft-textcraft, dpo-textcraft, evol-textcraft."),
+        (["sft-textcraft", "--group-size", "3"], "It is a flag of other recipes, such as quickstart."),
         (["babyai-sft", "--world.agnet", "bare"], "There is no --world.agnet. Did you mean --world.agent?"),
         (
             ["quickstart", "--floor", "1", "--sampler", "mid-success"],

@@ -16,6 +16,7 @@ from agentgym_eval.storage.lock import FolderLock
 from agentgym_eval.util.errors import UsageError
 from agentgym_trainer import api, cli
 from agentgym_trainer.config import WorldConfig
+from agentgym_trainer.models.resolve import resolve_model
 from agentgym_trainer.recipes import RECIPES, tiny
 from agentgym_trainer.run.folder import RunFolder
 from cli_errors import error_of
@@ -107,6 +108,29 @@ def test_wrong_tag_is_rejected_before_anything_is_loaded(tmp_path: Path, capfd: 
     assert train_cli(["--tiny", "--tags", "!", "--out", str(tmp_path / "run")]) == 2
     assert capfd.readouterr().err.startswith("error: A tag begins with a letter or digit")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("arguments", [[], ["--plan"]])
+def test_a_recipe_that_begins_with_another_ones_model_names_it(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert train_cli(["dpo-textcraft", "--out", "run", *arguments]) == 2
+    assert "First: uv run train sft-textcraft --out runs/sft-textcraft\n" in capfd.readouterr().err
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_run_in_place_of_its_model_is_named(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", tiny(RECIPES["quickstart"].config), "quickstart")
+    with pytest.raises(UsageError, match=f"{folder.path} is a run. It has no model yet."):
+        resolve_model(str(folder.path))
+    for name in ("step-000002", "step-000010"):
+        (folder.checkpoints / name).mkdir(parents=True)
+    with pytest.raises(UsageError, match=f"Its model is {folder.checkpoints / 'step-000010'}."):
+        resolve_model(str(folder.path))
+    folder.model.mkdir()
+    with pytest.raises(UsageError, match=f"Its model is {folder.model}."):
+        resolve_model(str(folder.path))
 
 
 def test_run_that_cannot_start_leaves_no_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,12 @@ from agentgym_trainer.config import RLConfig
         ("textcraft-sft --data.files a.jsonl --data.noise 0.1", "data.noise", "not those of --data.files"),
         ("textcraft-grpo --lora.rank 2 --lora.dropout 0.1", "lora.dropout", "training on episodes"),
         ("textcraft-grpo --algorithm.correction.bound 3", "algorithm.correction.bound", "--algorithm.correction.level"),
+        ("textcraft-grpo --engine.memory 0.3", "engine.memory", "--engine.kind vllm"),
+        ("textcraft-grpo --project x", "project", "--track"),
+        ("textcraft-grpo --scratch.hidden 64", "scratch.hidden", "--model scratch"),
+        ("textcraft-grpo --evaluation.no-test --evaluation.test-tasks 5", "evaluation.test-tasks", "--evaluation.test"),
+        ("textcraft-grpo --rollouts.every 0 --rollouts.tokens 1", "rollouts.tokens", "--rollouts.every"),
+        ("textcraft-grpo --harness-timeout 5", "harness-timeout", "--harness"),
         ("textcraft-grpo --async-rollout.correction off", "async-rollout.correction", "max-staleness"),
     ],
 )

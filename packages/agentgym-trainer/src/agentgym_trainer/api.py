@@ -29,7 +29,7 @@ from agentgym_trainer.config_files import read_run
 from agentgym_trainer.engines.base import EngineError
 from agentgym_trainer.kinds import kind_of
 from agentgym_trainer.learner.finite_checks import NotFinite
-from agentgym_trainer.recipes import find_recipe
+from agentgym_trainer.recipes import check_first_run, find_recipe
 from agentgym_trainer.rollout.environments import prompt_texts
 from agentgym_trainer.rollout.failures import TooManyFailed
 from agentgym_trainer.run.console import RunConsole
@@ -133,12 +133,13 @@ def open_new(path: Path, config: BaseConfig, recipe: str, locks: ExitStack, tags
     """Create the folder of a run with tags in all of its processes. It stays locked until `locks` is closed.
 
     Raises:
-        UsageError: as `RunFolder.check`.
+        UsageError: as `RunFolder.check` and `check_first_run`.
     """
     ranks = init_processes(config)
     path = ranks.broadcast(path)  # a default name has the time, and the clocks of processes differ
     with ranks.errors_together():
         if ranks.is_main:
+            check_first_run(config)
             RunFolder.check(path, config)
             locks.enter_context(FolderLock(path))
             return RunFolder.create(path, config, recipe, tags)

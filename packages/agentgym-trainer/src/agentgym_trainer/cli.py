@@ -35,7 +35,7 @@ from agentgym_trainer.curriculum.horizon import KINDS
 from agentgym_trainer.curriculum.task_sampler import SAMPLERS
 from agentgym_trainer.engines.base import EngineError
 from agentgym_trainer.plugins import POINTS, PluginError, installed
-from agentgym_trainer.recipes import DEFAULT, GROUP, RECIPES, find_recipe, tiny
+from agentgym_trainer.recipes import DEFAULT, GROUP, RECIPES, check_first_run, find_recipe, tiny
 from agentgym_trainer.reward_shaping import REWARDS
 
 if TYPE_CHECKING:
@@ -268,7 +268,9 @@ def _parse(arguments: Sequence[str]) -> tuple[str, Command[Any]]:
                 from rich.console import Console
 
                 known = {flag: choice.known for flag, choice in choices(default.config).items()}
-                for sentence in meant(flags, default, known):
+                of_each_kind = (DEFAULT, "sft-textcraft", "dpo-textcraft", "evol-textcraft")
+                others = {name: Command(RECIPES[name].config) for name in of_each_kind}
+                for sentence in meant(flags, default, known, others):
                     Console(stderr=True).print(f"train: {sentence}", highlight=False, soft_wrap=True, markup=False)
             raise
     except ValueError as error:
@@ -318,6 +320,7 @@ def _plan(parsed: Command[Any], hardware: Sequence[str]) -> int:
     from agentgym_trainer.planning.report import print_plan
 
     config = tiny(parsed.config) if parsed.tiny else parsed.config
+    check_first_run(config)
     return 0 if print_plan(config, hardware, Console()) else 1
 
 

@@ -65,19 +65,25 @@ SYNONYMS = {
 """Names of flags in other programs, with the flags that they are called here."""
 
 
-def meant(flags: Sequence[str], command: Any, choices: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def meant(
+    flags: Sequence[str], command: Any, choices: Mapping[str, Mapping[str, Any]], others: Mapping[str, Any]
+) -> Iterator[str]:
     """Yield a sentence for each unknown flag, with the flag that was probably meant.
 
     Args:
         flags: The command line.
         command: An instance of the dataclass that the flags are made from, with the recipe's configuration.
         choices: Settings that are selected by name, by flag and name, such as `{"horizon": {"fixed": ...}}`.
+        others: The same as `command` for recipes of other kinds, by their names.
     """
 
     def of_other_choice(flag: str) -> str:
         chooser = flag.partition(".")[0]
         names = [name for name, value in choices.get(chooser, {}).items() if flag in flag_names(value, f"{chooser}.")]
-        return f" It is a flag of --{chooser} {' or '.join(names)}: add that to the command." if names else ""
+        if names:
+            return f" It is a flag of --{chooser} {' or '.join(names)}: add that to the command."
+        recipes = [name for name, other in others.items() if flag in flag_names(other)]
+        return f" It is a flag of other recipes, such as {', '.join(recipes)}." if recipes else ""
 
     # The flag of a nested selection has a dot, but the name of its field can't have one.
     # `--config` is the field `config_file`.

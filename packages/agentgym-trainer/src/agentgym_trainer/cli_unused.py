@@ -23,6 +23,10 @@ def unused_flags(config: BaseConfig, flags: Sequence[str]) -> Iterator[str]:
 
 def _of_all(config: BaseConfig) -> Iterator[_Rule]:
     yield "lora.alpha", config.lora.rank > 0, "an adapter (--lora.rank)"
+    yield "scratch.", config.model == "scratch", "--model scratch"
+    yield "project", bool(config.track), "an experiment tracker (--track)"
+    yield "evaluation.test-tasks", config.evaluation.test, "a test (--evaluation.test)"
+    yield "engine.memory", config.engine.kind != "transformers", "--engine.kind vllm or vllm-server"
 
 
 def _of_rl(config: BaseConfig) -> Iterator[_Rule]:
@@ -46,6 +50,8 @@ def _of_rl(config: BaseConfig) -> Iterator[_Rule]:
     yield "distillation.teacher-weight", bool(distillation.teacher), "a --distillation.teacher"
     for name in ("distillation.label-weight", "distillation.fraction"):
         yield name, bool(distillation.expert), "a --distillation.expert"
+    yield "rollouts.tokens", config.rollouts.every > 0, "saved rollouts (--rollouts.every)"
+    yield "harness-timeout", bool(config.harness), "a --harness"
     teaches = bool(distillation.teacher or distillation.expert)
     yield "distillation.schedule", teaches, "a --distillation.teacher or --distillation.expert"
     stale = config.async_rollout.max_staleness > 0

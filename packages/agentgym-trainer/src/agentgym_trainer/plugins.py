@@ -231,9 +231,7 @@ def _attribute(name: str, what: str) -> Any:
     try:
         module = import_named(path, f"the {what} {name}")
     except ValueError as error:
-        missing = isinstance(error.__cause__, ModuleNotFoundError) and error.__cause__.name == path.partition(".")[0]
-        advice = " Install its package, or run the command in the folder that contains it." if missing else ""
-        raise UsageError(f"{error}{advice}") from error
+        raise UsageError(str(error)) from error
     try:
         return reduce(getattr, attribute.split("."), module)
     except AttributeError as error:

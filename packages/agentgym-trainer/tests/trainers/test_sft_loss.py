@@ -260,20 +260,3 @@ def test_label_merges_tokenize_a_name_alike_after_a_space_and_in_quotation_marks
     assert [tokens.count("Tx") == tokens.count("9") == 1 for tokens in tokenized] == [False, False, True, True]
     words = train_tokenizer(lines * 20, 400, "words").tokenize(lines[1])
     assert words.count("tellus") == 2  # after a space it is another token
-
-
-def test_names_are_one_token_each() -> None:
-    lines = ["craft 1 oak slab using 3 oak planks", "Goal: craft dark oak slab.", "get 12 oak logs, not oaks"]
-    names = ["oak", "oak slab", "dark oak slab", "birch door"]
-    tokenizer = train_tokenizer(lines * 20, 400, "names", names)
-    tokenized = [tokenizer.tokenize(line) for line in lines]
-    assert [tokenizer.decode(tokenizer.encode(line)) for line in lines] == lines
-    assert [[token for token in tokens if "oak" in token] for tokens in tokenized] == [
-        ["ĠoakĠslab", "Ġoak"],
-        ["ĠdarkĠoakĠslab"],
-        ["Ġoak", "Ġoaks"],
-    ]
-    assert tokenizer.tokenize("get 2 birch door")[-1] == "ĠbirchĠdoor"  # although no text has it
-    assert tokenized[2][:4] == ["get", "Ġ", "1", "2"]
-    without = train_tokenizer(lines * 20, 400, "names")
-    assert [without.decode(without.encode(line)) for line in lines] == lines

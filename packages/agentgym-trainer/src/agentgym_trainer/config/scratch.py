@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Merges = Literal["phrases", "words", "labels", "names"]
+Merges = Literal["phrases", "words", "labels"]
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,7 @@ class Scratch:
     """phrases: a token may span several words, which shortens recurring phrases. words: a token is at most one word and
     the space before it, so that a name has the same tokens in most places, which makes it easier to copy. labels: a
     token is letters, one or two digits, or what is between them, so that a name has the same tokens after a space and
-    in quotation marks. names: as words, and each interchangeable name of the environments, such as an item of
-    TextCraft, is one more token with the space before it, so that copying a name takes one token."""
+    in quotation marks."""
     hidden: int = 96
     """Hidden size."""
     layers: int = 3

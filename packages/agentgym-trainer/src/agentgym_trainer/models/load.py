@@ -5,7 +5,7 @@ A path is that of a folder in Hugging Face's format or of a GGUF file; `resolve_
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -176,8 +176,8 @@ def _loading(name: str) -> Generator[str]:
         elif path == ON_HUB != name:
             cause = f"Its package isn't installed ({how_to_install()}), and loading {path} needs network access"
         raise UsageError(
-            f"The model {name} can't be loaded. {cause}: {reason} Give the path of a "
-            'Hugging Face causal language model; --model scratch (model="scratch" in Python) builds one.'
+            f"The model {name} can't be loaded. {cause}: {reason} Give the path of a Hugging Face causal language "
+            "model. To train a new one, there is `train --model scratch`."
         ) from error
 
 
@@ -220,12 +220,10 @@ def is_adapter(name: str) -> bool:
     return name != SMOLLM2 and Path(name, CONFIG_NAME).is_file()
 
 
-def scratch_model(
-    scratch: Scratch, episodes: Sequence[Episode], *, names: Collection[str] = (), seed: int
-) -> tuple[Any, Chat]:
-    """Build a model from scratch, with a tokenizer trained on the texts of `episodes`; see `train_tokenizer`."""
+def scratch_model(scratch: Scratch, episodes: Sequence[Episode], *, seed: int) -> tuple[Any, Chat]:
+    """Build a model from scratch, with a tokenizer trained on the texts of `episodes`."""
     texts = [text for episode in episodes for text in _texts(episode)]
-    chat = Chat(train_tokenizer(texts, scratch.vocab, scratch.merges, names))
+    chat = Chat(train_tokenizer(texts, scratch.vocab, scratch.merges))
     model = build_model(scratch, vocab=len(chat.tokenizer), end_id=chat.end_id, pad_id=chat.pad_id, seed=seed)
     return model, chat
 

@@ -53,8 +53,13 @@ def resolve_model(name: str) -> str:
             returned unchanged.
 
     Raises:
-        UsageError: There is no such file, it can't be converted, or the cache folder can't be written to.
+        UsageError: There is no such file, it can't be converted, the cache folder can't be written to, or it is the
+            folder of a run.
     """
+    if (Path(name) / "run.json").is_file():
+        latest = max(Path(name).glob("checkpoints/step-*"), default=None)
+        model = Path(name) / "model" if (Path(name) / "model").is_dir() else latest
+        raise UsageError(f"{name} is a run. " + (f"Its model is {model}." if model else "It has no model yet."))
     if name == SMOLLM2:
         file = _packaged()
         return str(_converted(file)) if file else ON_HUB

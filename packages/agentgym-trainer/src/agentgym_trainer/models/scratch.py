@@ -5,9 +5,7 @@ They are ordinary Hugging Face models, for machines without network access or GP
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from agentgym_trainer.config.scratch import Merges, Scratch
@@ -22,17 +20,11 @@ _INITIAL_STD = 0.06
 """Standard deviation of the initial weights. At this size, training takes several times as long with Qwen's 0.02."""
 
 
-def train_tokenizer(texts: Iterable[str], vocab: int, merges: Merges = "phrases", names: Collection[str] = ()) -> Any:
+def train_tokenizer(texts: Iterable[str], vocab: int, merges: Merges = "phrases") -> Any:
     """Train a byte-level BPE tokenizer on `texts`, with ChatML as its chat template.
 
     With `phrases`, merges cross word boundaries (SuperBPE, Liu et al. 2025, arXiv 2503.13423), but not digits:
     observations are mostly fixed phrases, and take a third of the tokens. See `Scratch.merges` for the others.
-
-    Args:
-        texts: The texts.
-        vocab: Size of the vocabulary without `names`.
-        merges: Where tokens may begin and end.
-        names: Further tokens, each with the space before it; only for the merges `names`.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
@@ -42,7 +34,7 @@ def train_tokenizer(texts: Iterable[str], vocab: int, merges: Merges = "phrases"
     split: Any = pre_tokenizers.Digits(individual_digits=True)
     if merges == "labels":
         split = pre_tokenizers.Split(Regex(r"\p{L}+|\p{N}{1,2}|[^\p{L}\p{N}]+"), "isolated")
-    words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=merges in ("words", "names"))
+    words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=merges == "words")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, words])
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
@@ -52,30 +44,11 @@ def train_tokenizer(texts: Iterable[str], vocab: int, merges: Merges = "phrases"
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    if merges == "names":
-        tokenizer = _with_names(tokenizer, names)
     wrapped = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>", extra_special_tokens=special
     )
     wrapped.chat_template = CHATML
     return wrapped
-
-
-def _with_names(tokenizer: Any, names: Collection[str]) -> Any:
-    """Return a tokenizer of words in which each name, with the space before it, is a token as well."""
-    from tokenizers import Regex, Tokenizer, pre_tokenizers
-
-    known = "|".join(re.escape(f" {name}") for name in sorted(names, key=len, reverse=True))
-    rest = r" ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s"
-    split: Any = pre_tokenizers.Split(Regex(rf"(?:{known})(?!\w)|{rest}" if names else rest), "isolated")
-    bytewise = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, bytewise])
-    state = json.loads(tokenizer.to_str())
-    state["model"]["ignore_merges"] = True  # what is in the vocabulary is a token, although no merges lead to it
-    for name in names:
-        ((piece, _),) = bytewise.pre_tokenize_str(f" {name}")
-        state["model"]["vocab"].setdefault(piece, len(state["model"]["vocab"]))
-    return Tokenizer.from_str(json.dumps(state))
 
 
 def scratch_config(scratch: Scratch, *, vocab: int, end_id: int | None = None, pad_id: int | None = None) -> Any:

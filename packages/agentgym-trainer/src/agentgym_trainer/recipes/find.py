@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from agentgym_envs.util.installation import command
 from agentgym_eval.util.errors import UsageError
 
 from agentgym_trainer.config import BaseConfig
@@ -28,3 +31,18 @@ def find_recipe(name: str) -> Recipe:
         kinds = ", ".join(kind.config.__name__ for kind in KINDS.values())
         raise UsageError(f"{name} is no recipe: it must be a Recipe or a configuration, which is one of {kinds}.")
     return recipe
+
+
+def check_first_run(config: BaseConfig) -> None:
+    """Check that the model exists with which a recipe begins, if another recipe's run makes it.
+
+    Raises:
+        UsageError: It doesn't; the message has the command that makes it.
+    """
+    folder = Path(config.model).parent
+    makes_it = config.model == f"runs/{folder.name}/model" and folder.name in RECIPES
+    if makes_it and not Path(config.model).exists():
+        raise UsageError(
+            f"The run begins with the model {config.model}, which isn't there yet. First: "
+            f"{command('train')} {folder.name} --out {folder}"
+        )

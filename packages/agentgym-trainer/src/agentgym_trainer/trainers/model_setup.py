@@ -26,7 +26,6 @@ from agentgym_trainer.rollout.environments import OpenEnvironment
 from agentgym_trainer.run.disk import writing
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.tokens.chat import Chat
-from agentgym_trainer.trainers.renaming import interchangeable_names
 from agentgym_trainer.trainers.setup import (
     is_sharded,
     play_tasks,
@@ -152,6 +151,4 @@ def model_from_scratch(
         if played
         for episode in play_tasks(policy, config, played, config.scratch.episodes)
     ]
-    names = interchangeable_names(worlds, "scratch.merges words") if config.scratch.merges == "names" else {}
-    tokens = [name for groups in names.values() for group in groups for name in group]
-    return scratch_model(config.scratch, [*seen, *texts], names=tokens, seed=config.seed)
+    return scratch_model(config.scratch, [*seen, *texts], seed=config.seed)

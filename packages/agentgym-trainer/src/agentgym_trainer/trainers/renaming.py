@@ -23,24 +23,6 @@ Names = tuple[tuple[str, ...], ...]
 """Groups of names that can be exchanged within a group; see `TextEnv.interchangeable_names`."""
 
 
-def interchangeable_names(worlds: Sequence[OpenEnvironment], instead: str) -> dict[str, Names]:
-    """Return the names of each environment that can be exchanged.
-
-    Args:
-        worlds: The environments.
-        instead: A setting without names, for the message.
-
-    Raises:
-        UsageError: when an environment declares none.
-    """
-    names = {world.name: text_env(world.wrapped).interchangeable_names() for world in worlds}
-    if without := [name for name, groups in names.items() if not groups]:
-        raise UsageError(
-            f"{', '.join(without)} declares no interchangeable names (of items, for example): set {instead}."
-        )
-    return names
-
-
 def rename_share(
     episodes: Sequence[Episode], worlds: Sequence[OpenEnvironment], share: float, seed: int
 ) -> list[Episode]:
@@ -51,7 +33,12 @@ def rename_share(
     """
     if not share:
         return list(episodes)
-    names = interchangeable_names(worlds, "rename 0")
+    names = {world.name: text_env(world.wrapped).interchangeable_names() for world in worlds}
+    if without := [name for name, groups in names.items() if not groups]:
+        raise UsageError(
+            f"Episodes of {', '.join(without)} can't be renamed: the environment declares no interchangeable names. "
+            "Leave `rename` at 0."
+        )
     rngs = (np.random.default_rng([seed, _RENAMING, number]) for number in range(len(episodes)))
     return [
         rename(episode, names.get(episode.env, ()), rng) if rng.random() < share else episode
