@@ -318,9 +318,11 @@ def _plan(parsed: Command[Any], hardware: Sequence[str]) -> int:
     from rich.console import Console
 
     from agentgym_trainer.planning.report import print_plan
+    from agentgym_trainer.rollout.environments import check_environments
 
     config = tiny(parsed.config) if parsed.tiny else parsed.config
     check_first_run(config)
+    check_environments(config)
     return 0 if print_plan(config, hardware, Console()) else 1
 
 

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 import torch
 from agentgym_trainer.algorithms.types import ModelOutputs
+from agentgym_trainer.models import attention
 from agentgym_trainer.models.attention import KERNELS, SDPA, Segments
 from agentgym_trainer.models.lm_head import unrounded_logits
 from agentgym_trainer.models.policy import PolicyModel, ValueHead
 from fake_cuda import CUDA, fake_cuda, gradients
 from torch import Tensor
 from torch.nn.attention.varlen import varlen_attn
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 SHAPE: dict[str, Any] = {
@@ -115,3 +117,22 @@ def test_logits_of_a_head_on_the_gpu_are_not_rounded(bias: bool) -> None:
     on_cpu = torch.nn.Linear(16, 64, dtype=torch.bfloat16)
     with unrounded_logits(on_cpu):
         assert on_cpu(torch.zeros(1, 16, dtype=torch.bfloat16)).dtype == torch.bfloat16
+
+
+def test_shared_heads_are_repeated_for_kernels_that_take_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[tuple[int, ...], bool]] = []
+
+    def recording(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        calls.append((tuple(k.shape), options["enable_gqa"]))
+        return scaled_dot_product_attention(q, k, v, **options)
+
+    monkeypatch.setattr(attention, "scaled_dot_product_attention", recording)
+    with fake_cuda():
+        query, key = torch.zeros(16, 4, 16, device=CUDA), torch.zeros(16, 2, 16, device=CUDA)
+        KERNELS[SDPA](query, key, key, Segments(LENGTHS, CUDA), 0.25)
+    assert calls
+    assert {(shape[1], grouped) for shape, grouped in calls} == {(4, False)}
+    q, k, v = (torch.randn(1, heads, 5, 16, generator=torch.Generator().manual_seed(heads)) for heads in (4, 2, 2))
+    repeated = (x.repeat_interleave(2, 1) for x in (k, v))
+    shared = scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    torch.testing.assert_close(scaled_dot_product_attention(q, *repeated, is_causal=True), shared)

@@ -56,10 +56,13 @@ def test_a_plan_of_dpo_with_a_moving_reference_proposes_no_adapter(capfd: pytest
     ("arguments", "message"),
     [
         (["--plan", "8xH10"], "Did you mean H100?"),
+        (["--plan", "H100", "--world.env", "textcraf"], "There is no environment 'textcraf'"),
+        (["--plan", "H100", "--world.agent", "reakt"], "reakt"),
+        (["--plan", "H100", "--world.options", "depht=1"], "has no option 'depht'"),
         (["--plan", "H100", "H200"], "one description of hardware"),
         (["--resume", "runs/mine", "--plan"], "without --resume"),
     ],
-    ids=["unknown", "several", "resume"],
+    ids=["unknown", "environment", "agent", "option", "several", "resume"],
 )
 def test_wrong_uses_of_plan_are_refused(arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert train_cli(arguments) == 2

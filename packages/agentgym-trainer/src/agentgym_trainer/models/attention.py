@@ -155,8 +155,11 @@ def _grouped_sdpa(query: Tensor, key: Tensor, value: Tensor, segments: Segments,
         if query.device.type == "cpu" and query.dtype != torch.float32 and q.shape[2] <= _LONGEST_IN_BLOCKS:
             output = _causal_in_blocks(q, k, v, scale)
         else:
-            grouped_query = query.shape[1] != key.shape[1]
-            output = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=grouped_query)
+            shared = query.shape[1] // key.shape[1]
+            if query.is_cuda and shared > 1:
+                # Of the kernels for float32 and for older GPUs, only the one with quadratic memory shares heads.
+                k, v, shared = k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1), 1
+            output = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=shared > 1)
         outputs.append(output.transpose(1, 2).flatten(0, 1))
     return torch.cat(outputs).index_select(0, segments.returning)
 

@@ -124,6 +124,17 @@ def open_environments(config: BaseConfig) -> Generator[list[OpenEnvironment]]:
         yield list(opened.values())
 
 
+def check_environments(config: BaseConfig) -> None:
+    """Check that the environments of the configuration exist and take their options and agents. None is started.
+
+    Raises:
+        UsageError: if one doesn't.
+    """
+    with ExitStack() as stack:
+        for world in config.worlds:
+            _local(_settings(world, config), stack)
+
+
 def prompt_texts(config: BaseConfig) -> dict[str, str]:
     """Return the system messages that the prompts of the configuration write, by prompt and environment.
 
