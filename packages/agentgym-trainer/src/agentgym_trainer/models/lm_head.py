@@ -106,11 +106,11 @@ def unrounded_logits(head: Any) -> Generator[None]:
     if type(head) is not nn.Linear or not head.weight.is_cuda:
         yield
         return
-    head.forward = partial(_logits, head)
+    vars(head)["forward"] = partial(_logits, head)
     try:
         yield
     finally:
-        del head.forward  # the attribute of this instance
+        del vars(head)["forward"]
 
 
 def _dtype(hidden: Tensor) -> torch.dtype:
@@ -119,7 +119,7 @@ def _dtype(hidden: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
 
 
-def _logits(head: nn.Linear, hidden: Tensor) -> Tensor:
+def _logits(head: Any, hidden: Tensor) -> Tensor:
     dtype = _dtype(hidden)
     with torch.autocast(hidden.device.type, enabled=False):
         logits = _product(hidden.flatten(0, -2).to(dtype), head.weight.to(dtype).T)

@@ -56,7 +56,7 @@ def resolve_model(name: str) -> str:
         UsageError: There is no such file, it can't be converted, the cache folder can't be written to, or it is the
             folder of a run.
     """
-    if (Path(name) / "run.json").is_file():
+    if (Path(name) / "run.json").is_file() and not any(Path(name).glob("*config.json")):
         latest = max(Path(name).glob("checkpoints/step-*"), default=None)
         model = Path(name) / "model" if (Path(name) / "model").is_dir() else latest
         raise UsageError(f"{name} is a run. " + (f"Its model is {model}." if model else "It has no model yet."))

@@ -102,8 +102,8 @@ class LearnerState:
             torch.save(self.whole["optimizer"], folder / f"{OPTIMIZER_NAME}.bin")
         if "weights" in self.whole:
             # With "auto", peft would ask the hub for the base model's configuration.
-            options = {"save_embedding_layers": False} if isinstance(self.policy, PeftModel) else {}
-            self.policy.save_pretrained(folder, state_dict=_part(self.whole["weights"], "policy."), **options)
+            options: Any = {"save_embedding_layers": False} if isinstance(self.policy, PeftModel) else {}
+            self.policy.save_pretrained(str(folder), state_dict=_part(self.whole["weights"], "policy."), **options)
             if critic := _part(self.whole["weights"], "critic."):
                 save_file({name: tensor.contiguous() for name, tensor in critic.items()}, folder / CRITIC)
 
