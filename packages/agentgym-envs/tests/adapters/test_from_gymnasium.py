@@ -215,6 +215,17 @@ def test_a_score_that_is_paid_at_the_end_is_paid_at_a_limit_of_turns(by: str) ->
     env.close()
 
 
+def test_returns_above_high_are_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    for high in (0.5, 0.5, 1.0):
+        env = make("gymnasium:test/Parts-v0", high=high)
+        (episode,) = play_many(env, FunctionPolicy(lambda _: "1"), [EpisodeSpec("test-Parts-v0/train/1")])
+        assert episode.score == 1.0
+        env.close()
+    assert [message.partition(", so")[0] for message in caplog.messages] == [
+        "A return of gymnasium:test/Parts-v0 exceeds high=0.5"
+    ]
+
+
 def test_failures_are_faults_and_the_next_episode_begins_afresh() -> None:
     env = make("gymnasium:test/Echo-v0")
     broken = FunctionPolicy(lambda _: '{"pay": -1, "say": "a", "both": [2, 2]}')

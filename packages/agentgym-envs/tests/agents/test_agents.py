@@ -83,7 +83,8 @@ def test_canonical_names_are_the_shortest(name: str) -> None:
         ),
         (
             "no_such_module:Prompt+plan",
-            "The module of the agent no_such_module:Prompt can't be imported: No module named",
+            r"The module of the agent no_such_module:Prompt can't be imported: No module named 'no_such_module'\. "
+            "Install its package, or run the command in the folder that contains it",
         ),
         (":Prompt", "The module of the agent :Prompt can't be imported"),
         ("recording_policy:Prompt", "'Prompt' in recording_policy is not a reply format"),

@@ -87,7 +87,7 @@ def test_installed_packages_register_functions_and_templates(monkeypatch: pytest
         ("", "no prompt ''. No package has installed any.* such as prompt.md, or a function MODULE:NAME"),
         ("no/such.md", "no prompt file no/such.md in /.*Give the path of a text file, a function MODULE:NAME"),
         ("/", "file / can't be read"),
-        ("no_such_module:f", "module of the prompt no_such_module:f can't be imported"),
+        ("no_such_module:f", "prompt no_such_module:f can't be imported: .*Install its package, or run the command"),
         (f"{__name__}:shoutd", "has no 'shoutd'. Did you mean shouted"),
         (f"{__name__}:NOT_A_PROMPT", "is of type int: it must be a function"),
         (f"{__name__}:Shouting", "is of type ABCMeta: it must be a function"),

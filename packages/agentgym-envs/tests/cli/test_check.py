@@ -132,7 +132,13 @@ def test_no_curve_is_measured_without_tasks(capsys: pytest.CaptureFixture[str]) 
     ("arguments", "message"),
     [
         (["textcarft"], "There is no environment 'textcarft'."),
-        (["nowhere:mine/World-v0"], "The module of the environment nowhere:mine/World-v0 can't be imported"),
+        (
+            ["nowhere:mine/World-v0"],
+            "The module of the environment nowhere:mine/World-v0 can't be imported: No module named 'nowhere'. Install "
+            "its package, or run the command in the folder that contains it.",
+        ),
+        (["door_world:door/Dor-v0"], "The module door_world registers no environment 'door/Dor-v0'."),
+        (["CartPole-v1"], "CartPole-v1 isn't a text environment (TextEnv): write gymnasium:CartPole-v1, or see docs"),
         (["textcraft", "--options", "deep=3"], "has no option 'deep'"),
         (["textcraft", "--options", "deep"], "is not of the form KEY=VALUE"),
         (["textcraft", "--tasks", "0"], "--tasks must be at least 1, not 0."),

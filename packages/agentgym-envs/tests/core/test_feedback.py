@@ -19,6 +19,7 @@ from agentgym_envs import (
     EpisodeSpec,
     Feedback,
     InvalidFeedback,
+    Malformed,
     Policy,
     PoolSlot,
     Reply,
@@ -31,6 +32,7 @@ from agentgym_envs import (
 )
 from agentgym_envs.agents.formats import Bare
 from agentgym_envs.core.feedback import EnvFault
+from door_policies import FunctionPolicy
 from door_world import ENV_ID, Door, registered_env
 
 
@@ -270,3 +272,29 @@ def test_episodes_with_non_finite_numbers_are_not_written(field: str, value: flo
 
 def test_invalid_feedback_is_an_env_fault() -> None:
     assert issubclass(InvalidFeedback, EnvFault)
+
+
+class Chatty(Bare):
+    """A reply format with two mistakes."""
+
+    def parse(self, reply: str) -> str | Malformed:
+        return None if reply == "open" else reply[int(reply)]  # pyright: ignore[reportReturnType]
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        ("knock", "raised ValueError: invalid literal for int() with base 10: 'knock' (test_feedback.py, line "),
+        ("open", "returned None (NoneType) from `parse`, which must return the action as text (str), or Malformed("),
+    ],
+)
+def test_fault_of_the_reply_format_names_it(reply: str, message: str) -> None:
+    async def in_pool(wrapped: Chatty) -> Episode:
+        with EnvPool(ENV_ID, 1, "inline") as pool:
+            return await play_episode(PoolSlot(pool, 0, wrapped), policy, spec)
+
+    policy, spec = FunctionPolicy(lambda context: reply), EpisodeSpec("door/train/1")
+    with registered_env(Door) as env:
+        for episode in (play(Chatty(env), policy, spec), asyncio.run(in_pool(Chatty(env)))):
+            assert episode.stop == "failed"
+            assert (episode.error or "").startswith(f"EnvFault: The reply format {__name__}:Chatty {message}")

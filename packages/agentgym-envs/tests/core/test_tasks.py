@@ -102,6 +102,26 @@ def test_dev_split_is_computed_once_without_building_tasks() -> None:
 
 
 @pytest.mark.parametrize(
+    ("asked", "hint"),
+    [
+        ("craft/test/clay", "Did you mean craft/train/clay?"),
+        ("clay", "Did you mean craft/train/clay?"),
+        ("craft/tset/map", "Did you mean craft/test/map?"),
+        ("craft/test/mop", "Did you mean craft/test/map or craft/test/cake?"),
+        ("bread", "Ids look like craft/train/clay."),
+    ],
+)
+def test_unknown_id_names_those_with_the_same_last_part_first(asked: str, hint: str) -> None:
+    tasks = TaskSet(
+        train=Tasks(["craft/train/clay", "craft/train/bowl"], build),
+        test=Tasks(["craft/test/map", "craft/test/cake"], build),
+    )
+    with pytest.raises(KeyError) as error:
+        tasks[asked]
+    assert error.value.args == (f"There is no task {asked!r} among the 4 of this environment. {hint}",)
+
+
+@pytest.mark.parametrize(
     ("world", "options", "narrower"),
     [
         ("TextCraft", {}, {"depth": (1, 2)}),

@@ -36,6 +36,11 @@ def test_episode_is_played_over_http(client: Client) -> None:
     assert client.delete(f"/v1/sessions/{session}").status_code == 204
 
 
+def test_short_names_are_environments(client: Client) -> None:
+    session = client.create_session("textcraft")
+    assert expect_ok(client.reset(session, task="textcraft/test/map"))["info"]["task_id"] == "textcraft/test/map"
+
+
 def test_session_shows_its_environment_and_task(client: Client) -> None:
     session = client.create_session()
     path = f"/v1/sessions/{session}"

@@ -234,7 +234,7 @@ def test_invalid_reset_is_rejected(vec: TextVectorEnv, arguments: Any, error: ty
         ({"slot_options": [{}]}, "options for 1 slots, but 2 slots"),
         ({"colour": "green"}, "has no option 'colour'. Its options: chars."),
         ({"slot_options": [{}, {"chars": 5}]}, r"TextSpace\(32768, min_length=0\) and .*TextSpace\(5"),
-        ({"num_envs": 0}, "slots=0 does not match"),
+        ({"num_envs": 0}, "^num_envs must be at least 1, not 0"),
     ],
 )
 def test_invalid_options_are_rejected_immediately(options: dict[str, Any], message: str) -> None:

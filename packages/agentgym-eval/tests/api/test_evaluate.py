@@ -20,7 +20,7 @@ from agentgym_eval import collect, evaluate
 from agentgym_eval.cli.main import collect as collect_command
 from agentgym_eval.cli.main import evaluate as evaluate_command
 from agentgym_eval.policies.harness import HarnessSettings
-from agentgym_eval.util.errors import UsageError
+from agentgym_eval.util.errors import RunStopped, UsageError
 from counting_policy import CountingPolicy
 from counting_world import ENV, Count
 from fake_endpoint import completion_answer, serve_endpoint
@@ -181,7 +181,7 @@ def test_any_object_with_a_reply_is_a_policy_and_so_is_a_function(tmp_path: Path
 
 
 def test_a_reply_that_is_no_text_raises_an_error_with_the_policys_name(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="The policy shout returned 2, which is neither a text nor a Reply"):
+    with pytest.raises(RunStopped, match="The policy shout returned 2, which is neither a text nor a Reply"):
         evaluate(shout, ENV, out=tmp_path, tasks=1)
 
 
@@ -215,6 +215,11 @@ def test_wrong_arguments_raise_errors_that_help(arguments: Any, sentence: str, t
         ({"temperature": None}, TypeError, "The option temperature must be of type float, not NoneType: None."),
         ({"task": "a/1"}, TypeError, "The option task must be a list or tuple of strings, not 'a/1'."),
         ({"split": "tset"}, UsageError, "split must be train, dev or test, not 'tset'."),
+        (
+            {"options": ["depth=(2,2)"]},
+            TypeError,
+            "The option options must be a dict, such as {'depth': (2, 2)}, not ['depth=(2,2)'].",
+        ),
     ],
 )
 def test_options_of_other_names_or_types_are_refused(
@@ -261,6 +266,8 @@ def test_several_environments_are_collected_into_a_folder(tmp_path: Path, caplog
     assert caplog.messages == []
     with pytest.raises(UsageError, match="exists already"):
         collect("oracle", [counting, "textcraft"], out=tmp_path / "data", tasks=2)
+    with pytest.raises(UsageError, match="keep must be all or success, not 'sucess'"):
+        collect("oracle", ENV, out=tmp_path / "no", keep="sucess")  # pyright: ignore[reportArgumentType]
     with pytest.raises(UsageError, match="collect takes no harness"):
         collect("oracle", ENV, out=tmp_path / "no", harness=HarnessSettings())
 

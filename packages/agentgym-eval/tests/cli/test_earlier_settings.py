@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +175,51 @@ def test_what_a_run_does_not_keep_or_share_is_refused(tmp_path: Path) -> None:
     (secret / "run.json").write_text("[]", encoding="utf-8")
     with pytest.raises(UsageError, match=r"run.json can't be used"):
         parsed("evaluate", "--like", secret)
+
+
+def training_run(folder: Path, **config: Any) -> Path:
+    world = {"env": "textcraft", "agent": "bare", "options": ["style='x y'"], "prompt": "", "instructions": False}
+    settings = {"horizon": {"type": "StepHorizon", "stages": [4, 12]}, "world": world, "extra_worlds": []} | config
+    settings["generation"] = {"max_tokens": 8, "temperature": 1.0}
+    (folder / "model").mkdir(parents=True)
+    record = {"schema": "agentgym.train/4", "kind": "rl", "config": settings}
+    (folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    return folder
+
+
+def test_a_training_run_names_the_evaluation_of_its_model(tmp_path: Path) -> None:
+    def suggested(run: Path, flag: str = "--like", file: str = "") -> list[str]:
+        with pytest.raises(UsageError, match="is a training run, with other settings; train takes it") as error:
+            parsed("evaluate", flag, run / file)
+        return str(error.value).splitlines()[1:]
+
+    run = training_run(tmp_path / "run")
+    (line,) = suggested(run)
+    assert suggested(run, "--config", "run.json") == [line]
+    program, arguments = line.split(" evaluate ")
+    assert program in ("  uv run", "  agentgym")
+    assert parsed("evaluate", *shlex.split(arguments)) == EvaluateSettings(
+        env=("textcraft",),
+        policy=(f"hf:{run / 'model'}",),
+        samples=4,
+        agent="bare",
+        instructions=False,
+        horizon=12,
+        max_tokens=8,
+        options=("style='x y'",),
+    )
+    assert line.endswith("""--options "style='x y'\"""")
+    babyai = {"env": "babyai", "agent": "react", "options": [], "prompt": "my prompt.md", "instructions": True}
+    both = suggested(training_run(tmp_path / "both", extra_worlds=[babyai], horizon={"turns": 7}))
+    assert len(both) == 2
+    assert "--env babyai" in both[1]
+    assert "--agent react --prompt 'my prompt.md' --horizon 7" in both[1]
+    (played,) = suggested(training_run(tmp_path / "harness", harness="mine:play"))
+    assert "--harness mine:play" in played
+    assert "--agent" not in played
+    assert suggested(training_run(tmp_path / "other", horizon={"own": 3})) == []
+    shutil.rmtree(run / "model")
+    assert suggested(run) == []
 
 
 def test_the_help_lists_both_flags(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from agentgym_eval.util.errors import UsageError
 from conversions import TEXT, convert_records, play_episode, write_and_read, write_records
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from viewer_runs import write_training_run
 
 AGENTS = ("react", "bare+plan:2", "tags+window:4+plan", "react+reflect:2+retry:1", "function-call+window:2")
 
@@ -164,6 +166,27 @@ def test_files_and_folders_of_all_formats_are_read_in_order(tmp_path: Path) -> N
     array = tmp_path / "array.json"
     array.write_text("\ufeff  " + json.dumps(list(records([first, second], "trl"))), encoding="utf-8")
     assert list(read_data([tmp_path / "run", str(array)])) == [second, first, second]
+
+
+def test_rollouts_of_training_runs_are_read_and_no_evaluations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_training_run(tmp_path / "runs/mine", 2, with_test=True)
+    (run / "model").mkdir()
+    (run / "model/config.json").write_text('{"messages": []}')  # looks like a record
+    assert {episode.task_id for episode in read_data(run)} == {"t/9"}
+    assert len(list(read_data(run))) == len(list(read_data(run / "rollouts"))) == 8
+    other = tmp_path / "runs/other.jsonl"
+    write_records(other, records([play_episode("react")], "episodes"), "episodes")
+    lines = convert_records("episodes", tmp_path / "all.jsonl", tmp_path / "runs")
+    assert [line["task_id"] for line in lines] == ["t/9"] * 8 + ["count/test/4"]
+    assert f"only the rollouts were read, not the evaluations: {run}\n" in capsys.readouterr().err
+    assert {episode.task_id for episode in read_data(run / "evaluations")} > {"t/0", "test/0"}
+    with pytest.raises(UsageError, match=r"1\.tokens\.jsonl holds no episodes: its schema is agentgym\.tokens/2"):
+        list(read_data(run / "rollouts/step-000001.tokens.jsonl"))
+    shutil.rmtree(run / "rollouts")
+    with pytest.raises(UsageError, match=r"run \S+mine has no rollouts, .* of their files: \S+step-000000-sampled"):
+        list(read_data(run))
 
 
 @pytest.mark.parametrize("to", ["episodes", "trl"])

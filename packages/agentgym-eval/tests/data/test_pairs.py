@@ -290,6 +290,16 @@ def test_convert_writes_pairs_for_trl(tmp_path: Path, capsys: pytest.CaptureFixt
         assert sentence in capsys.readouterr().err
 
 
+def test_convert_says_what_pairs_need(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "episodes.jsonl"
+    source.write_text(make_episode("abc", 1.0).to_json() + "\n")
+    arguments = [str(source), "--to", "pairs", "--out", str(tmp_path / "pairs.jsonl")]
+    assert convert([*arguments, "--pairs.min-gap", "0.25"]) == 1
+    said = capsys.readouterr().err
+    assert "No task has two comparable episodes whose scores differ by at least 0.25 (--pairs.min-gap)." in said
+    assert "collect --policy oracle:0.3 --samples 4" in said
+
+
 def test_pairs_load_as_a_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     datasets.disable_progress_bars()

@@ -108,6 +108,30 @@ def test_unplayable_environments_are_refused_before_they_start(
         next(run.play())
 
 
+@pytest.mark.parametrize(
+    ("lacking", "remedy"),
+    [
+        ((), "play oracle or scripted:FILE."),
+        (
+            ("lists_actions",),
+            "give --options listed=True (for train, --world.options), or play oracle or scripted:",
+        ),
+        (("lists_actions", "has_oracle"), "give --options listed=True (for train, --world.options), or play scripted:"),
+        (("actions_option", "lists_actions", "has_oracle"), "play scripted:FILE or a model."),
+    ],
+)
+def test_refusal_of_random_names_what_the_environment_has(
+    lacking: tuple[str, ...], remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Count, "actions_option", "listed=True")
+    for name in lacking:
+        monkeypatch.setattr(Count, name, False)
+    with pytest.raises(UsageError) as error:
+        actions("random", listed=False)
+    sentence = "counting/Count-v0 lists no available actions here, so none can be drawn: "
+    assert str(error.value).startswith(sentence + remedy)
+
+
 def test_script_is_played_in_order_and_its_last_line_repeats(tmp_path: Path) -> None:
     script = tmp_path / "script.txt"
     script.write_text("add\n\n  jump \nadd\n")
@@ -197,6 +221,10 @@ def test_errors_of_an_expert_fail_the_episode(
         ("oracle:much", "number from 0 to 1"),
         ("random:3", "takes no argument"),
         ("scripted:/nowhere/at/all", "can't be read"),
+        ("scripted", "scripted needs a file: write --policy scripted:FILE"),
+        ("nomod:f", "The module of the policy nomod:f can't be imported: No module named 'nomod'."),
+        ("oracel:0.3", r"There is no policy 'oracel:0.3'. Did you mean oracle\?"),
+        ("nomod", "There is no policy 'nomod'."),
         ("openai:", "openai needs a model"),
     ],
 )
@@ -322,8 +350,8 @@ def test_policies_are_named_by_module(tmp_path: Path, monkeypatch: pytest.Monkey
         "my_policies:Plain:x": "my_policies:Plain:x can't be built: Plain() takes no arguments",
         "my_policies:says_stop:x": "my_policies:says_stop:x can't be built: says_stop() got an unexpected keyword",
         "my_broken:Mine": "ZeroDivisionError: division by zero (my_broken.py, line 1)",
-        "my_polices:Mine": "There is no policy 'my_polices:Mine'.",
-        "no.such.module:Mine": "and MODULE:NAME is one of your own",
+        "my_polices:Mine": "The module of the policy my_polices:Mine can't be imported: No module named 'my_polices'.",
+        "no.such.module:Mine": "can't be imported: No module named 'no'.",
     }.items():
         with pytest.raises(UsageError) as error:
             build(spec)

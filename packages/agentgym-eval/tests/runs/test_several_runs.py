@@ -254,6 +254,21 @@ def test_environment_that_a_policy_cannot_play_is_skipped(tmp_path: Path, capsys
     assert "play oracle or scripted:FILE" in capsys.readouterr().err
 
 
+def test_option_of_one_environment_is_written_with_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(option: str) -> str:
+        flags = [*WORLDS, "--policy", "oracle", "--options", option, "--out", str(tmp_path / "new")]
+        assert evaluate(flags) == 2
+        return capsys.readouterr().err
+
+    assert "no option 'depth'" in (error := said("depth=(1,1)"))
+    assert error.endswith(" For one environment only, write textcraft:depth=(1,1).\n")
+    assert "no option 'pause'" in (error := said("pause=0.0"))
+    assert error.endswith(" For one environment only, write count:pause=0.0.\n")
+    for of_none in ("depht=(1,1)", "count:depth=(1,1)"):
+        assert "no option" in (error := said(of_none))
+        assert "For one environment only" not in error
+
+
 def test_recorded_command_contains_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = [
         "evaluate",

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from agentgym_envs import read_episodes
 from agentgym_eval.policies.policies import Oracle
+from agentgym_eval.runs.trained_model import evaluation_commands
 from agentgym_trainer.cli import _parse
 from agentgym_trainer.config import WorldConfig
 from agentgym_trainer.config.serialization import from_json, to_json
 from agentgym_trainer.recipes import RECIPES
 from agentgym_trainer.rollout.environments import open_environments
 from agentgym_trainer.run.folder import RunFolder
-from agentgym_trainer.run.summary import _evaluate
 from agentgym_trainer.trainers.training_data import played_otherwise
 from toy_learner import coin_flags, train_cli
 
@@ -76,7 +76,7 @@ def test_the_prompt_is_a_setting_of_each_environment(tmp_path: Path) -> None:
     assert from_json(type(config), json.loads(json.dumps(to_json(config)))) == config
     RunFolder.create(tmp_path / "run", config, "textcraft-grpo")
     assert RunFolder.open(tmp_path / "run")[1] == config
-    words = shlex.split(_evaluate(config, config.world, Path("model")))
+    words = shlex.split(evaluation_commands(to_json(config), Path("model"))[0])
     assert words[words.index("--prompt") + 1] == "a prompt.md"
     before: dict[str, Any] = to_json(RECIPES["textcraft-grpo"].config)
     del before["world"]["prompt"]  # as in runs of earlier versions

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import math
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any, ClassVar, SupportsFloat
 
 import gymnasium
@@ -22,6 +24,7 @@ from agentgym_envs.core.feedback import EnvFault, Feedback
 from agentgym_envs.core.tasks import Split, Task, Tasks, TaskSet
 from agentgym_envs.core.text_env import MAX_OBSERVATION_CHARS, TextEnv, truncated_result
 
+_log = logging.getLogger(__name__)
 _FIRST_TEST_SEED = 1_000_000
 _DIGITS = 4  # of numbers in observations
 _ROUNDING = 1e-9  # of a score: rewards such as ten times 0.1 don't add up to exactly 1
@@ -103,6 +106,9 @@ class ExternalEnv(TextEnv):
     def _earn(self, reward: float, *, solved: bool | None = None) -> None:
         """Add a reward to the return; `solved` tells whether the goal is reached, if the library says so."""
         self._return += reward
+        low, high = self._range
+        if self._return > high + _ROUNDING * (high - low):
+            _warn_of_high(self.name, high)
         self._solved = self._solved if solved is None else solved
 
     # The contract of text environments.
@@ -195,6 +201,17 @@ class PaidAtLimit(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
         if truncated and not terminated:
             reward, info = truncated_result(float(reward), info)
         return observation, reward, terminated, truncated, info
+
+
+@cache
+def _warn_of_high(name: str, high: float) -> None:
+    """Log, once in a process, that a return of this environment is larger than that of the score 1."""
+    _log.warning(
+        "A return of %s exceeds high=%g, so its score is cut to 1. Set the option high to the return of a solved "
+        "episode, as in --options high=500.",
+        name,
+        high,
+    )
 
 
 def rows_of(split: Split, number: int | None) -> Iterator[int]:

@@ -14,7 +14,6 @@ from gymnasium.error import DependencyNotInstalled
 
 from agentgym_envs.agents.agent import Agent
 from agentgym_envs.core.action_schema import described
-from agentgym_envs.core.registration import full_id
 from agentgym_envs.pool.calls import WorldSpec
 from agentgym_envs.util.installation import install
 
@@ -53,7 +52,7 @@ class SkyRLWorld(BaseTextEnv):
                 "SkyRL manages the conversation itself, so the agent can't have habits. "
                 f"Use {agent.reply_format}, not {agent}."
             )
-        self._env = agent.wrap(WorldSpec(full_id(row["world"]), options).build())
+        self._env = agent.wrap(WorldSpec(row["world"], options).build())
         self._reset = {"task": row.get("task"), "split": row.get("split") or "train"}
         self._seed: int | None = row.get("seed")
         self._info: dict[str, Any] = {}

@@ -13,7 +13,6 @@ from typing import Any
 
 from agentgym_envs.core.action_schema import Call as FunctionCall
 from agentgym_envs.core.action_schema import CallError, Function, action_of
-from agentgym_envs.core.registration import full_id
 from agentgym_envs.core.registry import find_spec, text_env
 from agentgym_envs.core.tasks import Split
 from agentgym_envs.core.text_env import EnvFault, Malformed
@@ -33,7 +32,7 @@ class ToolWorld:
             ValueError: if there is no such environment, or an option is unknown.
             gymnasium.error.DependencyNotInstalled: if the environment's extra is missing.
         """
-        self._env = WorldSpec(full_id(world), dict(options)).build()
+        self._env = WorldSpec(world, dict(options)).build()
         self.world = text_env(self._env)
         self.last: Result | None = None
         """The result of the last reset or call; None before the first."""
@@ -154,7 +153,7 @@ def tool_environment(world: str, **options: Any) -> type[ToolEnvironment]:
     for function in functions:
         if function.name in _RESERVED:
             raise ValueError(f"{world} has a function called {function.name}, a name that TRL reserves.")
-    name = find_spec(full_id(world)).name
+    name = find_spec(world).name
     methods = {function.name: _method(function) for function in functions}
     return type(name, (ToolEnvironment,), {"_world": world, "_options": options, "__doc__": f"{name}.", **methods})
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentgym_envs.cli.arguments import command_parser
 from agentgym_envs.cli.output import write_lines
-from agentgym_envs.core.registration import full_id, look_here
+from agentgym_envs.core.registration import look_here
 from agentgym_envs.util.importing import described
 from agentgym_envs.util.redaction import redacted
 
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     look_here()
     try:
         _check_numbers(asked)
-        env = make(full_id(asked.env), **dict(map(read_resolved, asked.options)))
+        env = make(asked.env, **dict(map(read_resolved, asked.options)))
     except (ValueError, TypeError, ImportError, DependencyNotInstalled, gymnasium.error.Error) as error:
         sys.stderr.write(redacted(f"agentgym check: {error}\n"))
         return _USAGE

@@ -14,7 +14,7 @@ from agentgym_envs.agents.names import GROUP as AGENTS
 from agentgym_envs.agents.prompts import GROUP as PROMPTS
 from agentgym_envs.agents.scaffold import SYNTAX, Scaffold
 from agentgym_envs.core.descriptions import described_options, missing_dependency, task_counts
-from agentgym_envs.core.registration import GROUP, WORLDS, full_id
+from agentgym_envs.core.registration import GROUP, WORLDS
 from agentgym_envs.core.registry import find_spec, world_class
 from agentgym_envs.util.listing import Listed, attribute_docs, first_sentence
 
@@ -44,7 +44,7 @@ def environment(world_id: str, name: str, *, about: str = "", agent: str = "") -
     Raises:
         ValueError: if there is no such environment.
     """
-    spec = find_spec(full_id(world_id))
+    spec = find_spec(world_id)
     facts: dict[str, Any] = {"id": spec.id, "max_episode_steps": spec.max_episode_steps or "no limit"}
     facts |= {"agent": agent} if agent else {}
     missing = missing_dependency(world_id)

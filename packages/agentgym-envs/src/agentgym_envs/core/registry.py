@@ -6,13 +6,15 @@ import ast
 import copy
 import difflib
 import inspect
+import os
 from contextlib import suppress
+from types import ModuleType
 from typing import Any, cast
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, WrapperSpec, load_env_creator
 
-from agentgym_envs.core.registration import WORLDS
+from agentgym_envs.core.registration import WORLDS, full_id
 from agentgym_envs.core.text_env import TextEnv
 from agentgym_envs.util.importing import import_named
 from agentgym_envs.util.redaction import redacted, resolved
@@ -34,24 +36,47 @@ _PAID_AT_LIMIT = WrapperSpec("PaidAtLimit", "agentgym_envs.adapters.external:Pai
 
 
 def find_spec(world_id: str) -> EnvSpec:
-    """Return the specification that is registered as `world_id`. For `MODULE:ID`, import MODULE first.
+    """Return the specification that is registered as `world_id`, or under this short name (see `full_id`).
 
-    An environment of another library (see `EXTERNAL`) needs no registration.
+    For `MODULE:ID`, import MODULE first. An environment of another library (see `EXTERNAL`) needs no registration.
 
     Raises:
         ValueError: if there is no such environment or module; the message names those that exist.
     """
+    world_id = full_id(world_id)
     if is_external(world_id):
         return _external_spec(world_id)
     module, colon, name = world_id.rpartition(":")
-    if colon:
-        import_named(module, f"the environment {world_id}")
-    if name not in gymnasium.registry:
-        known = [world.id for world in WORLDS]
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        raise ValueError(f"There is no environment {name!r}.{hint} There are: {', '.join(known)}.")
-    return gymnasium.registry[name]
+    imported = import_named(module, f"the environment {world_id}") if colon else None
+    if name in gymnasium.registry:
+        return gymnasium.registry[name]
+    if imported is not None:
+        raise ValueError(_unregistered(name, imported))
+    known = [world.id for world in WORLDS]
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    raise ValueError(f"There is no environment {name!r}.{hint} There are: {', '.join(known)}.")
+
+
+def _unregistered(name: str, module: ModuleType) -> str:
+    """Return the error message for an environment that an imported module doesn't register."""
+    if getattr(module, "__file__", "") is None:  # a namespace package: a folder without __init__.py
+        folder = os.path.relpath(next(iter(module.__path__)))
+        return (
+            f"{module.__name__} is a folder without code of its own here, so it registers no environment {name!r}. Run "
+            f"the command in that folder (cd {folder}), or name the module in it that registers the environment."
+        )
+    package = module.__name__.partition(".")[0]
+    known = [spec.id for spec in gymnasium.registry.values() if code_module(spec).partition(".")[0] == package]
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0)
+    hint = f"Did you mean {near[0]}?" if near else "Call gymnasium.register in it."
+    return f"The module {module.__name__} registers no environment {name!r}. {hint}"
+
+
+def code_module(spec: EnvSpec) -> str:
+    """Return the name of the module with the class or function that creates an environment."""
+    entry = spec.entry_point
+    return entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
 
 
 def is_external(world_id: str) -> bool:
@@ -158,19 +183,31 @@ def read_option(pair: str) -> tuple[str, Any]:
 def make(world_id: str, **options: Any) -> gymnasium.Env[str, str]:
     """Make an environment as `gymnasium.make` does, with errors that explain what to do next.
 
+    Args:
+        world_id: The Gymnasium id, `MODULE:ID`, or a short name such as `textcraft`.
+        **options: Keyword arguments of `gymnasium.make`.
+
     Raises:
-        ValueError: if there is no such environment, an option is unknown, or a required option is missing.
+        ValueError: if there is no such environment, it isn't a `TextEnv`, an option is unknown, or a required option is
+            missing.
         gymnasium.error.DependencyNotInstalled: if the environment's extra is missing; the message gives the command.
     """
     spec = find_spec(world_id)
     try:
-        return _make(spec, options)
+        env = _make(spec, options)
     except TypeError as error:
         if "unexpected keyword argument" in str(error) and (unknown := sorted(options.keys() - _taken(spec))):
             raise UnknownOption(_without(spec, unknown[0])) from error
         if "required keyword-only argument" in str(error):
             raise ValueError(f"{spec.id} is missing a required option: {error}") from error
         raise
+    if not isinstance(env.unwrapped, TextEnv):
+        env.close()
+        raise ValueError(
+            f"{world_id} isn't a text environment (TextEnv): write gymnasium:{world_id}, or see "
+            "docs/howto/use-other-environments.md."
+        )
+    return env
 
 
 class UnknownOption(ValueError):
@@ -215,5 +252,8 @@ def text_env(env: gymnasium.Env[Any, Any]) -> TextEnv:
     """
     world = env.unwrapped
     if not isinstance(world, TextEnv):
-        raise TypeError(f"{world} is not a TextEnv. Only environments that follow the TextEnv contract can be played.")
+        raise TypeError(
+            f"{world} isn't a text environment (TextEnv). docs/howto/use-other-environments.md explains how to play "
+            "others."
+        )
     return world

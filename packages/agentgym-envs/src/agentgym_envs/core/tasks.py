@@ -8,7 +8,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from itertools import islice
 from typing import Any, Literal, overload
 
 Split = Literal["train", "dev", "test"]
@@ -143,7 +142,7 @@ class TaskSet:
         """
         index = self._index()
         if not isinstance(task_id, str) or task_id not in index:
-            near = difflib.get_close_matches(str(task_id), _similar(str(task_id), index), n=3)
+            near = _nearest(str(task_id), index)
             hint = f"Did you mean {' or '.join(near)}?" if near else f"Ids look like {next(iter(index), 'none')}."
             raise KeyError(f"There is no task {task_id!r} among the {len(self)} of this environment. {hint}")
         tasks, position = index[task_id]
@@ -171,7 +170,12 @@ def _is_set_aside(key: str) -> bool:
     return int.from_bytes(digest[:8]) % DEV_SHARE == 0
 
 
-def _similar(task_id: str, ids: Iterable[str]) -> Iterator[str]:
-    """Yield some ids with the same beginning or end: comparing with tens of thousands would take a second."""
+def _nearest(task_id: str, ids: Iterable[str]) -> list[str]:
+    """Return up to three ids to suggest for an unknown one: those with the same last part, or else similar ones with
+    the same beginning. Comparing with tens of thousands would take a second.
+    """
     head, _, tail = task_id.rpartition("/")
-    return islice((i for i in ids if i.startswith(f"{head}/") or i.endswith(f"/{tail}")), _MAX_SIMILAR)
+    if same := [known for known in ids if known.rpartition("/")[2] == tail][:_MAX_SIMILAR]:
+        return difflib.get_close_matches(task_id, same, n=3, cutoff=0)
+    siblings = [known for known in ids if known.startswith(f"{head}/")][:_MAX_SIMILAR]
+    return difflib.get_close_matches(task_id, siblings, n=3)

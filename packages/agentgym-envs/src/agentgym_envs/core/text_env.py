@@ -73,6 +73,9 @@ class TextEnv(gymnasium.Env[str, str], ABC):
     step_waits: ClassVar[bool] = False
     """Whether a step may wait for something outside of Python (another process, a server), so that threads can step
     many environments concurrently."""
+    actions_option: ClassVar[str] = ""
+    """The option, as KEY=VALUE, with which `info["available_actions"]` is a list, if there is one. Messages suggest it
+    where `lists_actions` is false."""
     has_oracle: ClassVar[bool] = True
     """Whether there is an expert. Environments of other libraries have none; their `oracle` raises `EnvFault`."""
     oracle_replans: ClassVar[bool] = True

@@ -49,8 +49,7 @@ class PoolSlot(EnvSlot):
 
     async def step(self, reply: str) -> Transition:
         """Parse the reply here and step the slot's environment."""
-        with faulting(self.name):
-            action = self._wrapper.parse(reply)
+        action = self._wrapper.action_in(reply)
         step = await self._call(Step(action))
         step.info["action"] = None if isinstance(action, Malformed) else action
         return Transition(step.observation, step.reward, step.terminated, step.truncated, step.info)

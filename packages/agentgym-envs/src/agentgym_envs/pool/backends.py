@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from gymnasium.envs.registration import load_env_creator
 
+from agentgym_envs.core.registration import full_id
 from agentgym_envs.core.registry import find_spec
 from agentgym_envs.core.text_env import TextEnv
 from agentgym_envs.pool.calls import WorldSpec
@@ -37,7 +38,9 @@ def slot_specs(
             f"There are options for {len(more)} slots, but {many} slots; give one mapping per slot, or one for all."
         )
     made = [WorldSpec(world) if isinstance(world, str) else world for world in each]
-    return tuple(WorldSpec(world.id, {**world.options, **extra}) for world, extra in zip(made, more, strict=True))
+    return tuple(
+        WorldSpec(full_id(world.id), {**world.options, **extra}) for world, extra in zip(made, more, strict=True)
+    )
 
 
 def open_slots(specs: Sequence[WorldSpec], backend: str | None) -> tuple[list[Slot], ExitStack]:
@@ -72,7 +75,7 @@ def open_slot(number: int, spec: WorldSpec, backend: str) -> Slot:
 
 def default_backend(spec: WorldSpec) -> Backend:
     """Choose a backend: `inline` for environments whose steps take at most a millisecond, `process` for slower ones,
-    `thread` for those that wait, are no `TextEnv`, or can't be imported in another process.
+    `thread` for those that wait, are created by a function, or can't be imported in another process.
     """
     entry = find_spec(spec.id).entry_point
     world = load_env_creator(entry) if isinstance(entry, str) else entry

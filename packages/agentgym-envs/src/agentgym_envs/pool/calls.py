@@ -21,7 +21,8 @@ class WorldSpec:
     """The description of an environment, from which a slot creates it."""
 
     id: str
-    """Gymnasium id such as `agentgym/BabyAI-v0`, or `MODULE:ID` for an environment that importing MODULE registers."""
+    """Gymnasium id such as `agentgym/BabyAI-v0`, a short name such as `babyai`, or `MODULE:ID` for an environment that
+    importing MODULE registers."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Keyword arguments of `gymnasium.make`, including `max_episode_steps`."""
 

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import gymnasium
 
+from agentgym_envs.core.registry import code_module
 from agentgym_envs.pool.calls import Call, Result, WorldSpec
 
 
@@ -50,9 +51,7 @@ def sendable(spec: WorldSpec) -> bytes:
         ValueError: If an option or the environment can't be pickled, or not be unpickled in another process.
     """
     registered = gymnasium.registry.get(spec.id)
-    entry = registered.entry_point if registered is not None else None
-    module = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", None)
-    if module == "__main__":
+    if registered is not None and code_module(registered) == "__main__":
         raise ValueError(
             f"{spec.id} is defined in a script or a notebook, which other processes can't import: put it in a module, "
             "or use the thread backend."

@@ -47,6 +47,7 @@ class Catalog:
         """
         self._specs = {world.id: world.id for world in WORLDS} | {find_spec(world).id: world for world in further}
         self._ids = {spec: world for world, spec in self._specs.items()} | {world: world for world in self._specs}
+        self._ids |= {world.short_name: world.id for world in WORLDS}
         self._defaults = self._read(options)
         self._offers: dict[str, _Offer] = {}
         self._missing: dict[str, str | None] = {}
@@ -55,7 +56,7 @@ class Catalog:
         """Return the spec of an environment. Later options override earlier ones.
 
         Args:
-            world: Id of the environment.
+            world: Id or short name of the environment.
             options: Options of the client, which override the server's options for all sessions.
             own: Options of the server for this session.
 
@@ -101,7 +102,7 @@ class Catalog:
             # Names of worlds may have colons and equals signs, as in `gymnasium:Blackjack-v1` and `mcp:COMMAND`.
             beginnings = [name for name in self._ids if option.startswith(f"{name}:")]
             world = max(beginnings, key=len) if beginnings else option.partition(":")[0]
-            known, pair = self._ids.get(full_id(world)), option.removeprefix(f"{world}:")
+            known, pair = self._ids.get(world) or self._ids.get(full_id(world)), option.removeprefix(f"{world}:")
             if known is None or pair == option:
                 raise ValueError(
                     f"--option {redacted_option(option)} is not of the form WORLD:KEY=VALUE, where WORLD is one of the "

@@ -21,7 +21,9 @@ def import_named(module: str, of: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except (Exception, SystemExit) as error:
-        raise ValueError(f"The module of {of} can't be imported: {described(error)}.") from error
+        missing = isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]
+        advice = " Install its package, or run the command in the folder that contains it." if missing else ""
+        raise ValueError(f"The module of {of} can't be imported: {described(error)}.{advice}") from error
 
 
 def described(error: BaseException) -> str:

@@ -69,11 +69,13 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], NDArray[Any]]):
             **options: Options for `gymnasium.make`, including `max_episode_steps` and `render_mode`.
 
         Raises:
-            ValueError: if the environment, an option, the mode or the backend is unknown, numbers don't match, or the
-                environments' spaces differ.
+            ValueError: if the environment, an option, the mode or the backend is unknown, there are to be no
+                environments, numbers don't match, or the environments' spaces differ.
             EnvFault: if the backend can't make an environment.
             gymnasium.error.DependencyNotInstalled: if the environment's extra is missing.
         """
+        if num_envs < 1:
+            raise ValueError(f"num_envs must be at least 1, not {num_envs}.")
         self._mode = _mode(autoreset_mode)
         self._pool = EnvPool(WorldSpec(world, options), num_envs, backend, options=slot_options, deadline=deadline)
         self._tidy = weakref.finalize(self, self._pool.close)

@@ -153,6 +153,7 @@ def test_available_actions_are_listed_on_request() -> None:
     env = start_env(valid_actions=True)
     assert env.lists_actions
     assert not SciWorld().lists_actions
+    assert SciWorld.actions_option == "valid_actions=True"
     actions = env.step("look around")[-1]["available_actions"]
     assert {"open door to kitchen", "look around"} <= set(actions)
     assert env.step("open door")[-1]["available_actions"][0] == "0"

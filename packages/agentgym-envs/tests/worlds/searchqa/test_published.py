@@ -126,6 +126,7 @@ def test_without_a_network_the_hub_is_requested_once(tmp_path: Path, monkeypatch
     monkeypatch.setattr(httpx, "head", fail_to_connect)
     monkeypatch.setattr("huggingface_hub.HfApi.hf_hub_download", lambda *_, **__: pytest.fail("the hub was requested"))
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path)
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", False)  # also where the environment says otherwise
     with pytest.raises(OSError, match=r"bamboogle can't be downloaded from .* data=FOLDER"):
         load("bamboogle", None)
     assert requests == [datasets.config.HF_ENDPOINT]

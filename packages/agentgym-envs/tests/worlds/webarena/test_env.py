@@ -124,6 +124,7 @@ def test_site_that_dies_during_an_episode_is_a_fault(custom_env: Make) -> None:
         ({"max_chars": 10}, "max_chars must be an integer from 500"),
         ({"viewport": (0, 0)}, "viewport must be width and height"),
         ({"viewport": "ab"}, "viewport must be width and height"),
+        ({"viewport": 640}, r"viewport must be width and height in pixels .*, such as \(1280, 720\), not 640"),
         ({"judge": "gpt"}, "MODEL@http"),
         ({"accounts": {"map": ("a", "b")}}, "The site 'map' has no login"),
     ],

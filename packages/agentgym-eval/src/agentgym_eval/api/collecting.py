@@ -11,7 +11,16 @@ from typing import Literal, Unpack
 
 from agentgym_envs import Episode, Policy, read_episodes
 
-from agentgym_eval.api.options import AnyPolicy, EnvFactory, PlayOptions, named_env, named_policy, path_of, settings_of
+from agentgym_eval.api.options import (
+    AnyPolicy,
+    EnvFactory,
+    PlayOptions,
+    check_choice,
+    named_env,
+    named_policy,
+    path_of,
+    settings_of,
+)
 from agentgym_eval.api.playing import Reporter, log_reporter, outside_loop, play, too_many_failed, warn
 from agentgym_eval.data.card import Card
 from agentgym_eval.data.collection import Collection
@@ -69,6 +78,7 @@ def collect(
     """
     if options.pop("harness", None):
         raise UsageError("collect takes no harness: episodes that a harness plays have no conversation to learn from.")
+    check_choice("keep", keep, ("all", "success"))
     name, factory = named_policy(policy, options.get("endpoint"), environment or {})
     settings = settings_of(**options)
     envs = [env] if isinstance(env, str) or callable(env) else list(env)

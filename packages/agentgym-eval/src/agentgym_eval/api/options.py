@@ -94,10 +94,10 @@ def _checked(name: str, value: Any) -> Any:
     if name not in hints:
         raise TypeError(f"There is no option {name!r}.{did_you_mean(name, [*hints])}")
     if get_origin(hints[name]) is Literal:
-        kinds = get_args(hints[name])
-        if value not in kinds:
-            raise UsageError(f"{name} must be {', '.join(kinds[:-1])} or {kinds[-1]}, not {value!r}.")
+        check_choice(name, value, get_args(hints[name]))
         return value
+    if name == "options" and not isinstance(value, Mapping):
+        raise TypeError(f"The option options must be a dict, such as {{'depth': (2, 2)}}, not {value!r}.")
     if hints[name] == Sequence[str]:
         if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
             raise TypeError(f"The option {name} must be a list or tuple of strings, not {value!r}.")
@@ -110,6 +110,12 @@ def _checked(name: str, value: Any) -> Any:
             raise TypeError(f"The option {name} must be of type {wanted}, not {type(value).__name__}: {value!r}.")
         return value if value is None else fitting[0](value)
     return value
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    """Raise `UsageError` unless the value of an argument is one of the choices."""
+    if value not in choices:
+        raise UsageError(f"{name} must be {', '.join(choices[:-1])} or {choices[-1]}, not {value!r}.")
 
 
 def _is_a(value: Any, kind: type) -> bool:

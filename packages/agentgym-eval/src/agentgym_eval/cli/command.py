@@ -32,6 +32,8 @@ _Settings = TypeVar("_Settings")
 class Session:
     """The state of a command, for its message when it is interrupted."""
 
+    arguments: Sequence[str]
+    """The command line after the name."""
     folder: Path | None = None
     """Folder of the runs; None before one is chosen."""
     runs: list[Run] = field(default_factory=list["Run"])
@@ -85,7 +87,7 @@ def run_command(
 
     look_here()
     redact_logs()
-    session = Session()
+    session = Session(arguments)
     with Interruption() as interruption:
         try:
             return run(settings, session)
@@ -96,13 +98,14 @@ def run_command(
             why, code = f"{name}: {stop}".rstrip("."), SPENT if isinstance(stop, BudgetSpent) else FAILED
             if isinstance(stop, KeyboardInterrupt):
                 why, code = interruption.word, interruption.exit_code
-            print_stderr(f"{why}.{_how_to_resume(name, arguments, session)}")
+            print_stderr(f"{why}.{_how_to_resume(name, session)}")
             return code
 
 
-def _how_to_resume(name: str, arguments: Sequence[str], session: Session) -> str:
+def _how_to_resume(name: str, session: Session) -> str:
     if session.folder is None:
         return ""
+    arguments = session.arguments
     from agentgym_envs.util.installation import command
     from agentgym_envs.util.redaction import redacted_words
 

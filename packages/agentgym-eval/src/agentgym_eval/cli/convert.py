@@ -18,7 +18,7 @@ from agentgym_envs.util.flag_markers import arg, positional, switch
 
 from agentgym_eval.cli.examples import COMMON, EXAMPLES, SYNONYMS
 from agentgym_eval.data.pairing import Pairing
-from agentgym_eval.util.errors import UsageError
+from agentgym_eval.util.errors import UsageError, listed
 
 if TYPE_CHECKING:
     from agentgym_envs import Episode
@@ -104,7 +104,7 @@ def convert(argv: Sequence[str] | None = None) -> int:
 def _convert(settings: ConvertSettings) -> int:
     from agentgym_envs.util.files import write_whole
 
-    from agentgym_eval.data.formats import content
+    from agentgym_eval.data.formats import content, training_runs
 
     out = settings.out
     if out.is_dir() or (out.exists() and not settings.overwrite):
@@ -114,8 +114,10 @@ def _convert(settings: ConvertSettings) -> int:
     found = _records(settings, left_out, changed)
     _print_reasons("Left out", left_out)
     _print_reasons("Changed", changed)
+    if trained := [str(run) for path in settings.inputs for run in training_runs(path)]:
+        sys.stderr.write(f"Of training runs, only the rollouts were read, not the evaluations: {listed(trained)}\n")
     if not found:
-        sys.stderr.write("convert: Nothing was left to write.\n")
+        sys.stderr.write(f"convert: {_why_nothing(settings)}\n")
         return _EMPTY
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -124,6 +126,18 @@ def _convert(settings: ConvertSettings) -> int:
         raise UsageError(f"{out} can't be written ({error}); choose another --out.") from error
     sys.stdout.write(f"{out} holds {len(found)} records; {len(left_out)} left out\n")
     return 0
+
+
+def _why_nothing(settings: ConvertSettings) -> str:
+    if settings.to != "pairs":
+        return "Nothing was left to write."
+    from agentgym_envs.util.installation import command
+
+    return (
+        f"No task has two comparable episodes whose scores differ by at least {settings.pairs.min_gap:g} "
+        "(--pairs.min-gap). Collect several attempts at each task with a policy that varies, as in: "
+        f"{command('collect')} --policy oracle:0.3 --samples 4"
+    )
 
 
 def _print_reasons(heading: str, occurrences: Sequence[str]) -> None:

@@ -42,7 +42,7 @@ def defaults(settings_type: type[_Settings], arguments: Sequence[str]) -> FromFi
     if file is not None:
         record = read_file(Path(file))
         if "schema" in record:
-            record = _of_record(record, f"--config {file}", settings_type, arguments)
+            record = _of_record(record, f"--config {file}", settings_type, arguments, Path(file).parent)
         values |= _typed(settings_type, record, f"--config {file}")
     return FromFiles(_unchecked(settings_type, values))
 
@@ -99,7 +99,8 @@ def _of_run(path: Path, settings_type: type[Any], arguments: Sequence[str]) -> d
             f"--like {path} is no run of evaluate and no output of collect ({files[0].name} is missing).{hint}"
         )
     try:
-        return _of_record(json.loads(file.read_text(encoding="utf-8")), f"--like {path}", settings_type, arguments)
+        record = json.loads(file.read_text(encoding="utf-8"))
+        return _of_record(record, f"--like {path}", settings_type, arguments, file.parent)
     except UsageError:
         raise
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -107,15 +108,15 @@ def _of_run(path: Path, settings_type: type[Any], arguments: Sequence[str]) -> d
 
 
 def _of_record(
-    record: Mapping[str, Any], of: str, settings_type: type[Any], arguments: Sequence[str]
+    record: Mapping[str, Any], of: str, settings_type: type[Any], arguments: Sequence[str], folder: Path
 ) -> dict[str, Any]:
-    """Return the settings in the content of a run.json or data card, by the names of flags."""
+    """Return the settings in the content of a run.json or data card of this folder, by the names of flags."""
     from agentgym_eval.data.card import SCHEMA as CARD
     from agentgym_eval.storage.store import SCHEMA as RUN
 
     schema = record["schema"]
     if str(schema).startswith("agentgym.train/"):
-        raise UsageError(f"{of} is a training run, with other settings; train takes it.")
+        raise UsageError(f"{of} is a training run, with other settings; train takes it.{_of_model(record, folder)}")
     if schema not in (RUN, CARD) or not isinstance(record.get("settings"), dict):
         raise UsageError(f"{of} is of another version or kind ({schema}, not {RUN} or {CARD}).")
     settings = {name: value for name, value in record["settings"].items() if value is not None}
@@ -137,6 +138,23 @@ def _of_record(
         else:
             left.append(name)
     return {name: value for name, value in settings.items() if name not in left}
+
+
+def _of_model(record: Mapping[str, Any], folder: Path) -> str:
+    """Return how to evaluate the model of a training run with its settings; empty if there is no model yet."""
+    from agentgym_eval.api.training_run import TrainingRun
+    from agentgym_eval.runs.trained_model import evaluation_commands
+
+    run = TrainingRun(folder)
+    model = run.model or run.best_checkpoint or next(reversed(run.checkpoints), None)
+    if model is None:
+        return ""
+    try:
+        commands = evaluation_commands(record["config"], model)
+    except (KeyError, TypeError, ValueError):  # of another version
+        return ""
+    lines = "".join(f"\n  {each}" for each in commands)
+    return f" To evaluate its model with the settings of its training:{lines}"
 
 
 def _pairs(by_env: Mapping[str, Sequence[str]]) -> Iterator[str]:

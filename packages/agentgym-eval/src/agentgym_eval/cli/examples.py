@@ -23,7 +23,7 @@ EXAMPLES = {
         "compare runs/baselines --k 1 4 --out runs/comparison",
     ),
     "view": (
-        "view runs",
+        "view",
         "view runs/mine --port 8080 --no-open",
         "view runs --export pages",
     ),

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,12 +55,17 @@ def _evaluate(settings: EvaluateSettings, session: Session) -> int:
     from agentgym_envs.util.installation import command
 
     from agentgym_eval.api.evaluating import evaluate_runs
+    from agentgym_eval.runs.trained_model import other_agent
 
     env = _worlds(settings.env, settings.protocol)
     asked = replace(settings, env=env, out=settings.out and _resolved(settings.out))
     if asked.detect is not None:
         return _plan(asked, asked.detect)
     policies = {policy: _policy_factory(policy, asked.endpoint) for policy in asked.policy}
+    _warn_of_unused(asked.policy, session)
+    for world in chain.from_iterable(folders.values() for folders in asked.runs().values()):
+        if sentence := other_agent(world):
+            print_stderr(sentence)
     session.folder = asked.folder
     evaluation = evaluate_runs(asked, policies, _reporter(session))
     _print(evaluation.played, evaluation.comparisons, evaluation.title)
@@ -127,8 +133,10 @@ def _collect(settings: CollectSettings, session: Session) -> int:
     from agentgym_eval.api.collecting import collect_episodes, problem
 
     asked = replace(settings, env=_worlds(settings.env), out=_resolved(settings.out))
+    policy = _policy_factory(asked.policy, asked.endpoint)
+    _warn_of_unused([asked.policy], session)
     session.folder = asked.folder
-    card = collect_episodes(asked, _policy_factory(asked.policy, asked.endpoint), _reporter(session))
+    card = collect_episodes(asked, policy, _reporter(session))
     for world in card.worlds:
         sys.stdout.write(f"{world.summary}\n")
     total = card.total
@@ -164,6 +172,13 @@ def _reporter(session: Session) -> Reporter:
     from agentgym_eval.api.playing import Reporter
 
     return Reporter(warn=print_stderr, say=print_stderr, shows_progress=True, opened=session.runs.extend)
+
+
+def _warn_of_unused(policies: Sequence[str], session: Session) -> None:
+    from agentgym_eval.cli.unused_flags import unused_flags
+
+    for sentence in unused_flags(policies, session.arguments):
+        print_stderr(sentence)
 
 
 def _policy_factory(policy: str, endpoint: EndpointSettings) -> PolicyFactory:

@@ -16,9 +16,11 @@ from agentgym_envs.cli.flags import read_flags
 from agentgym_envs.util.flag_markers import arg, positional
 
 from agentgym_eval.cli.examples import EXAMPLES, SYNONYMS
-from agentgym_eval.util.errors import UsageError
+from agentgym_eval.util.errors import UsageError, did_you_mean
 
 _USAGE = 2
+_RUNS = Path("runs")
+"""Where the commands of the documentation write their runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +31,9 @@ class ViewSettings:
     you played, annotating episodes, naming runs, and moving them to DIR/.trash.
     """
 
-    directory: Annotated[Path, positional(), arg(name="dir", metavar="DIR")]
-    """Folder that contains runs of train, evaluate or collect at any depth, or one file of episodes."""
+    directory: Annotated[Path, positional(), arg(name="dir", metavar="DIR")] = _RUNS
+    """Folder that contains runs of train, evaluate or collect at any depth, or one file of episodes. The folder runs
+    need not exist yet."""
     host: str = "127.0.0.1"
     """Address to listen on. Any address other than this machine's own lets others read everything below DIR."""
     port: int = 0
@@ -49,11 +52,12 @@ class ViewSettings:
             raise UsageError(f"--most must be at least 1, not {self.most}.")
         if not 0 <= self.port <= 65535:
             raise UsageError(f"--port must be between 0 and 65535, not {self.port}.")
-        if not self.directory.exists():
-            from agentgym_envs.util.installation import command
-
+        needed = self.export is not None or self.directory != _RUNS
+        if needed and not self.directory.exists():
+            near = did_you_mean(str(self.directory), list(map(str, self.directory.parent.glob("*"))))
             raise UsageError(
-                f"{self.directory} doesn't exist; name a folder with runs, such as: {command('view')} runs"
+                f"There is no file or folder {self.directory}.{near} Name a folder with runs of train, evaluate or "
+                f"collect, or a file of episodes; the default is the folder {_RUNS}."
             )
 
 

@@ -25,8 +25,8 @@ from agentgym_eval.data.recorded import Recording, episode
 from agentgym_eval.metrics.failure_causes import episode_key
 from agentgym_eval.storage.annotations import Annotation, annotations_file, is_annotations_file, read_annotations
 from agentgym_eval.storage.distances import is_distances_file
-from agentgym_eval.storage.store import REPLIES
-from agentgym_eval.util.errors import UsageError
+from agentgym_eval.storage.store import REPLIES, RUN
+from agentgym_eval.util.errors import UsageError, listed
 
 FORMATS = {
     "episodes": "schema",
@@ -53,7 +53,8 @@ def read_data(
 
     Args:
         paths: Files of this package's episodes, of AgentGym's or TRL's conversations or in a format of `other_formats`,
-            as JSON lines or a JSON array; or folders: of a run, or of such files.
+            as JSON lines or a JSON array; or folders: of a run, or of such files. Of a training run, only the rollouts
+            are read.
         score: Score, from 0 to 1, of all conversations whose file has none.
         skip: Called with the reason for each conversation that is left out because this package doesn't have its task.
             Without it, such conversations raise an error.
@@ -156,6 +157,20 @@ class _Reading:
         return episode(recording, task, score=score, sample=attempt, agent=agent)
 
 
+def training_runs(path: Path) -> list[Path]:
+    """Return the folders of training runs at and below `path`, of which only the rollouts are read: evaluations may be
+    on test tasks.
+    """
+    return sorted(file.parent for file in path.rglob(RUN) if _is_of_training(file))
+
+
+def _is_of_training(file: Path) -> bool:
+    try:
+        return str(parse(file.read_text(encoding="utf-8"))["schema"]).startswith("agentgym.train/")
+    except (OSError, ValueError, LookupError, TypeError):  # another program's file, or damaged
+        return False
+
+
 def _files(path: Path) -> list[Path]:
     if not path.exists():
         raise UsageError(f"There is no file or folder {path}.")
@@ -163,15 +178,28 @@ def _files(path: Path) -> list[Path]:
         return [path]
     if (path / "episodes.jsonl").exists():
         return [path / "episodes.jsonl"]
-    lines = (
-        file
-        for file in path.rglob("*.jsonl")
-        if not (is_annotations_file(file) or is_distances_file(file) or file.name in (REPLIES, "metrics.jsonl"))
-    )
-    found = [*lines, *(file for file in path.rglob("*.json") if not _is_about(file))]
-    if not found:
-        raise UsageError(f"There is no .jsonl or .json file of episodes in the folder {path}; name a file.")
-    return sorted(found)
+    lines, trained = [file for file in path.rglob("*.jsonl") if not _is_beside_episodes(file)], training_runs(path)
+    found = [file for file in lines if _counts(file, trained)]
+    found += [file for file in path.rglob("*.json") if _counts(file, trained) and not _is_about(file)]
+    if found:
+        return sorted(found)
+    if trained and lines:
+        raise UsageError(
+            f"The training run {trained[0]} has no rollouts, and its other episodes are read only by the names of "
+            f"their files: {listed(list(map(str, sorted(lines))))}."
+        )
+    raise UsageError(f"There is no .jsonl or .json file of episodes in the folder {path}; name a file.")
+
+
+def _is_beside_episodes(path: Path) -> bool:
+    """Return whether a file belongs to episodes in other files, or to a run."""
+    tokens = path.name.endswith(".tokens.jsonl")
+    return tokens or is_annotations_file(path) or is_distances_file(path) or path.name in (REPLIES, "metrics.jsonl")
+
+
+def _counts(path: Path, trained: Iterable[Path]) -> bool:
+    """Return whether a file is outside of these training runs, or among their rollouts."""
+    return all(run / "rollouts" in path.parents for run in trained if run in path.parents)
 
 
 def _is_about(path: Path) -> bool:
@@ -219,6 +247,9 @@ def _lines(lines: Iterable[str]) -> Iterator[Any]:
 
 
 def _format(record: dict[str, Any], path: Path) -> str:
+    schema = str(record.get("schema", ""))
+    if schema.startswith("agentgym.") and not schema.startswith("agentgym.episode/"):
+        raise UsageError(f"{path} holds no episodes: its schema is {schema}. Name a file of episodes.")
     ours = {name: key for name, key in FORMATS.items() if name != "agentgym"}
     found = next((name for name, key in ours.items() if key in record), None) or other_formats.kind_of(record)
     if found in ("items", "sharegpt") and "item_id" in record and record.get("conversations"):

@@ -15,17 +15,14 @@ from agentgym_eval.policies.objects import as_policy
 from agentgym_eval.util.errors import UsageError, did_you_mean
 
 
-def import_policy(spec: str) -> tuple[Any, str] | None:
-    """Import what MODULE:NAME or MODULE:NAME:ARGUMENT stands for, and return it with the argument; None if there is no
-    such module.
+def import_policy(spec: str) -> tuple[Any, str]:
+    """Import what MODULE:NAME or MODULE:NAME:ARGUMENT stands for, and return it with the argument.
 
     Raises:
         UsageError: if the module can't be imported, or has no such name.
     """
     path, _, rest = spec.partition(":")
     attribute, _, argument = rest.partition(":")
-    if not attribute or not _exists(path):
-        return None
     try:
         module = import_named(path, f"the policy {spec}")
     except ValueError as error:
@@ -95,8 +92,9 @@ def _takes(function: Any, *arguments: Any, **keywords: Any) -> bool:
     return True
 
 
-def _exists(module: str) -> bool:
+def is_module(name: str) -> bool:
+    """Return whether there is a module of this name, which isn't imported for that."""
     try:
-        return importlib.util.find_spec(module) is not None
+        return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
         return False

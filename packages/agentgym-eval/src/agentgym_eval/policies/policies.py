@@ -21,12 +21,15 @@ from agentgym_envs.core.feedback import faulting
 from agentgym_envs.episodes.policy import last_steps
 from agentgym_envs.util.installation import install
 
-from agentgym_eval.policies.custom import build_policy, import_policy
+from agentgym_eval.policies.custom import build_policy, import_policy, is_module
 from agentgym_eval.policies.endpoint.settings import OPENAI, EndpointSettings
 from agentgym_eval.policies.names import GROUP, POLICIES
 from agentgym_eval.util.errors import Unplayable, UsageError, did_you_mean
 
 _HOMES = {"hf": "agentgym-trainer", "vllm": "agentgym-trainer"}
+_KNOWN = ("oracle", "random", "scripted", "openai", *_HOMES)
+_MISSPELT = 0.75
+"""Similarity of a name to that of a policy from which it isn't taken for a module's."""
 
 
 class PolicyFactory(Protocol):
@@ -90,17 +93,21 @@ def _formatted(env: gymnasium.Env[str, str], action: str, thought: str = "") -> 
 def _random_action(env: gymnasium.Env[str, str], context: TurnContext) -> str:
     actions: list[str] | None = context.info["available_actions"]
     if not actions:
-        raise _without_actions(text_env(env).task.env)
+        raise _without_actions(env, text_env(env).task.env)
     return actions[int(context.rng.integers(len(actions)))]
 
 
 def _check_actions(env: gymnasium.Env[str, str]) -> None:
     if not text_env(env).lists_actions:
-        raise _without_actions(_id(env))
+        raise _without_actions(env, _id(env))
 
 
-def _without_actions(env_id: str) -> Unplayable:
-    return Unplayable(f"{env_id} lists no available actions here, so none can be drawn; play oracle or scripted:FILE.")
+def _without_actions(env: gymnasium.Env[str, str], env_id: str) -> Unplayable:
+    world = text_env(env)
+    option = world.actions_option if not world.lists_actions else ""
+    listing = f"give --options {option} (for train, --world.options), or " if option else ""
+    others = "oracle or scripted:FILE" if world.has_oracle else "scripted:FILE or a model"
+    return Unplayable(f"{env_id} lists no available actions here, so none can be drawn: {listing}play {others}.")
 
 
 def _id(env: gymnasium.Env[str, str]) -> str:
@@ -207,6 +214,8 @@ def _random(argument: str) -> Policy:
 
 
 def _scripted(argument: str) -> Policy:
+    if not argument:
+        raise UsageError("scripted needs a file: write --policy scripted:FILE, a text file with an action per line.")
     try:
         lines = Path(argument).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -283,9 +292,11 @@ def find_policy(
     installed = {entry.name: entry for entry in entry_points(group=GROUP)}
     if name in installed:
         return partial(_of_entry_point, installed[name], spec, argument)
-    if (imported := import_policy(spec)) is None:
+    misspelt = did_you_mean(name, [*_KNOWN, *installed], cutoff=_MISSPELT) and not is_module(name)
+    if name in _HOMES or not argument or misspelt:
         raise UsageError(_unknown(name, spec, sorted(installed)))
-    return partial(_of_object, imported[0], spec, imported[1])
+    found, its_argument = import_policy(spec)
+    return partial(_of_object, found, spec, its_argument)
 
 
 def _of_entry_point(entry: EntryPoint, spec: str, argument: str, **settings: Any) -> Policy:
@@ -304,9 +315,8 @@ def _unknown(name: str, spec: str, installed: list[str]) -> str:
     if name in _HOMES:
         home = _HOMES[name]
         return f"The policy {spec} comes with {home}, which is not installed here: {install(home)}"
-    known = ["oracle", "random", "scripted", "openai", *installed]
     written = ", ".join([*POLICIES, *(f"{n}:ARGUMENT" for n in installed)])
     return (
-        f"There is no policy {spec!r}.{did_you_mean(name, [*known, *_HOMES])} There are: {written}; "
+        f"There is no policy {spec!r}.{did_you_mean(name, [*_KNOWN, *installed])} There are: {written}; "
         "hf:PATH and vllm:PATH come with agentgym-trainer, and MODULE:NAME is one of your own."
     )

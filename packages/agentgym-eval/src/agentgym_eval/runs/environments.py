@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from inspect import signature
@@ -15,7 +15,7 @@ from agentgym_envs import WORLDS, EnvFault, ReplyWrapper, Task, Tasks, TaskSet, 
 from agentgym_envs.agents.agent import Agent
 from agentgym_envs.agents.prompts import PromptFunction, find_prompt
 from agentgym_envs.core.registration import REMOTE, full_id
-from agentgym_envs.core.registry import find_spec, read_resolved, world_class
+from agentgym_envs.core.registry import UnknownOption, find_spec, read_resolved, world_class, world_options
 from agentgym_envs.core.tasks import SPLITS
 
 from agentgym_eval.runs.item_ids import task_ids
@@ -137,6 +137,32 @@ def open_world(settings: PlaySettings) -> ReplyWrapper:
         env.close()
         raise UsageError(f"{error} On the command line, this is --horizon.") from error
     return wrapped
+
+
+def for_one_environment(error: UsageError, settings: PlaySettings, others: Iterable[PlaySettings]) -> str:
+    """Return how to give another environment, only, an option that this one doesn't have.
+
+    Args:
+        error: What `open_world` raised.
+        settings: Its settings.
+        others: Those of all environments that are played together.
+
+    Returns:
+        A sentence; empty for other errors, and if no environment has the option.
+    """
+    own = _option_names(settings)
+    for other in others if isinstance(error.__cause__, UnknownOption) else ():
+        theirs = _option_names(other) - own
+        for pair in settings.options:
+            if pair in other.options and pair.partition("=")[0] in theirs:
+                return f" For one environment only, write {short_name(other.env)}:{pair}."
+    return ""
+
+
+def _option_names(settings: PlaySettings) -> set[str]:
+    with suppress(ValueError, ImportError, gymnasium.error.Error):
+        return {*world_options(find_spec(full_id(settings.env)))}
+    return set()
 
 
 def _prompt(settings: PlaySettings) -> PromptFunction | None:

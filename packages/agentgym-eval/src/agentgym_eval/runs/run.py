@@ -19,8 +19,16 @@ from agentgym_envs.util.screenshots import FOLDER, ScreenshotStore
 from agentgym_eval.metrics.usage import Usage
 from agentgym_eval.policies.harness import EpisodePlayer, PlayerFactory, find_player
 from agentgym_eval.policies.metered import Metered
+from agentgym_eval.policies.objects import guarded
 from agentgym_eval.policies.policies import EnvPolicy, PolicyFactory, find_policy
-from agentgym_eval.runs.environments import check_dependencies, open_world, select_tasks, world_id, world_spec
+from agentgym_eval.runs.environments import (
+    check_dependencies,
+    for_one_environment,
+    open_world,
+    select_tasks,
+    world_id,
+    world_spec,
+)
 from agentgym_eval.runs.extending import BEFORE, GROWING, counts_before, digest, extends, settings_in
 from agentgym_eval.runs.protocols import find_protocol
 from agentgym_eval.runs.settings import PlaySettings
@@ -110,14 +118,15 @@ class Run:
         """Play the missing episodes: with the player if there is one, in this process where the policy needs the
         environment, else in a pool.
         """
+        guard = guarded(policy, self.settings.policy)
         if player is not None:
             yield from self._played(runner, lambda _: self._play_each(player))
         elif policy.needs_env:
             if isinstance(policy, EnvPolicy):
                 policy.check(self.env)
-            yield from play_many(self.env, policy, self.missing, pictures=self._pictures)
+            yield from play_many(self.env, guard, self.missing, pictures=self._pictures)
         else:
-            yield from self._played(runner, partial(self._play_pool, policy))
+            yield from self._played(runner, partial(self._play_pool, guard))
 
     def _play_each(self, player: EpisodePlayer) -> AsyncGenerator[Episode]:
         settings, specs = self.settings, self.missing
@@ -191,7 +200,7 @@ def play_runs(
     Raises:
         Unplayable: for such an environment, where `unplayable` is None.
         UsageError: if the policy can't be built.
-        RunStopped: if the policy can't continue.
+        RunStopped: if the policy can't continue, or a user's policy raises an error.
     """
     alike: dict[int, list[Run]] = {}
     for run in runs:
@@ -219,7 +228,7 @@ def _play_alike(
         for run in waiting:
             stack.callback(run.write_usage)  # last, since closing a policy may bring more replies
         if not owned:
-            stack.callback(lambda: runner.run(policy.close()))
+            stack.callback(lambda: runner.run(guarded(policy, asked.policy).close()))
         if sees and not (policy.sees_pictures or policy.needs_env):
             raise UsageError(
                 f"The policy {asked.policy} doesn't see pictures. Leave out --pictures, or choose one that does: "
@@ -363,6 +372,8 @@ def _open_worlds(
             if missing is None or (not envs and settings is list(asked.values())[-1]):
                 raise
             missing(settings, error)
+        except UsageError as error:
+            raise UsageError(f"{error}{for_one_environment(error, settings, asked.values())}") from error
         else:
             envs[folder] = env
     return envs

@@ -19,7 +19,7 @@ class WorldMissing(UsageError):
 
 
 class RunStopped(RuntimeError):
-    """The policy can't continue, through no fault of the user: its engine died or its server is gone. The message is a
+    """The policy can't continue: its engine died, its server is gone, or its code raised an error. The message is a
     sentence that says which.
     """
 
@@ -28,9 +28,11 @@ class BudgetSpent(RunStopped):
     """The policy's budget is spent; with a larger budget the run can be resumed."""
 
 
-def did_you_mean(asked: str, known: Sequence[str]) -> str:
-    """Return ` Did you mean x?` with a leading space, or an empty string if no known name is similar."""
-    near = difflib.get_close_matches(asked, known, n=1, cutoff=0.5)
+def did_you_mean(asked: str, known: Sequence[str], *, cutoff: float = 0.5) -> str:
+    """Return ` Did you mean x?` with a leading space, or an empty string if no known name is similar, by at least
+    `cutoff` from 0 to 1.
+    """
+    near = difflib.get_close_matches(asked, known, n=1, cutoff=cutoff)
     return f" Did you mean {near[0]}?" if near else ""
 
 

@@ -361,9 +361,14 @@ def test_episodes_of_the_first_schema_are_read(index: Index) -> None:
     assert read.acts == 2
 
 
-def test_missing_folder_is_a_one_sentence_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="doesn't exist"):
-        Index(tmp_path / "nowhere", tmp_path / "index.sqlite")
+def test_folder_may_appear_later(tmp_path: Path) -> None:
+    index = Index(tmp_path / "later", tmp_path / "index.sqlite")
+    index.refresh()
+    assert (index.runs, index.complete) == ([], True)
+    write_evaluation_run(tmp_path / "later/a", [episode()])
+    index.refresh()
+    assert index.episodes_of("a") == 1
+    index.close()
 
 
 def test_turns_are_those_of_reports(index: Index) -> None:

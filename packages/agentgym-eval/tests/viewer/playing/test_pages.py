@@ -79,6 +79,15 @@ def test_game_is_played_with_plain_forms(browser: TestClient, runs: Path) -> Non
     assert (episode.policy, episode.success) == ("human+oracle", True)
 
 
+def test_game_is_saved_in_a_folder_that_does_not_exist_yet(browser: TestClient, runs: Path) -> None:
+    runs.rmdir()
+    assert ">Play<" in browser.get("/").text
+    game = begin(browser, task="0")
+    browser.post(f"{game}/say", data={"text": "stop"})
+    assert "Saved in" in browser.post(f"{game}/save").text
+    assert len(list(runs.glob("played/*/episodes.jsonl"))) == 1
+
+
 def test_up_to_date_page_gets_status_204(browser: TestClient) -> None:
     game = begin(browser)
     assert browser.get(game, headers={"x-seen": "1"}).status_code == 204

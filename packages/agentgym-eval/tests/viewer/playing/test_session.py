@@ -211,7 +211,11 @@ def test_endpoint_policy_uses_base_url_and_key_of_the_environment() -> None:
 
 @pytest.mark.parametrize(
     ("spec", "message"),
-    [("orakle", "Did you mean oracle"), ("scripted:nowhere.txt", "can't be read"), ("counter", "failed: ZeroDivision")],
+    [
+        ("orakle", "Did you mean oracle"),
+        ("scripted:nowhere.txt", "can't be read"),
+        ("counter", "The policy counter raised ZeroDivisionError (test_session.py, line"),
+    ],
 )
 def test_failing_policy_returns_control_to_the_person(spec: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(context: Any) -> None:

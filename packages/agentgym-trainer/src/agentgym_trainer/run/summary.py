@@ -6,7 +6,6 @@ import json
 import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from agentgym_envs import Episode
@@ -14,10 +13,12 @@ from agentgym_envs.util.files import write_whole
 from agentgym_envs.util.installation import command
 from agentgym_eval.metrics.intervals import Interval
 from agentgym_eval.metrics.summary import report
+from agentgym_eval.runs.trained_model import evaluation_commands
 from rich.console import Console
 from rich.table import Table
 
-from agentgym_trainer.config import BaseConfig, RLConfig, WorldConfig
+from agentgym_trainer.config import BaseConfig
+from agentgym_trainer.config.serialization import to_json
 from agentgym_trainer.kinds import kind_of
 from agentgym_trainer.models.resolve import how_to_install, is_missing
 from agentgym_trainer.recipes import RECIPES
@@ -56,7 +57,7 @@ def show_results(
         "View the run and its episodes in a browser:",
         f"  {command('view')} {shlex.quote(str(folder.path))}",
         "Evaluate the trained model on all test tasks:",
-        *(f"  {_evaluate(config, world, folder.model)}" for world in config.worlds),
+        *(f"  {each}" for each in evaluation_commands(to_json(config), folder.model, horizon=config.horizon.longest)),
         *(_suggestion(suggested) if suggested else ()),
     ):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
@@ -71,31 +72,6 @@ def _suggestion(recipe: str) -> list[str]:
         *missing,
         f"  {command('train')} {recipe}",
     ]
-
-
-def _evaluate(config: BaseConfig, world: WorldConfig, model: Path) -> str:
-    """Return the command that evaluates the model in an environment with the settings of the training."""
-    flags = [
-        f"--env {world.env} --policy {shlex.quote(f'hf:{model}')} --split test --samples 4 {_agent(config, world)}",
-        f"--horizon {config.horizon.longest} --max-tokens {config.generation.max_tokens}",
-        f"--temperature {config.generation.temperature:g}",
-    ]
-    flags += ["--options", *map(_quoted, world.options)] if world.options else []
-    return " ".join([command("evaluate"), *flags])
-
-
-def _agent(config: BaseConfig, world: WorldConfig) -> str:
-    if isinstance(config, RLConfig) and config.harness:
-        return f"--harness {shlex.quote(config.harness)}"
-    if isinstance(config, RLConfig) and config.harness_command:
-        return f"--harness-command {shlex.quote(config.harness_command)}"
-    prompt = f" --prompt {shlex.quote(world.prompt)}" if world.prompt else ""
-    return f"--agent {world.agent}{prompt}{'' if world.instructions else ' --no-instructions'}"
-
-
-def _quoted(option: str) -> str:
-    """Quote an option for a shell. Options are Python literals, which usually contain single quotes."""
-    return f'"{option}"' if set('"$`\\!').isdisjoint(option) else shlex.quote(option)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ action or `Malformed`. `format` is the inverse, for experts: `parse(format(a)) =
 
 from __future__ import annotations
 
+import reprlib
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, SupportsFloat
 
@@ -13,7 +14,7 @@ import gymnasium
 
 from agentgym_envs.agents.prompts import PromptFunction
 from agentgym_envs.agents.scaffold import Scaffold
-from agentgym_envs.core.text_env import Malformed
+from agentgym_envs.core.feedback import EnvFault, Malformed, faulting
 from agentgym_envs.core.text_space import TextSpace
 
 MAX_REPLY_CHARS = 65_536
@@ -97,6 +98,22 @@ class ReplyWrapper(gymnasium.Wrapper[str, str, str, str], ABC):
     def format(self, action: str, thought: str = "") -> str:
         """Return a reply from which `parse` extracts `action`."""
 
+    def action_in(self, reply: str) -> str | Malformed:
+        """Return what `parse` finds in `reply`.
+
+        Raises:
+            EnvFault: if `parse` raises anything or returns something else; the message names the reply format.
+        """
+        name = f"The reply format {self.reply_format}"
+        with faulting(name):
+            parsed = self.parse(reply)
+        if not isinstance(parsed, str):
+            raise EnvFault(
+                f"{name} returned {reprlib.repr(parsed)} ({type(parsed).__name__}) from `parse`, which must return the "
+                "action as text (str), or Malformed(reply, hint) if there is none."
+            )
+        return parsed
+
     @property
     def instructions(self) -> str:
         """The text that the agent gets first: what it was given, or else the environment's instructions and the
@@ -128,8 +145,12 @@ class ReplyWrapper(gymnasium.Wrapper[str, str, str, str], ABC):
         return f"{instructions}\n\n{self.full_format_instructions}"
 
     def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Play the action in a reply. A malformed reply costs a turn; its observation explains what was expected."""
-        parsed = self.parse(action)
+        """Play the action in a reply. A malformed reply costs a turn; its observation explains what was expected.
+
+        Raises:
+            EnvFault: as `action_in`, and if the environment broke.
+        """
+        parsed = self.action_in(action)
         observation, reward, terminated, truncated, info = self.env.step(parsed)
         info["action"] = None if isinstance(parsed, Malformed) else parsed
         return observation, reward, terminated, truncated, info

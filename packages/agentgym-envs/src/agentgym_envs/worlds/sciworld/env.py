@@ -47,6 +47,7 @@ class SciWorld(TextEnv):
     """
 
     package: ClassVar[str] = __package__ or ""
+    actions_option: ClassVar[str] = "valid_actions=True"
     client_options = frozenset({"tasks", "variations", "simplifications", "valid_actions"})
     step_seconds = 0.01
     step_waits = True

@@ -63,7 +63,7 @@ def draw_skin(skins: Sequence[Skin], task_id: str, random: np.random.Generator) 
     return skins[int(draw.integers(len(skins)))]
 
 
-def check_view(observe: str, max_chars: int, viewport: Sequence[int], longest: int, **flags: bool) -> None:
+def check_view(observe: str, max_chars: int, viewport: object, longest: int, **flags: bool) -> None:
     """Check the options of what is observed.
 
     Args:
@@ -83,7 +83,8 @@ def check_view(observe: str, max_chars: int, viewport: Sequence[int], longest: i
     for name, flag in flags.items():
         if not isinstance(flag, bool):
             raise ValueError(f"{name} must be true or false, not {flag!r}.")
-    if len(viewport) != 2 or not all(isinstance(side, int) and 100 <= side <= 10_000 for side in viewport):
+    sides = viewport if isinstance(viewport, Sequence) and len(viewport) == 2 else ()
+    if not sides or not all(isinstance(side, int) and 100 <= side <= 10_000 for side in sides):
         raise ValueError(
             f"viewport must be width and height in pixels (100 to 10,000), such as (1280, 720), not {viewport!r}."
         )

@@ -55,13 +55,11 @@ class Index:
     """The searchable content of `root`. Queries are thread-safe; calls of `refresh` are serialized."""
 
     def __init__(self, root: Path, database: Path) -> None:
-        """Open the index of `root` in the file `database`, which is created if needed.
+        """Open the index of `root`, which may appear later, in the file `database`, which is created if needed.
 
         Raises:
-            UsageError: if `root` doesn't exist, or is a file without episodes.
+            UsageError: if `root` is a file without episodes.
         """
-        if not root.exists():
-            raise UsageError(f"{root} doesn't exist; name a folder with runs, such as runs.")
         if root.is_file() and root.stat().st_size and not discover(root):
             raise UsageError(f"{root} holds no episodes; name a file of episodes, or a folder with runs, such as runs.")
         self.root = root

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from agentgym_envs import EnvFault, Policy
 from agentgym_envs.core.loop_thread import LoopThread
 
+from agentgym_eval.policies.objects import guarded
 from agentgym_eval.policies.policies import find_policy
 from agentgym_eval.runs.settings import PlaySettings
 from agentgym_eval.util.errors import RunStopped, UsageError
@@ -146,7 +147,7 @@ class Session:
             seed, max_tokens = self.settings.seed, self.settings.max_tokens
             # Loading a model takes a while; in a worker thread it doesn't block `stop`.
             policy = await asyncio.to_thread(make, temperature=temperature, seed=seed, max_tokens=max_tokens)
-            self._policies[spec, temperature] = policy
+            self._policies[spec, temperature] = guarded(policy, spec)
         left = turns
         while not self._game.over and left != 0:
             await self._game.reply_with(self._policies[spec, temperature])

@@ -27,7 +27,7 @@ class SessionManager:
             environment: Environment variables with the keys and addresses of policies.
             most: Maximum number of games in progress.
         """
-        self.folder = folder if folder.is_dir() else folder.parent
+        self.folder = folder.parent if folder.is_file() else folder
         self.sessions: dict[str, Session] = {}
         """The sessions in progress and the most recent finished ones, oldest first."""
         self.saved: dict[str, Path] = {}

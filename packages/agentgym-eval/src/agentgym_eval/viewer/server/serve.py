@@ -64,7 +64,7 @@ def open_index(directory: Path) -> Generator[Index]:
     temporary folder if the cache can't be used.
 
     Raises:
-        UsageError: if `directory` doesn't exist, or is a file without episodes.
+        UsageError: if `directory` is a file without episodes.
     """
     with ExitStack() as stack:
         try:
