@@ -283,7 +283,7 @@ def test_invalid_usage_is_a_one_sentence_error_and_exit_code_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for arguments, message in (
-        ([str(tmp_path / "nowhere")], "name a folder with runs"),
+        ([str(tmp_path / "nowhere")], "Name a folder with runs"),
         ([str(tmp_path), "--port", "70000"], "between 0 and 65535"),
     ):
         with pytest.raises(SystemExit) as end:
