@@ -289,7 +289,7 @@ their number was fixed once seed 2 was. {confirmed}
   each, at commits e8913912 to fa937207: on the 96 test tasks the token mean had 0.958, 0.906 and 0.846, and batch
   normalisation 0.893, 0.943 and 0.896. Versions sum in other orders, and what rounding changes differs more between two
   runs of a seed than the differences of the table do. The recipe keeps GRPO's own advantages, which the other studies
-  start from. These three pairs are the only results on test tasks that had a part in a default: they kept it as it was.
+  start from. So three pairs on test tasks had a part in keeping this default.
 - The recipes of AgentGym-RL (`textcraft-grpo` and so on) keep what the paper has, and `grpo` is what is published.
 
 ## Limits

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from agentgym_trainer.rollout.runner import RolloutRunner
 from agentgym_trainer.trainers import trl_guard
 from faulty_runs import (
     SAVED,
@@ -23,6 +24,7 @@ from faulty_runs import (
     stderr_text,
 )
 from safetensors.torch import load_file
+from transformers import Trainer
 
 
 def _poison_steps(patch: pytest.MonkeyPatch, *steps: int) -> None:
@@ -98,3 +100,15 @@ def test_failed_saves_end_sft_with_a_message(
     assert_checkpoints_intact(run)
     assert not list(run.checkpoints.glob("checkpoint-*"))
     assert_resumes_identically(run, complete)
+
+
+def test_the_engine_sleeps_while_a_resumed_run_trains(
+    sft: CompleteAndPartialRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, partial = sft
+    events: list[str] = []
+    sleep, train = RolloutRunner.sleep, Trainer.train
+    monkeypatch.setattr(RolloutRunner, "sleep", lambda self: events.append("sleep") or sleep(self))
+    monkeypatch.setattr(Trainer, "train", lambda self, **given: events.append("train") or train(self, **given))
+    assert resume(copy_run(partial, tmp_path)) == 0
+    assert events[:2] == ["sleep", "train"]

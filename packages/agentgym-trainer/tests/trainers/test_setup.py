@@ -8,7 +8,8 @@ from unittest.mock import Mock
 import pytest
 import torch
 from agentgym_eval.util.errors import UsageError
-from agentgym_trainer.config import Lora, RLConfig
+from agentgym_trainer.config import EngineSettings, Lora, RLConfig
+from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.trainers import model_setup, setup
 from agentgym_trainer.trainers.model_setup import load_policy, policy_dtype
 from agentgym_trainer.trainers.setup import open_accelerator, release_memory, resolve_precision
@@ -95,3 +96,16 @@ def test_memory_can_be_released_at_any_time() -> None:
     kept = torch.ones(1000)
     release_memory()
     assert kept.sum() == 1000
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("transformers", ["load"]), ("vllm", ["free", "load"]), ("vllm-server", ["free", "load"])]
+)
+def test_gpu_memory_is_freed_for_engines_that_allocate_by_themselves(
+    monkeypatch: pytest.MonkeyPatch, kind: str, expected: list[str]
+) -> None:
+    events: list[str] = []
+    monkeypatch.setattr(setup, "clear_device_cache", lambda: events.append("free"))
+    rollouts = Mock(load=lambda weights: events.append("load"))
+    setup.load_weights(RLConfig(engine=EngineSettings(kind=kind)), rollouts, Mock(), Ranks())
+    assert events == expected

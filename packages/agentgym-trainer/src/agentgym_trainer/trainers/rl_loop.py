@@ -182,7 +182,7 @@ class RLLoop:
             with self._timer.phase("load"):
                 # With asynchronous rollouts, the update changes them while the engine samples.
                 weights = self.learner.weights(step, lasting=not self.config.async_rollout.max_staleness)
-                load_weights(self.rollouts, weights, self.ranks)
+                load_weights(self.config, self.rollouts, weights, self.ranks)
                 if engine_has_weights(self.config, self.learner.accelerator):
                     before = self._engine_usage()
                     self._gap = self._check_logprobs(step)

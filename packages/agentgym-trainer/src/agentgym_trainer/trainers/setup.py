@@ -194,21 +194,23 @@ def saved_model(
     own_copy = has_own_weights(config, accelerator)
     engine = open_engine(config, model, policy, chat, accelerator, folder, say, own_copy=own_copy)
     with RolloutRunner(engine, check) as rollouts:
-        load_weights(rollouts, weights_of(policy.eval(), version), Ranks())
+        load_weights(config, rollouts, weights_of(policy.eval(), version), Ranks())
         yield rollouts, chat
     release_memory()
 
 
-def load_weights(rollouts: RolloutRunner, weights: Weights, ranks: Ranks) -> None:
-    """Load weights into the engines of all processes, after all of them have freed their GPUs' unused memory.
+def load_weights(config: BaseConfig, rollouts: RolloutRunner, weights: Weights, ranks: Ranks) -> None:
+    """Load weights into the engines of all processes.
 
-    An engine in another process on the same GPU could otherwise not allocate what torch has cached.
+    Before that, all processes free what torch has cached of their GPUs: an engine that allocates by itself couldn't use
+    it. The transformers engine allocates from the same cache.
 
     Raises:
         EngineError: when an engine can't be recovered.
     """
-    with ranks.errors_together():
-        clear_device_cache()
+    if config.engine.kind != "transformers":
+        with ranks.errors_together():
+            clear_device_cache()
     with ranks.errors_together():
         rollouts.load(weights)
 

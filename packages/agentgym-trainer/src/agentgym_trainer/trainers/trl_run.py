@@ -320,7 +320,7 @@ class TRLRunCallback(TrainerCallback):
         weights = weights_of(accelerator.unwrap_model(model), step, precision=accelerator.mixed_precision)
         try:
             with torch.random.fork_rng(cuda):
-                load_weights(rollouts, weights, self.ranks)
+                load_weights(self.config, rollouts, weights, self.ranks)
                 yield
                 self.ranks.gather([0])  # other processes may sample from the same server until here
                 with self.ranks.errors_together():

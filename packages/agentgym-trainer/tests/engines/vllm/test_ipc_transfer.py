@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from agentgym_trainer.engines.base import EngineGone
+from agentgym_trainer.engines.vllm import ipc_transfer
 from agentgym_trainer.engines.vllm.ipc_handles import decode_handle, encode_handle
 from agentgym_trainer.engines.vllm.process import IPC
 from agentgym_trainer.engines.vllm.server import VllmServer
@@ -351,3 +352,18 @@ def test_vllm_takes_the_calls_of_the_transfer() -> None:
     inspect.signature(packed_tensor.packed_ipc_consumer).bind(
         ipc_handle={}, names=[], shapes=[], dtype_names=[], tensor_sizes=[], device_index=0, importer=None
     )
+
+
+def test_shared_memory_is_freed_before_the_server_allocates_its_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(_: FakeServer, sampler: VllmServer) -> None:
+        end, freed = ipc_transfer._end, list[bool]()
+
+        async def recording(server: Any, label: str) -> None:
+            freed.append(sampler._ipc is not None and sampler._ipc._shared is None)
+            await end(server, label)
+
+        monkeypatch.setattr(ipc_transfer, "_end", recording)
+        await sampler.load(fake_weights(1))
+        assert freed == [True]
+
+    run_scene(scene, **ipc())
