@@ -89,7 +89,6 @@ def violations(tree: ast.AST, within: str = "") -> Iterator[tuple[str, ast.Call]
             yield within, node
 
 
-@pytest.mark.long
 def test_no_test_sleeps_or_has_a_short_timeout() -> None:
     offences = {
         f"{name}:{call.lineno}": ast.unparse(call)[:100]

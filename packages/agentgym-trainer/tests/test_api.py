@@ -160,7 +160,7 @@ def test_without_a_network_the_hub_is_requested_once_for_a_model(
         raise httpx.ConnectError("no network", request=request)
 
     monkeypatch.setattr(httpx.HTTPTransport, "handle_request", fail_to_connect)
-    message = 'The model nobody/nothing can\'t be loaded. .*network access: .*model="scratch" in Python'
+    message = "The model nobody/nothing can't be loaded. .*network access: .*`train --model scratch`"
     with pytest.raises(UsageError, match=message):
         train(RLConfig(model="nobody/nothing", device="cpu"), out=tmp_path / "run")
     assert requests == [constants.ENDPOINT]

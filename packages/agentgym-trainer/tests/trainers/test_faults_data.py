@@ -107,8 +107,8 @@ def test_the_engine_sleeps_while_a_resumed_run_trains(
 ) -> None:
     _, partial = sft
     events: list[str] = []
-    sleep, train = RolloutRunner.sleep, Trainer.train
-    monkeypatch.setattr(RolloutRunner, "sleep", lambda self: events.append("sleep") or sleep(self))
+    put_to_sleep, train = RolloutRunner.sleep, Trainer.train
+    monkeypatch.setattr(RolloutRunner, "sleep", lambda self: events.append("sleep") or put_to_sleep(self))
     monkeypatch.setattr(Trainer, "train", lambda self, **given: events.append("train") or train(self, **given))
     assert resume(copy_run(partial, tmp_path)) == 0
     assert events[:2] == ["sleep", "train"]
