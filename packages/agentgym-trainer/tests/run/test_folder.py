@@ -26,7 +26,13 @@ def prepared(path: Path, *names: str) -> RunFolder:
 
 
 @pytest.mark.parametrize(
-    "files", [(), ("metrics.jsonl",), ("iteration-0000/sft/run.json", "iteration-0000/sft/data.jsonl")]
+    "files",
+    [
+        (),
+        ("metrics.jsonl",),
+        ("warm_start/demonstrations.jsonl",),
+        ("iteration-0000/sft/run.json", "iteration-0000/sft/data.jsonl"),
+    ],
 )
 def test_discard_removes_a_run_without_results(tmp_path: Path, files: tuple[str, ...]) -> None:
     folder = prepared(tmp_path, *files)

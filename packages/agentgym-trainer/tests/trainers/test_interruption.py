@@ -288,15 +288,22 @@ def test_sigterm_saves_and_ends_a_run_in_which_an_environment_hangs(
     _assert_same(run, uninterrupted_run("grpo"), earlier=False)
 
 
-def test_signals_before_training_end_the_run_immediately(tmp_path: Path) -> None:
+def test_runs_preempted_before_training_resume_with_the_played_demonstrations(
+    tmp_path: Path, uninterrupted_run: Callable[[str], RunFolder]
+) -> None:
     run = _preempt(tmp_path, "ppo", SignalPoint("agentgym_trainer.cli", "_open", 1, signal.SIGUSR1))
     assert [path.name for path in run.path.iterdir()] == ["run.json"]
     playing = SignalPoint("agentgym_trainer.rollout.environments:OpenEnvironment", "play", 1, signal.SIGUSR1)
     _preempt(tmp_path, "ppo", playing, resume=True)
+    assert not run.demonstrations.exists()
     imitating = SignalPoint("agentgym_trainer.learner.learner:Learner", "update", 20, signal.SIGTERM)
     _preempt(tmp_path, "ppo", imitating, resume=True)
     assert not run.start.exists()
     assert not run.checkpoints.exists()
+    played = run.demonstrations.stat().st_ino
+    assert train_cli(["--resume", str(run.path)]) == 0
+    assert run.demonstrations.stat().st_ino == played
+    _assert_same(run, uninterrupted_run("ppo"), earlier=False)
 
 
 def _progress(run: RunFolder) -> dict[str, Any]:

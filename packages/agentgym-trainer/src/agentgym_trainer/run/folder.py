@@ -176,7 +176,7 @@ class RunFolder:
     def progress(self) -> str:
         """What the message of a run that ends early says of its progress, without a period."""
         prepared = all(_is_preparation(path, self.path) for path in self.path.rglob("*"))
-        lasting = self.data.exists() or self.has_trained_start or not prepared
+        lasting = self.data.exists() or self.demonstrations.exists() or self.has_trained_start or not prepared
         return "Progress is saved" if lasting else "There was no progress to save yet"
 
     def check_prompts(self, texts: Mapping[str, str]) -> None:
@@ -312,6 +312,16 @@ class RunFolder:
         """Return the episodes that the run trains on."""
         return list(read_episodes(self.data))
 
+    @property
+    def demonstrations(self) -> Path:
+        """The file of the experts' episodes that the warm start begins with."""
+        return self.warm_start / "demonstrations.jsonl"
+
+    def save_demonstrations(self, episodes: Sequence[Episode]) -> None:
+        """Save the experts' episodes that the warm start begins with."""
+        self.warm_start.mkdir(exist_ok=True)
+        _write(self.demonstrations, "".join(f"{episode.to_json()}\n" for episode in episodes))
+
     def evaluation_file(self, step: int, decoding: str, *, test: bool = False) -> Path:
         """Return the path of the episodes of an evaluation; it may not exist."""
         return self.evaluations / f"{_EVALUATED[test]}-{step:06d}-{decoding}.jsonl"
@@ -360,7 +370,7 @@ def _is_preparation(path: Path, folder: Path) -> bool:
     if name == "metrics.jsonl":
         return path.stat().st_size == 0
     if below:
-        return name in {"start", ".start", "wandb"}
+        return name in {"start", ".start", "wandb"} or path == RunFolder(folder).demonstrations
     return (
         name in {LOCK, "run.json", "data.jsonl", vocabulary_file(folder).name}
         or re.fullmatch(r"vllm-\d+\.log", name) is not None

@@ -1,9 +1,9 @@
 """Warm start: imitation of an environment's expert, so that RL starts with a policy that knows the action format.
 
 It uses the learner of reinforcement learning, with the likelihood in place of the surrogate loss. Tokens and
-`loss_mask`, end-of-turn token included, are therefore the same as in RL. Rounds of DAgger may follow the cloning; each
-is saved when it ends, and begins with a new optimizer, so a resumed run continues exactly with the first that is
-missing.
+`loss_mask`, end-of-turn token included, are therefore the same as in RL. The experts' episodes are saved once all are
+played. Rounds of DAgger may follow the cloning; each is saved when it ends, and begins with a new optimizer, so a
+resumed run continues exactly with the first that is missing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.utils import set_seed
-from agentgym_envs import Episode
+from agentgym_envs import Episode, read_episodes
 from agentgym_eval.policies.policies import Oracle
 from agentgym_eval.util.errors import UsageError
 
@@ -82,7 +82,7 @@ class WarmStarter:
         if warm.dagger.rounds:
             check_experts(self.worlds)
         rounds = [Round(self.config, number, self.folder.warm_start) for number in range(warm.dagger.rounds + 1)]
-        played = imitated(self._play_experts(), noise=warm.imitate_noise)
+        played = imitated(self._demonstrations(), noise=warm.imitate_noise)
         data = self._renamed(played * warm.copies, self.config.seed)
         for each in rounds:
             last = rounds[each.number - 1].model
@@ -114,12 +114,15 @@ class WarmStarter:
         round_to_nf4(model, dtype=dtype, device=self.accelerator.device)
         save_start(self.folder, model, chat)
 
-    def _play_experts(self) -> list[Episode]:
-        config = self.config
+    def _demonstrations(self) -> list[Episode]:
+        """The experts' episodes, which the main process plays if no earlier one has."""
+        config, ranks, file = self.config, Ranks(), self.folder.demonstrations
         wanted = config.warm_start.episodes
-        episodes = self.stopping.heeded(play_tasks(Oracle(config.warm_start.noise), config, self.worlds, wanted))
-        with Ranks().errors_together():
-            return list(self.console.phase("Collecting demonstrations", episodes, wanted))
+        with ranks.errors_together():
+            if ranks.is_main and wanted and not file.exists():
+                played = self.stopping.heeded(play_tasks(Oracle(config.warm_start.noise), config, self.worlds, wanted))
+                self.folder.save_demonstrations(list(self.console.phase("Collecting demonstrations", played, wanted)))
+        return list(read_episodes(file)) if wanted else []
 
     def _renamed(self, episodes: Sequence[Episode], seed: int) -> list[Episode]:
         return rename_share(episodes, self.worlds, self.config.warm_start.rename, seed)
