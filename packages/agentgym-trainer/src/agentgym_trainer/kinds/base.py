@@ -43,14 +43,16 @@ class RunKind:
 
 
 def shrunk(config: BaseConfig) -> BaseConfig:
-    """What all miniatures share: a tiny model from scratch on a CPU, and few evaluation tasks."""
+    """What all miniatures share: a tiny model from scratch on a CPU, and few evaluation episodes."""
     width = 32 if config.lora.quantize == "off" else 64  # of a block of quantized weights
+    plan, samples = config.evaluation, min(2, config.evaluation.samples)
+    ks = tuple(sorted({min(k, samples) for k in plan.ks}))
     return replace(
         config,
         model="scratch",
         scratch=Scratch(vocab=320, hidden=width, layers=2, heads=2, context=4096, episodes=4),
         generation=replace(config.generation, max_tokens=8, max_context=4096),
-        evaluation=replace(config.evaluation, tasks=2, test_tasks=2, every=min(2, config.evaluation.every)),
+        evaluation=replace(plan, tasks=2, test_tasks=2, samples=samples, ks=ks, every=min(2, plan.every)),
         save_every=1,
         device="cpu",
         precision="no",
