@@ -93,7 +93,7 @@ def test_full_disk_while_saving_in_the_background_ends_with_an_error_message(
 
 def test_all_files_of_a_run_are_covered(rl: CompleteAndPartialRun) -> None:
     complete, _ = rl
-    known = {Path(file).parts[0] for file in (*WRITES, "evaluations.json", "start", "vocabulary.json.gz")}
+    known = {Path(file).parts[0] for file in (*WRITES, "evaluations.json", "start", "vocabulary.json.gz", "warm_start")}
     assert {path.name for path in complete.path.iterdir()} == known
 
 
@@ -101,6 +101,12 @@ def test_all_files_of_a_run_are_covered(rl: CompleteAndPartialRun) -> None:
     ("file", "write", "advice"),
     [
         ("run.json", "agentgym_trainer.run.folder:_write", "run the same command again"),
+        pytest.param(
+            "warm_start/demonstrations.jsonl",
+            "agentgym_trainer.run.folder:RunFolder.save_demonstrations",
+            "continue with --resume",
+            marks=pytest.mark.long,
+        ),
         pytest.param(
             "start", "agentgym_trainer.trainers.warm_start:save_model", "continue with --resume", marks=pytest.mark.long
         ),
