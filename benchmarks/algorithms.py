@@ -1,4 +1,4 @@
-"""Compare all algorithm presets from the same warm starts on one environment, with equal environment steps.
+"""Compare the algorithm presets from the same warm starts on one environment, with equal environment steps.
 
     uv run python benchmarks/algorithms.py --processes 2
     uv run python benchmarks/algorithms.py --report docs/results
@@ -12,15 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from agentgym_eval.metrics.comparison import holm
+from agentgym_eval.metrics.seeds import over_seeds
 from agentgym_trainer.algorithms import PRESETS
 from agentgym_trainer.config import CriticModel, Evaluation, Optimizer
 from agentgym_trainer.curriculum.horizon import FixedHorizon
 from harness import markdown, show, write_report
-from outcomes import Outcome, interval, interval_record, interval_text, picture, run_or_report, seeds_text
+from outcomes import Outcome, difference_text, picture, run_or_report, seeds_text
 from training_runs import EPISODES_64, Run, miniature, quickstart
 
 ENV_STEPS = 12_000
@@ -61,7 +64,6 @@ def report(outcomes: Sequence[Outcome], folder: Path, command: str) -> None:
     rows = [_row(found) for found in outcomes]
     show("Success on held-out tasks, sampled, before and after", rows)
     draw(outcomes, folder / "algorithms.png")
-    flat = [found.method for found in outcomes if interval(found.after - found.before)[1] <= 0]
     page = _PAGE.format(
         table=markdown(rows),
         command=command,
@@ -69,20 +71,43 @@ def report(outcomes: Sequence[Outcome], folder: Path, command: str) -> None:
         tasks=outcomes[0].after.shape[1],
         samples=SAMPLES,
         steps=f"{ENV_STEPS:,}",
-        verdict=f"No gain beyond chance: {', '.join(flat)}." if flat else "All intervals of the gain are above 0.",
+        verdict=_verdict(outcomes),
+        compared=len(outcomes),
+        presets=len(PRESETS),
         failed=sum(found.failed for found in outcomes),
     )
     write_report(folder, "algorithms", page, [_record(found) for found in outcomes])
 
 
+def _verdict(outcomes: Sequence[Outcome]) -> str:
+    """Return in words which gains and which differences between algorithms are detected."""
+    gains_S = [(found.after - found.before).mean(1) for found in outcomes]
+    flat = [found.method for found in outcomes if over_seeds(*_success(found)).difference.low <= 0]
+    after = {found.method: _success(found)[1] for found in outcomes}
+    pairs = {f"{b} minus {a}": (after[a], after[b]) for a, b in combinations(after, 2)}
+    adjusted = holm({name: over_seeds(*pair).p for name, pair in pairs.items()})
+    apart = [f"{name} {difference_text(*pairs[name])}, p {p:.3f}" for name, p in adjusted.items() if p < 0.05]
+    best = max(after, key=lambda method: np.mean(after[method]))
+    return (
+        f"The gain is positive in {np.sum(np.array(gains_S) > 0)} of {np.size(gains_S)} runs.\n"
+        f"Intervals that include 0: {', '.join(flat) or 'none'}. Of {len(pairs)} pairs of algorithms, a difference is "
+        f"detected in these\n(p adjusted by Holm's method): {'; '.join(apart) or 'none'}.\n"
+        f"The highest one, {best}, minus grpo is {difference_text(after['grpo'], after[best])}."
+    )
+
+
+def _success(found: Outcome) -> tuple[list[float], list[float]]:
+    """Return the success of each seed before and after."""
+    return found.before.mean(1).tolist(), found.after.mean(1).tolist()
+
+
 def _row(found: Outcome) -> dict[str, str]:
-    gain = found.after - found.before
     return {
         "algorithm": found.method,
         "before": f"{found.before.mean():.3f}",
-        "after": interval_text(found.after),
-        "gain": interval_text(gain, "+"),
-        "each seed": seeds_text(gain, "+"),
+        "after": f"{found.after.mean():.3f}",
+        "gain": difference_text(*_success(found)),
+        "each seed": seeds_text(found.after - found.before, "+"),
         "updates": f"{found.updates:.0f}",
         "clipped": f"{np.mean([value for values in _metric(found, 'clip_fraction') for value in values]):.1%}",
         "last entropy": f"{np.mean([value for values in _metric(found, 'entropy') for value in values[-1:]]):.2f}",
@@ -100,8 +125,6 @@ def _record(found: Outcome) -> dict[str, Any]:
         "seeds": found.seeds,
         "before": found.before.mean(1).tolist(),
         "after": found.after.mean(1).tolist(),
-        "after_all": interval_record(found.after),
-        "gain_all": interval_record(found.after - found.before),
         "updates": found.updates,
         "failed": found.failed,
         "training": [[(line["env_steps"], line["success"]) for line in lines] for lines in found.lines],
@@ -112,10 +135,12 @@ def draw(outcomes: Sequence[Outcome], file: Path) -> None:
     """Draw the gains with their intervals, and those of each seed."""
     with picture(file, figsize=(8, 4.5)) as axes:
         for y, found in enumerate(outcomes):
-            mean, low, high = interval(found.after - found.before)
-            axes.errorbar(mean, y, xerr=[[mean - low], [high - mean]], color=f"C{y}", marker="o", capsize=4)
+            at = over_seeds(*_success(found)).difference
+            axes.errorbar(
+                at.mean, y, xerr=[[at.mean - at.low], [at.high - at.mean]], color=f"C{y}", marker="o", capsize=4
+            )
             gains = (found.after - found.before).mean(1)
-            axes.plot(gains, [y] * len(gains), linestyle="", marker="|", color=f"C{y}", alpha=0.6)
+            axes.plot(gains, [y] * len(gains), linestyle="", marker="|", markersize=12, color=f"C{y}")
         axes.axvline(0, color="grey", linewidth=1)
         axes.set_yticks(range(len(outcomes)), [found.method for found in outcomes])
         axes.invert_yaxis()
@@ -123,7 +148,7 @@ def draw(outcomes: Sequence[Outcome], file: Path) -> None:
         axes.grid(alpha=0.2)
 
 
-_PAGE = """# All algorithms from the same warm starts
+_PAGE = """# Algorithms from the same warm starts
 
 ```sh
 {command}
@@ -132,16 +157,18 @@ _PAGE = """# All algorithms from the same warm starts
 The quickstart's environment (BabyAI's `OneRoomS8`, `OpenRedDoor`, `OpenRedBlueDoors`, `UnlockLocal`), model (0.33M
 parameters from scratch) and warm start, one per seed and the same for all; a horizon of 12 turns, 64 episodes and four
 optimizer steps per update at a learning rate of 5e-4 (critic head: 2e-3), until {steps} turns have been played in
-training, a third of the quickstart's. The presets are as published, without tuning. Before and after: {tasks} held-out
-tasks, {samples} sampled episodes of each.
+training, a third of the quickstart's. {compared} of the {presets} presets, as published, without tuning. Before and
+after: {tasks} held-out tasks, {samples} sampled episodes of each.
 
 {table}
 
-Means over {seeds} seeds with 95% intervals by a bootstrap over seeds and, within each, tasks; gains are paired by seed
-and task. With {seeds} seeds, such intervals are too narrow, if anything, and don't rank similar algorithms. {verdict}
-Failed episodes: {failed}. "clipped" is the mean share of tokens whose ratio was clipped.
+Means over {seeds} seeds; gains are paired by seed, with 95% t-intervals over seeds. {verdict}
+So few seeds don't rank the algorithms. Failed episodes: {failed}. "clipped" is the mean share of tokens whose ratio was
+clipped.
 
 ![Gains](algorithms.png)
+
+Points are means, horizontal lines their intervals, and ticks the seeds.
 """
 
 

@@ -96,13 +96,17 @@ def compare_arms(first: Played, second: Played) -> Comparison:
 
 def report(study: Study, folder: Path, command: str) -> None:
     """Write the page and JSON."""
-    measured = study.measured
+    from scipy import stats
+
     whole, none, compact, _ = found = [read_played(study, arm) for arm in ARMS]
+    measured = study.measured
     primary, reference = compare_arms(none, compact), compare_arms(whole, compact)
     by_seed = [
         compare(a, b, names=(none.arm.name, compact.arm.name)).success
         for a, b in zip(none.seeds, compact.seeds, strict=True)
     ]
+    decided = sum(episode.stop == "terminated" for episode in compact.episodes)
+    right = sum(bool(episode.success) for episode in compact.episodes)
     rows = [_row(arm, measured) for arm in found]
     show("Success on test tasks", rows)
     causes = [_cause_row(arm) for arm in found]
@@ -121,8 +125,9 @@ def report(study: Study, folder: Path, command: str) -> None:
         full=f"{none.full_contexts:.0%}",
         compact_full=f"{compact.full_contexts:.0%}",
         feedback=f"{compact.ended_by_feedback:.0%}",
-        decided=sum(episode.stop == "terminated" for episode in compact.episodes),
-        right=sum(bool(episode.success) for episode in compact.episodes),
+        decided=decided,
+        right=right,
+        guessing=f"{stats.binomtest(right, max(1, decided)).pvalue:.2f}",
         none_actions=f"{none.turns:.1f}",
         compact_summaries=f"{compact.summaries:.1f}",
         tasks=primary.tasks,
@@ -251,7 +256,7 @@ then ends. Failed episodes, which would be faults of the environment: {failed}.
 **Under compaction** {compact_full} of the episodes still end because the context is full, {feedback} of them after an
 action that ScienceWorld doesn't know or asks about, mostly one that names another plane than the task's two. The answer
 takes more than half of the quarter context, and occurs in no episode of the expert. {decided} episodes reach the
-decision, and {right} of them decide right; guessing would be right in half.
+decision, and {right} of them decide right; guessing would be right in half (binomial test: p {guessing}).
 
 The last summary in a successful episode under compaction ({compact_summaries} summaries per episode on average):
 

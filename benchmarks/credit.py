@@ -234,6 +234,8 @@ compares with, the distance to the goal; a benchmark of another quantity might r
 
 {summary}
 
+Undiscounted, GiGPO, HGPO and turn returns agree no better than GRPO: in these means, the discount is what they add.
+
 ## Conditions
 
 {tables}
@@ -241,8 +243,9 @@ compares with, the distance to the goal; a benchmark of another quantity might r
 ## What this doesn't show
 
 Whether agreement predicts how fast a policy learns is [another page](credit-learning.md); in
-[the runs of all presets](algorithms.md), KL penalty, clipping and learning rate differ as well. The policies here are
-mixtures with the expert, not language models: their mistakes are random and independent of each other.
+[the runs of ten of the twelve presets](algorithms.md), KL penalty, clipping and learning rate differ as well. The
+policies here are mixtures with the expert, not language models: their mistakes are random and independent of each
+other.
 """
 
 

@@ -28,14 +28,14 @@ from agentgym_eval.runs.recorded_env import client_options, recorded_class, reco
 from forensics_metrics import BOUNDED, METRICS, Metric, Played, refusals
 from harness import arguments, markdown, show, write_json, write_report
 
-_SMOLLM2 = "smollm2/textcraft/recipe-seed-0/evaluations/test-0000{:02d}-sampled.jsonl"
-_DAGGER = "smollm2-dagger/textcraft/recipe-seed-0/evaluations/test-0000{:02d}-sampled.jsonl"
+_CLONING = "smollm2/textcraft/cloning-seed-0/evaluations/test-0000{:02d}-sampled.jsonl"
+_DAGGER = "smollm2/textcraft/dagger-seed-0/evaluations/test-0000{:02d}-sampled.jsonl"
 _QUICKSTART = "readme-train/evaluations/test-0000{:02d}-sampled.jsonl"
 _COMMITTED = f"{Path('docs/results/smollm2').resolve()}/{{}}-seed-0/evaluations/test-0000{{:02d}}-sampled.jsonl"
 STUDIES: dict[str, tuple[str, str]] = {
     "quickstart, BabyAI": (_QUICKSTART.format(0), _QUICKSTART.format(75)),
-    "SmolLM2, TextCraft": (_SMOLLM2.format(0), _SMOLLM2.format(45)),
-    "SmolLM2 with DAgger, TextCraft": (_DAGGER.format(0), _DAGGER.format(60)),
+    "SmolLM2 cloning, TextCraft": (_CLONING.format(0), _CLONING.format(45)),
+    "SmolLM2 dagger, TextCraft": (_DAGGER.format(0), _DAGGER.format(60)),
     "SmolLM2, BabyAI": (_COMMITTED.format("babyai", 0), _COMMITTED.format("babyai", 45)),
     "SmolLM2, MiniWoB++": (_COMMITTED.format("miniwob", 0), _COMMITTED.format("miniwob", 30)),
 }
@@ -131,12 +131,14 @@ BabyAI and MiniWoB++); p-values of causes are adjusted for their number (Holm).
 {studies}
 
 The quickstart is a model from scratch with at most 12 turns. The [runs of SmolLM2-135M](smollm2.md) have at most 10
-turns in TextCraft, 12 in BabyAI and 8 in MiniWoB++. In TextCraft, the run with DAgger has a learning rate of 1e-3
-instead of 6e-4, and RL made its model worse. In BabyAI and MiniWoB++, the episodes are those committed in
-`docs/results/smollm2`: one attempt per task, in BabyAI at every second task. The page of these runs has four attempts
-per task and all tasks, so its success differs; over all of these, the gain in MiniWoB++ is just detected, and here it
-is not. There is one training seed each: the intervals say how these models do on other tasks, not how another training
-run would end.
+turns in TextCraft, 12 in BabyAI and 8 in MiniWoB++. Those in TextCraft are of that page's superseded methods: `cloning`
+(the first run, with the code of 9a18daed), and `dagger` (the run with DAgger, at 3f6ef929), which has a learning rate
+of 1e-3 instead of 6e-4, and whose model RL made worse. The present recipe isn't among them. The quickstart's run isn't
+one of [the three on its page](quickstart.md), whose seed 0 reached 0.958; its commit isn't recorded. In BabyAI and
+MiniWoB++, the episodes are those committed in `docs/results/smollm2` (5e1adab3 and 3ea43f46): one attempt per task, in
+BabyAI at every second task. The page of these runs has four attempts per task and all tasks, so its success differs;
+over all of these, the gain in MiniWoB++ is just detected, and here it is not. There is one training seed each: the
+intervals say how these models do on other tasks, not how another training run would end.
 
 ## Causes
 
@@ -176,11 +178,11 @@ Quickstart, BabyAI:
 
 {metrics_0}
 
-SmolLM2, TextCraft:
+SmolLM2 cloning, TextCraft:
 
 {metrics_1}
 
-SmolLM2 with DAgger, TextCraft:
+SmolLM2 dagger, TextCraft:
 
 {metrics_2}
 

@@ -216,7 +216,8 @@ baseline for them: it draws from the available actions, whereas a model has to w
 
 The horizon is that of the paper's last training stage: {turns}.
 The oracle fails if that isn't enough, and in SearchQA if the passages aren't found; the environments' own limits are
-[higher](../worlds.md).
+[higher](../worlds.md). SciWorld was measured before commit 3dc02154, since which its expert takes a turn longer in
+three lifespan tasks.
 
 ## Further task sets
 
@@ -249,7 +250,11 @@ uv run evaluate --env all --policy openai:gpt-4o --protocol agentgym-rl --out ru
 
 ![Success against the number of allowed turns](leaderboard/turns.png)
 
+The share is that of episodes that succeed within the allowed turns.
+
 ![pass@k and pass^k against k](leaderboard/k.png)
+
+The share is that of tasks that at least one of k attempts solves (pass@k), or all of them (pass^k).
 
 ## Other metrics
 
@@ -270,7 +275,8 @@ instructions, and weren't trained on anything else, not even English. They show 
 what language models can do: within minutes they learn the form of actions and frequent sequences, but hardly to copy a
 name from the context. SearchQA's model asks well-formed but irrelevant questions; SciWorld's memorizes its 30 episodes;
 WebArena's reaches its context limit of 4,096 tokens after a few pages (`length`). A model with figures before and after
-RL, on the run's test tasks, learned by GRPO after the imitation.
+RL, on the run's test tasks, learned by GRPO after the imitation. Each has one training seed, and the intervals are only
+over tasks.
 
 More about TextCraft's models: [learning from data](from-data.md). In four of BabyAI's levels, a model that is then
 trained by reinforcement learning gets much further: the [quickstart](quickstart.md).

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from agentgym_envs import Episode, read_episodes
+from agentgym_eval.metrics.seeds import over_seeds
 from agentgym_trainer.run.folder import RunFolder
 from harness import study_arguments
 from numpy.typing import NDArray
@@ -95,14 +96,20 @@ def interval(success_ST: Values, statistic: Callable[[Values], Any] = np.mean) -
     return statistic(success_ST), low, high
 
 
-def interval_text(success_ST: Values, sign: str = "") -> str:
-    """Return the mean with its interval as text; the sign "+" is for differences."""
-    return "{0:{3}.3f} ({1:{3}.3f} to {2:{3}.3f})".format(*interval(success_ST), sign)
+def interval_text(success_ST: Values) -> str:
+    """Return the mean with its interval as text."""
+    return "{:.3f} ({:.3f} to {:.3f})".format(*interval(success_ST))
 
 
 def interval_record(success_ST: Values) -> dict[str, float]:
     """Return the mean with its interval as JSON values."""
     return dict(zip(("mean", "low", "high"), map(float, interval(success_ST)), strict=True))
+
+
+def difference_text(first: Sequence[float], second: Sequence[float]) -> str:
+    """Return the mean of the second minus the first, paired by seed, with its 95% t-interval as text."""
+    at = over_seeds(first, second).difference
+    return f"{at.mean:+.3f} ({at.low:+.3f} to {at.high:+.3f})"
 
 
 def seeds_text(success_ST: Values, sign: str = "") -> str:

@@ -16,11 +16,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from agentgym_eval.metrics.seeds import over_seeds
 from agentgym_trainer.config import Evaluation, Generation, Optimizer, RLConfig, WarmStart, WorldConfig
 from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, StepHorizon
 from harness import markdown, show, write_report
-from outcomes import Outcome, Values, interval, interval_record, interval_text, picture, run_or_report, seeds_text
+from outcomes import (
+    Outcome,
+    Values,
+    difference_text,
+    interval,
+    interval_record,
+    interval_text,
+    picture,
+    run_or_report,
+    seeds_text,
+)
 from training_runs import EPISODES_64, Run, miniature, quickstart
 
 SHORT, MIDDLE, LONG = 6, 12, 20
@@ -100,21 +109,16 @@ def report(outcomes: Sequence[Outcome], folder: Path, command: str) -> None:
 
 
 def _row(found: Outcome, longest: Outcome) -> dict[str, str]:
+    difference = "–" if found is longest else difference_text(longest.after.mean(1), found.after.mean(1))
     return {
         "horizon": found.method,
         "warm start": f"{found.before.mean():.3f}",
         "at the end": interval_text(found.after),
         "each seed": seeds_text(found.after),
-        f"difference to {longest.method}": "–" if found is longest else _difference(found, longest),
+        f"difference to {longest.method}": difference,
         "turns": f"{found.turns:.1f}",
         "updates": f"{found.updates:.0f}",
     }
-
-
-def _difference(found: Outcome, longest: Outcome) -> str:
-    """Return the difference of the means of the seeds, paired by seed, with its t-interval."""
-    at = over_seeds(longest.after.mean(1), found.after.mean(1)).difference
-    return f"{at.mean:+.3f} ({at.low:+.3f} to {at.high:+.3f})"
 
 
 def _stages(found: Outcome) -> str:

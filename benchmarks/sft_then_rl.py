@@ -25,8 +25,7 @@ from outcomes import (
     Outcome,
     Values,
     commits,
-    interval_record,
-    interval_text,
+    difference_text,
     outcome,
     picture,
     seeds_text,
@@ -203,6 +202,8 @@ def report(outcomes: Sequence[ArmOutcome], folder: Path, command: str, commit: s
         tasks=before.shape[1],
         samples=SAMPLES,
         before=f"{before.mean():.3f}",
+        taught=f"{np.mean(outcomes[0].taught):.3f}",
+        last=f"{np.mean([success[-1] for _, success in outcomes[0].curves]):.3f}",
         failed=sum(found.rl.failed for found in outcomes),
     )
     write_report(folder, "sft-then-rl", page, [_record(found) for found in outcomes])
@@ -218,8 +219,7 @@ def _description(arm: Arm) -> str:
 
 
 def _row(found: ArmOutcome, first: ArmOutcome) -> dict[str, str]:
-    # Differences are paired by seed and task.
-    difference = "–" if found is first else interval_text(found.rl.after - first.rl.after, "+")
+    difference = "–" if found is first else difference_text(first.rl.after.mean(1), found.rl.after.mean(1))
     return {
         "": found.arm.name,
         "SFT tokens": f"{np.mean(found.imitated):,.0f}",
@@ -227,22 +227,21 @@ def _row(found: ArmOutcome, first: ArmOutcome) -> dict[str, str]:
         "in the loss": f"{np.mean(found.rl_tokens('trained')):,.0f}",
         "RL updates": f"{found.rl.updates:.0f}",
         "after SFT": f"{np.mean(found.taught):.3f}" if found.taught else "–",
-        "at the end": interval_text(found.rl.after),
+        "at the end": f"{found.rl.after.mean():.3f}",
         "each seed": seeds_text(found.rl.after),
         f"difference to {first.arm.name}": difference,
     }
 
 
 def _record(found: ArmOutcome) -> dict[str, Any]:
-    rl, rl_tokens = found.rl.after, found.rl_tokens("total")
+    rl_tokens = found.rl_tokens("total")
     return {
         "arm": found.arm.name,
         "tokens": {"imitated": found.imitated, "rl": rl_tokens, "rl_in_the_loss": found.rl_tokens("trained")},
         "updates": [len(lines) for lines in found.rl.lines],
         "before": found.rl.before.mean(1).tolist(),
         "taught": found.taught,
-        "after": rl.mean(1).tolist(),
-        "after_all": interval_record(rl),
+        "after": found.rl.after.mean(1).tolist(),
         "failed": found.rl.failed,
         "curves": [{"tokens": x.tolist(), "success": y.tolist()} for x, y in found.curves],
     }
@@ -254,9 +253,10 @@ def draw(outcomes: Sequence[ArmOutcome], file: Path) -> None:
         for n, found in enumerate(outcomes):
             x = np.linspace(0, min(tokens[-1] for tokens, _ in found.curves), 60)
             y_SX = np.array([np.interp(x, tokens, success) for tokens, success in found.curves])
-            axes.plot(x, y_SX.mean(0), color=f"C{n}", label=found.arm.name)
+            # Dashes show the line below where two are equal.
+            axes.plot(x, y_SX.mean(0), color=f"C{n}", linestyle="-" if n < 2 else "--", label=found.arm.name)
             axes.fill_between(x, y_SX.min(0), y_SX.max(0), color=f"C{n}", alpha=0.12, linewidth=0)
-        axes.set(xlabel="tokens of SFT and RL", ylabel="held-out success, sampled", ylim=(0, 1))
+        axes.set(xlabel="tokens of SFT and RL", ylabel="held-out success, sampled", ylim=(-0.02, 1))
         axes.legend(loc="upper left")
         axes.grid(alpha=0.2)
 
@@ -279,9 +279,8 @@ budget. SFT has batches of 8 episodes and a learning rate that falls from 3e-3 t
 {table}
 
 {tasks} held-out tasks that nothing is trained on, {samples} sampled episodes of each at temperature 1; with random
-weights, success is {before}. Means over {seeds} seeds with 95% intervals by a bootstrap over seeds and, within each,
-tasks; differences are paired by seed and task. With {seeds} seeds, such intervals are too narrow, if anything. At
-commit {commit}. Failed episodes: {failed}.
+weights, success is {before}. Means over {seeds} seeds; differences are paired by seed, with 95% t-intervals over seeds.
+At commit {commit}. Failed episodes: {failed}.
 
 ![Held-out success over tokens](sft-then-rl.png)
 
@@ -291,8 +290,9 @@ of the seeds.
 With random weights, hardly any reply ends before the token budget, no episode succeeds, all rewards of a group are
 equal, and no token has a gradient: RL can't begin. Random play teaches the form of actions, though after so few
 episodes many replies still don't end; success is so rare that hardly any group has different rewards. RL that starts
-from SFT has different rewards from its first update on, but a dozen updates change little: success after SFT and at
-the end are measured on different tasks, and on the same tasks, the line in the picture is nearly flat.
+from SFT has different rewards from its first update on, but a dozen updates changed little: success after SFT and at
+the end are measured on different tasks. On the tasks of the picture, it was {taught} after SFT and {last} at the last
+evaluation.
 
 So RL isn't the best use of so few tokens: used for more of the expert's episodes, they give much higher success. An
 expert's episode is short and has the right action at every turn; a rollout is long and has one reward at its end. With

@@ -58,8 +58,8 @@ def draw_final(rows: Mapping[str, Sequence[Record]], file: Path) -> None:
 
 
 def draw_mechanism(records: Sequence[Record], file: Path) -> None:
-    """Draw the mean token advantage, entropy and `length` stops over updates, each seed and the mean, and the share
-    without a collapse.
+    """Draw the mean token advantage, entropy and `length` stops over updates, each seed and the mean; and of all arms
+    the share without a collapse, as one line for those that have none.
     """
     arms = [
         arm
@@ -79,10 +79,14 @@ def draw_mechanism(records: Sequence[Record], file: Path) -> None:
                 axis.plot(updates, known.T, color=line.get_color(), alpha=0.15, linewidth=0.6)
             axis.set_title(title)
             axis.set_xlabel("updates")
-        for arm in arms:
-            times = [collapsed_at(record) for record in records if record["arm"] == arm]
-            at, share = kaplan_meier(times, UPDATES)
-            axes[3].step([0, *at, UPDATES], [1.0, *share, share[-1]], where="post", label=arm)
+        axes[0].legend(fontsize=7)
+        times = {arm: [collapsed_at(record) for record in own] for arm, own in by_arm(records).items()}
+        stable = [arm for arm, own in times.items() if not any(own)]
+        axes[3].plot([0, UPDATES], [1.0, 1.0], color="black", label=f"{len(stable)} other arms")
+        for n, arm in enumerate(arm for arm in times if arm not in stable):
+            style: Any = {"color": f"C{len(arms) + n}", "linestyle": ("-", "--", ":")[n % 3], "label": arm}
+            at, share = kaplan_meier(times[arm], UPDATES)
+            axes[3].step([0, *at, UPDATES], [1.0, *share, share[-1]], where="post", **style)
         axes[3].set_ylim(0, 1.02)
         axes[3].set_title("share of runs not collapsed")
         axes[3].set_xlabel("updates")
