@@ -48,8 +48,8 @@ class Run:
     tasks: int = 0
     """Number of held-out tasks; 0 means all."""
     unit: Unit = "env_steps"
-    split: Literal["dev", "test"] = "test"
-    """Split of the held-out tasks: dev if the results choose settings."""
+    split: Literal["train", "dev", "test"] = "test"
+    """Split of the played tasks: dev if the results choose settings."""
 
 
 def quickstart() -> RLConfig:

@@ -57,7 +57,7 @@ def _of_rl(config: BaseConfig) -> Iterator[_Rule]:
     stale = config.async_rollout.max_staleness > 0
     yield "async-rollout.on-stale", stale, "asynchronous rollouts (--async-rollout.max-staleness)"
     demonstrations = "demonstrations to begin with (--warm-start.episodes)"
-    for name in ("lr", "imitate-noise", "rename", "copies", "epochs", "batch"):
+    for name in ("lr", "imitate-noise", "imitate-labels", "rename", "copies", "epochs", "batch"):
         yield f"warm-start.{name}", warm.episodes > 0, demonstrations
     # The texts that a new tokenizer is made for are those of a noisy expert.
     yield "warm-start.noise", warm.episodes > 0 or config.model == "scratch", demonstrations

@@ -6,27 +6,38 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from agentgym_envs import Episode, EpisodeSpec, play_many
 from agentgym_envs.agents.formats import Bare
 from agentgym_eval.policies.policies import Oracle
-from agentgym_trainer.config import WarmStart
+from agentgym_eval.util.errors import UsageError
+from agentgym_trainer.config import DataConfig, WarmStart
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.tokens.chat import Chat
+from agentgym_trainer.tokens.demonstrations import demonstration
 from agentgym_trainer.tokens.encode import encode
 from agentgym_trainer.tokens.trajectory import Trimming, trajectory
+from agentgym_trainer.trainers.renaming import rename
 from agentgym_trainer.trainers.sft import IGNORED, encode_examples
-from agentgym_trainer.trainers.training_data import imitated
+from agentgym_trainer.trainers.training_data import exclude_turns, imitated
 from agentgym_trainer.trainers.warm_start import encode_demonstrations, warm_start
 from coin_world import Coin
 from toy_learner import make_learner, sft_flags, train_cli
+
+SPECS = [EpisodeSpec(f"coin/train/{i}", seed=0) for i in range(16)]
 
 
 @pytest.fixture(scope="module")
 def noisy() -> list[Episode]:
     """Episodes of an expert half of whose actions are random."""
-    specs = [EpisodeSpec(f"coin/train/{i}", seed=0) for i in range(16)]
-    return list(play_many(Bare(Coin()), Oracle(0.5), specs))
+    return list(play_many(Bare(Coin()), Oracle(0.5), SPECS))
+
+
+@pytest.fixture(scope="module")
+def labeled() -> list[Episode]:
+    """The same episodes, with labels."""
+    return list(play_many(Bare(Coin()), Oracle(0.5, labels=True), SPECS))
 
 
 def test_exactly_the_random_actions_are_masked(chat: Chat, noisy: list[Episode]) -> None:
@@ -55,6 +66,53 @@ def test_labels_of_sft_leave_out_random_actions(chat: Chat, noisy: list[Episode]
     assert labels == sum(not turn.reply.noise for episode in noisy for turn in episode.turns)
 
 
+def test_noisy_experts_label_exactly_their_random_actions(noisy: list[Episode], labeled: list[Episode]) -> None:
+    # Labels change nothing that is played.
+    assert [each.turns for each in imitated(labeled, noise=True)] == [each.turns for each in noisy]
+    for episode in labeled:
+        env = Coin()
+        env.reset(options={"task": episode.task_id})
+        for turn in episode.turns:
+            assert turn.reply.label == (env.oracle() if turn.reply.noise else None)
+            env.step(turn.reply.text)
+    with pytest.raises(UsageError, match="None of the 16 episodes has labels"):
+        imitated(noisy, noise=False, labels=True)
+
+
+def test_labels_are_trained_on_in_the_context_of_the_random_action(chat: Chat, labeled: list[Episode]) -> None:
+    for before, episode in zip(labeled, imitated(labeled, noise=False, labels=True), strict=True):
+        (played,) = trajectory(encode(chat, before)).segments
+        whole, *found = demonstration(chat, episode).segments
+        random_turns = [number for number, turn in enumerate(episode.turns) if turn.reply.noise]
+        assert len(found) == len(random_turns)
+        own = {turn for turn, in_loss in zip(whole.turns, whole.loss_mask, strict=True) if in_loss}
+        assert own == set(range(len(episode.turns))) - set(random_turns)
+        for segment, number in zip(found, random_turns, strict=True):
+            begin = played.turns.index(number)
+            label = tuple(chat.reply_ids(episode.turns[number].reply.label or ""))
+            assert segment.ids == played.ids[:begin] + label
+            assert segment.loss_mask == (False,) * begin + (True,) * len(label)
+
+
+def test_labels_of_turns_that_are_not_in_the_loss_are_left_out(chat: Chat, labeled: list[Episode]) -> None:
+    without = [exclude_turns(episode, lambda turn: turn.reply.noise) for episode in labeled]
+    with pytest.raises(UsageError, match="has labels"):
+        imitated(without, noise=False, labels=True)
+    examples = list(encode_examples(chat, imitated(labeled, noise=False, labels=True), Trimming(10_000)))
+    ends = sum(label == chat.end_id for example in examples for label in example.labels if label != IGNORED)
+    assert ends == sum(len(episode.turns) for episode in labeled)  # one reply of the expert for each turn
+
+
+def test_labels_are_renamed_with_the_episode(labeled: list[Episode]) -> None:
+    other = {"heads": "tails", "tails": "heads", None: None}
+    swapped = {
+        tuple(turn.reply.label for turn in rename(labeled[0], (("heads", "tails"),), rng).turns)
+        for rng in map(np.random.default_rng, range(8))
+    }
+    own = tuple(turn.reply.label for turn in labeled[0].turns)
+    assert swapped == {own, tuple(other[label] for label in own)}
+
+
 def test_the_warm_start_trains_on_unmasked_turns_only(
     new_model: Callable[..., Any], chat: Chat, noisy: list[Episode]
 ) -> None:
@@ -72,8 +130,13 @@ def test_the_warm_start_trains_on_unmasked_turns_only(
 
 
 def test_runs_with_nothing_to_imitate_are_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match=r"set warm_start\.imitate_noise or a lower noise"):
+    with pytest.raises(ValueError, match=r"set warm_start\.imitate_labels, warm_start\.imitate_noise or a lower noise"):
         WarmStart(episodes=8, noise=1.0)
+    for noise, imitate_noise in ((0.0, False), (0.5, True)):
+        with pytest.raises(ValueError, match="trains on what the expert would do instead of its random actions"):
+            WarmStart(episodes=8, noise=noise, imitate_noise=imitate_noise, imitate_labels=True)
+        with pytest.raises(ValueError, match="trains on what the expert would do instead of its random actions"):
+            DataConfig(noise=noise, imitate_noise=imitate_noise, imitate_labels=True)
     flags = sft_flags(tmp_path / "run", "--data.noise", "1", "--data.keep", "all", "--data.no-imitate-noise")
     assert train_cli(flags) == 2
     assert "are random actions of a noisy expert, which data.imitate_noise would include" in capsys.readouterr().err

@@ -119,10 +119,11 @@ class Oracle(EnvPolicy):
     """The environment's own expert with its reasons; with probability `noise` it takes a random available action.
 
     Random actions are marked as `Reply.noise`. They lead the expert to states in which it shows how to recover from
-    mistakes.
+    mistakes. With `labels`, their `Reply.label` is what the expert itself would have replied.
     """
 
     noise: float = 0.0
+    labels: bool = False
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] - derived from the noise
@@ -147,7 +148,11 @@ class Oracle(EnvPolicy):
         """
         self.check(env)
         if self.noise and context.rng.random() < self.noise:
-            return replace(_formatted(env, _random_action(env, context), _RANDOM_THOUGHT), noise=True)
+            label = self._own(env).text if self.labels else None
+            return replace(_formatted(env, _random_action(env, context), _RANDOM_THOUGHT), noise=True, label=label)
+        return self._own(env)
+
+    def _own(self, env: gymnasium.Env[str, str]) -> Reply:
         world = text_env(env)
         with faulting(world.task.env):
             thought = world.oracle_thought() if env.get_wrapper_attr("thinks") else ""

@@ -25,6 +25,9 @@ class DataConfig:
     imitate_noise: bool = False
     """Whether the random actions of noisy experts are in the loss, also those in `files`. Otherwise they are context:
     the model learns what the expert does after them. Pairs for DPO always compare all actions."""
+    imitate_labels: bool = False
+    """Whether a turn that an expert labeled (`Reply.label`) is trained on the label instead of its reply, which becomes
+    context. Noisy experts then label their random actions. Each label costs a context. Not for DPO."""
     rename: float = 0.0
     """Probability that an episode is renamed: the interchangeable names of its environment (items in TextCraft, colors
     in BabyAI, placeholder words and first names in MiniWoB++) are permuted in all of its texts, so that the model has
@@ -43,6 +46,11 @@ class DataConfig:
             raise ValueError("data needs episodes of at least 1, tasks from 0, and a min_score from 0 to 1.")
         if not 0 <= self.noise <= 1 or not 0 <= self.rename <= 1:
             raise ValueError("data.noise and data.rename are probabilities, from 0 to 1.")
+        if self.imitate_labels and (self.imitate_noise or not (self.files or self.noise)):
+            raise ValueError(
+                "data.imitate_labels trains on what the expert would do instead of its random actions: set data.noise "
+                "or data.files, and not data.imitate_noise."
+            )
         if self.copies < 1 or (self.copies > 1 and not self.rename):
             raise ValueError("data.copies is at least 1, and copies differ only by their names: set data.rename, too.")
         if self.score is not None and not 0 <= self.score <= 1:

@@ -80,6 +80,8 @@ class DPOConfig(OfflineConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least_one(self, "samples")
+        if self.data.imitate_labels:
+            raise ValueError("DPO compares replies, not labels: leave out data.imitate_labels.")
         if self.data.rename:
             raise ValueError("The episodes of a pair share a context, so DPO can't rename them: set data.rename 0.")
         if not 0 < self.beta < math.inf or not 0 <= self.imitation < math.inf:

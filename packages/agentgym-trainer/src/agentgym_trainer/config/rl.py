@@ -96,6 +96,8 @@ class WarmStart:
     imitate_noise: bool = False
     """Whether the random actions are in the loss; otherwise they are context. Imitating them teaches the action syntax
     and leaves the strategy to reinforcement learning."""
+    imitate_labels: bool = False
+    """Whether the expert's own replies are in the loss where it acts at random. Each costs a context."""
     rename: float = 0.0
     """Probability that an episode is renamed: the interchangeable names of its environment (items in TextCraft, colors
     in BabyAI, placeholder words and first names in MiniWoB++) are permuted in all of its texts, so that the model has
@@ -120,9 +122,15 @@ class WarmStart:
             raise ValueError(
                 "warm_start.copies is at least 1, and copies differ only by their names: set warm_start.rename, too."
             )
-        if self.noise == 1 and not self.imitate_noise:
+        if self.noise == 1 and not (self.imitate_noise or self.imitate_labels):
             raise ValueError(
-                "With warm_start.noise 1 the expert never acts itself: set warm_start.imitate_noise or a lower noise."
+                "With warm_start.noise 1 the expert never acts itself: set warm_start.imitate_labels, "
+                "warm_start.imitate_noise or a lower noise."
+            )
+        if self.imitate_labels and (self.imitate_noise or not self.noise):
+            raise ValueError(
+                "warm_start.imitate_labels trains on what the expert would do instead of its random actions: set "
+                "warm_start.noise, and not warm_start.imitate_noise."
             )
         if self.dagger.rounds and not self.episodes:
             raise ValueError("warm_start.dagger follows the imitation of the expert: set warm_start.episodes, too.")

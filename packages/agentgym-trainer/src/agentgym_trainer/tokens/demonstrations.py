@@ -11,6 +11,7 @@ from agentgym_envs import Episode
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.encode import encode
+from agentgym_trainer.tokens.labels import label_trajectory
 from agentgym_trainer.tokens.trajectory import Trajectory, Trimming, trajectory
 
 
@@ -41,13 +42,24 @@ class Demonstrations:
         """Return statistics on what exceeds the token limit, over all demonstrations. Encodes every episode once."""
         statistics = Trimming(self._longest)
         for episode in self._episodes:
-            for segment in trajectory(encode(self._chat, episode)).segments:
+            for segment in demonstration(self._chat, episode).segments:
                 statistics.trim(segment)
         return statistics
 
     def _trajectory(self, episode: Episode) -> Trajectory:
-        whole = trajectory(encode(self._chat, episode))
+        whole = demonstration(self._chat, episode)
         return replace(whole, segments=tuple(segment.within(self._longest) for segment in whole.segments))
+
+
+def demonstration(chat: Chat, episode: Episode) -> Trajectory:
+    """Return the trajectory of an episode that no local model played: its contexts, and one for each label.
+
+    Raises:
+        ValueError: The episode's agent would not have produced such turns.
+    """
+    encoded = encode(chat, episode)
+    whole = trajectory(encoded)
+    return replace(whole, segments=whole.segments + label_trajectory(encoded, chat).segments)
 
 
 def walk(items: int, *, start: int, count: int, seed: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from agentgym_envs import Episode
@@ -10,14 +11,14 @@ from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.trajectory import Segment, Trajectory, outline, own_turns
 
 
-def label_trajectory(episode: Episode, chat: Chat, *, longest: int) -> Trajectory:
+def label_trajectory(episode: Episode, chat: Chat, *, longest: float = math.inf) -> Trajectory:
     """Return a trajectory with a segment for each labeled turn: the tokens of the turn's recorded context, and the
     label as the only completion tokens, end-of-turn token included. Log-probabilities are 0.
 
     The contexts of an episode are prefixes of each other, which packs compute once.
 
     Args:
-        episode: An episode that the policy played, with sampled ids.
+        episode: An episode with token ids, sampled or encoded.
         chat: Encodes the labels.
         longest: Labels that end beyond this number of tokens are left out.
     """

@@ -60,15 +60,15 @@ def rename(episode: Episode, names: Names, rng: np.random.Generator) -> Episode:
     def text(before: str) -> str:
         return _pattern(names).sub(lambda found: _like(found[0], permuted), before)
 
+    def optional(before: str | None) -> str | None:
+        return None if before is None else text(before)
+
     def turn(before: Turn) -> Turn:
         reply = before.reply
-        reasoning = None if reply.reasoning is None else text(reply.reasoning)
-        return replace(
-            before,
-            observation=text(before.observation),
-            reply=replace(reply, text=text(reply.text), reasoning=reasoning, sample=None),
-            action=None if before.action is None else text(before.action),
+        renamed = replace(
+            reply, text=text(reply.text), reasoning=optional(reply.reasoning), label=optional(reply.label), sample=None
         )
+        return replace(before, observation=text(before.observation), reply=renamed, action=optional(before.action))
 
     return replace(
         episode,

@@ -82,7 +82,7 @@ def train(config: RLConfig, folder: RunFolder, console: RunConsole, stopping: St
         if config.imitation.weight:
             data = config.imitation.data
             found = gather_episodes(config, data, worlds, folder, console, stopping)
-            demonstrated = imitated(found, noise=data.imitate_noise)
+            demonstrated = imitated(found, noise=data.imitate_noise, labels=data.imitate_labels)
         needs_start = _needs_start(config)
         if needs_start and not ranks.broadcast(folder.start.exists()):
             WarmStarter(config, folder, worlds, accelerator, layers, console, stopping).make_start()

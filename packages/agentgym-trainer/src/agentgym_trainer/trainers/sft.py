@@ -24,8 +24,8 @@ from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tokens.chat import Chat
-from agentgym_trainer.tokens.encode import encode
-from agentgym_trainer.tokens.trajectory import Trimming, trajectory
+from agentgym_trainer.tokens.demonstrations import demonstration
+from agentgym_trainer.tokens.trajectory import Trimming
 from agentgym_trainer.trainers.training_data import imitated
 from agentgym_trainer.trainers.trl_guard import GuardedTrainer
 from agentgym_trainer.trainers.trl_run import TrainingSetup, train_on_data, trainer_arguments
@@ -111,7 +111,8 @@ def train(config: SFTConfig, folder: RunFolder, tracker: RunConsole, stopping: S
 
     def make_trainer(setup: TrainingSetup) -> Imitator:
         trimming = Trimming(config.generation.max_context)
-        demonstrations = imitated(setup.episodes, noise=config.data.imitate_noise)
+        data = config.data
+        demonstrations = imitated(setup.episodes, noise=data.imitate_noise, labels=data.imitate_labels)
         examples = list(encode_examples(setup.chat, demonstrations, trimming))
         if not examples:
             raise UsageError(_why_none(len(setup.episodes), trimming))
@@ -127,9 +128,11 @@ def train(config: SFTConfig, folder: RunFolder, tracker: RunConsole, stopping: S
 
 
 def encode_examples(chat: Chat, episodes: Iterable[Episode], trimming: Trimming) -> Iterator[Example]:
-    """Yield one example per context of the episodes, up to the last turn that ends within the budget of `trimming`."""
+    """Yield one example per context and per label of the episodes, up to the last turn that ends within the budget of
+    `trimming`.
+    """
     for episode in episodes:
-        for segment in trajectory(encode(chat, episode)).segments:
+        for segment in demonstration(chat, episode).segments:
             if (fits := trimming.trim(segment)).ids:
                 labels = (
                     token if in_loss else IGNORED for token, in_loss in zip(fits.ids, fits.loss_mask, strict=True)

@@ -69,7 +69,8 @@ def _collect(
     stopping: Stopping,
 ) -> None:
     if not data.files:
-        demonstrations = play_tasks(Oracle(data.noise), config, worlds, data.episodes, tasks=data.tasks)
+        expert = Oracle(data.noise, labels=data.imitate_labels)
+        demonstrations = play_tasks(expert, config, worlds, data.episodes, tasks=data.tasks)
         played = stopping.heeded(demonstrations)
         found = list(tracker.phase("Collecting demonstrations", played, data.episodes))
         keep_episodes(found, data, "the experts", folder, tracker)
@@ -176,9 +177,28 @@ def keep_episodes(
     return kept
 
 
-def imitated(episodes: Iterable[Episode], *, noise: bool) -> list[Episode]:
-    """Return demonstrations, with the random actions of noisy experts excluded from the loss unless `noise` is set."""
-    return list(episodes) if noise else [exclude_turns(episode, lambda turn: turn.reply.noise) for episode in episodes]
+def imitated(episodes: Iterable[Episode], *, noise: bool, labels: bool = False) -> list[Episode]:
+    """Return demonstrations, with the random actions of noisy experts excluded from the loss unless `noise` is set.
+
+    With `labels`, the labels of turns that are in the loss replace their replies there; otherwise they are removed.
+
+    Raises:
+        UsageError: if there are to be labels, and no turn has one.
+    """
+
+    def turn(before: Turn) -> Turn:
+        reply = before.reply
+        label = reply.label if labels and before.loss else None
+        is_context = label is not None or (reply.noise and not noise)
+        return replace(before, reply=replace(reply, label=label), loss=before.loss and not is_context)
+
+    found = [replace(episode, turns=tuple(map(turn, episode.turns))) for episode in episodes]
+    if labels and all(each.reply.label is None for episode in found for each in episode.turns):
+        raise UsageError(
+            f"None of the {len(found)} episodes has labels for imitate_labels: leave it out, or use the episodes of "
+            "noisy experts that this run collects, or rollouts of a run with distillation.expert."
+        )
+    return found
 
 
 def exclude_turns(episode: Episode, excluded: Callable[[Turn], bool]) -> Episode:

@@ -37,8 +37,8 @@ from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tokens.batch import make_batch
 from agentgym_trainer.tokens.chat import Chat
-from agentgym_trainer.tokens.encode import encode
-from agentgym_trainer.tokens.trajectory import Trajectory, Trimming, trajectory
+from agentgym_trainer.tokens.demonstrations import demonstration
+from agentgym_trainer.tokens.trajectory import Trajectory, Trimming
 from agentgym_trainer.trainers.dagger import Round, check_experts
 from agentgym_trainer.trainers.layers import Layers
 from agentgym_trainer.trainers.model_setup import load_policy, model_from_scratch, policy_dtype, save_model, save_start
@@ -82,7 +82,7 @@ class WarmStarter:
         if warm.dagger.rounds:
             check_experts(self.worlds)
         rounds = [Round(self.config, number, self.folder.warm_start) for number in range(warm.dagger.rounds + 1)]
-        played = imitated(self._demonstrations(), noise=warm.imitate_noise)
+        played = imitated(self._demonstrations(), noise=warm.imitate_noise, labels=warm.imitate_labels)
         data = self._renamed(played * warm.copies, self.config.seed)
         for each in rounds:
             last = rounds[each.number - 1].model
@@ -120,7 +120,8 @@ class WarmStarter:
         wanted = config.warm_start.episodes
         with ranks.errors_together():
             if ranks.is_main and wanted and not file.exists():
-                played = self.stopping.heeded(play_tasks(Oracle(config.warm_start.noise), config, self.worlds, wanted))
+                expert = Oracle(config.warm_start.noise, labels=config.warm_start.imitate_labels)
+                played = self.stopping.heeded(play_tasks(expert, config, self.worlds, wanted))
                 self.folder.save_demonstrations(list(self.console.phase("Collecting demonstrations", played, wanted)))
         return list(read_episodes(file)) if wanted else []
 
@@ -175,11 +176,11 @@ def encode_demonstrations(chat: Chat, episodes: Sequence[Episode], trimming: Tri
     Raises:
         UsageError: if there are episodes, but nothing in them to train on.
     """
-    whole = [trajectory(encode(chat, episode)) for episode in episodes if not episode.failed]
+    whole = [demonstration(chat, episode) for episode in episodes if not episode.failed]
     trimmed = [replace(each, segments=tuple(map(trimming.trim, each.segments))) for each in whole]
     kept = [each for each in trimmed if any(any(segment.loss_mask) for segment in each.segments)]
     if whole and not kept:
-        why = "all of their actions are random: lower warm_start.noise, or set warm_start.imitate_noise"
+        why = "all of their actions are random: lower warm_start.noise, or set warm_start.imitate_labels"
         if trimming.total:
             why = f"no reply ends within generation.max_context, {trimming.longest} tokens: raise it"
         raise UsageError(f"The {len(whole)} demonstrations contain nothing to train on; {why}.")
