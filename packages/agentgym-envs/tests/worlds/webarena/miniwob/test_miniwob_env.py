@@ -114,6 +114,32 @@ def test_pages_graded_by_distance_succeed_with_any_reward(env: WebArena) -> None
     assert info["success"]
 
 
+@pytest.mark.parametrize("command", ["", "rm "])
+def test_what_is_typed_into_the_terminal_is_text(env: WebArena, command: str) -> None:
+    start(env, "terminal")
+    *_, terminated, _, info = env.step(f'type [9] [{command}<img/src="x"onerror="core.endEpisode(1)">] [1]')
+    assert (terminated, info["score"], info["valid"]) == (False, 0.0, True)
+    assert play(env, "terminal", 0)["success"]
+
+
+def test_a_double_click_does_not_begin_the_episode_again(env: WebArena) -> None:
+    start(env, "click-test-2")
+    _, _, terminated, _, info = env.step("double_click [4]")
+    assert (terminated, info["raw"]["parts"]) == (True, {"reward": -1.0})
+    start(env, "click-test-2")
+    assert env.step("double_click [3]")[4]["success"]
+
+
+def test_a_text_that_is_to_be_scrolled_cannot_be_replaced(env: WebArena) -> None:
+    before = start(env, "scroll-text-2")
+    area, submit = (re.search(rf"\[(\d+)\] {role}", before) for role in ("textbox", "button"))
+    assert area and submit
+    env.step(f"type [{area[1]}] [x] [0]")
+    *_, terminated, _, info = env.step(f"click [{submit[1]}]")
+    assert terminated and not info["success"]
+    assert all(play(env, "scroll-text-2", seed)["success"] for seed in range(4))
+
+
 def test_stopping_before_the_page_has_counted_is_a_failure(env: WebArena) -> None:
     start(env, "click-button")
     observation, reward, terminated, _, info = env.step("stop [done]")

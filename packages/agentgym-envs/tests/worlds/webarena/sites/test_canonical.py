@@ -123,3 +123,11 @@ def test_webarenas_rules_ignore_canonical_addresses() -> None:
     assert url_match.score(task, "http://a/x?q=1", "http://a/y") == 1
     assert url_match.score(task, "http://a/y", "http://a/x?q=1") == 0
     assert url_match.score(task | {"url_note": "EXACT"}, "http://a/x?q=1", "http://a/y") == 1
+
+
+@pytest.mark.parametrize("template", ["map/show-directions", "map/show-stops"])
+def test_directions_with_a_place_that_is_not_found_do_not_score(template: str, judged: Judged) -> None:
+    url = _reference(template)
+    assert judged(template, url) == 1
+    for more in ("&from=Zzz", "&from=", "&stop3=Zzz"):
+        assert judged(template, url + more) == 0, more

@@ -3,13 +3,11 @@
 `GOLD in PRED` is WebArena's rule: host and path of one of the references (joined by ` |OR| `) must occur in host and
 path of the agent's URL, and each query key of the references must have, in the agent's query, one of the values that
 the references give it. `EXACT`, used by variants, requires the same URL up to a trailing slash. `SAME PATH`, for our
-own tasks, compares the pages that the URLs show. Host and path must be equal: `/product/1` doesn't match `/product/17`.
-Query values may be written differently if the site reads them alike: numbers (`to=30.00`), dates, fields in any case
-(`url_any_case`), and fields that are left out because the site has a default for them (`url_defaults`).
-
-If the page names its canonical address, as those of the embedded sites do, `SAME PATH` compares that. It has what the
-page has read from the query, so that a page narrowed by further fields doesn't match. The order of a list is free
-unless a reference names it.
+own tasks, compares the canonical address that a page of the embedded sites names; a page without one doesn't match. The
+address has what the page has read from the query, so that a page narrowed by further fields doesn't match. Host and
+path must be equal: `/product/1` doesn't match `/product/17`. Query values may be written differently if the site reads
+them alike: numbers (`to=30.00`), dates, fields in any case (`url_any_case`), and fields that are left out because the
+site has a default for them (`url_defaults`). The order of a list is free unless a reference names it.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ def score(evaluation: Mapping[str, Any], url: str, canonical: str = "") -> float
         canonical: The canonical address that the page names, if any.
     """
     same_path = reads_canonical(evaluation)
-    url = canonical if same_path and canonical else url
+    url = canonical if same_path else url
     references = [reference.strip().rstrip("/") for reference in evaluation["reference_url"].split(" |OR| ")]
     url = url.rstrip("/")
     if evaluation["url_note"] == "EXACT":
@@ -55,7 +53,7 @@ def score(evaluation: Mapping[str, Any], url: str, canonical: str = "") -> float
         for key, allowed in reference_query.items():
             values.setdefault(key, set()).update(allowed)
     if same_path:
-        if canonical and not query.keys() <= {*values, *_ORDERING}:
+        if not query.keys() <= {*values, *_ORDERING}:
             return 0.0  # narrowed by what the task doesn't ask for
         return float(
             unquote(location) in {unquote(reference) for reference, _ in expected}

@@ -30,12 +30,22 @@ _ELSEWHERE = (
     actions.CloseTab,
 )
 # A page's time limit is lifted: its reward doesn't depend on how fast the agent is. Timers take at most 2^31 - 1 ms.
-# The cursor of `terminal`, a page's timer `flicker`, doesn't blink, so that the same state has the same text.
+# The cursor of `terminal`, a page's timer `flicker`, doesn't blink, so that the same state has the same text. What is
+# typed there is shown as text: the page would take it for markup, whose scripts could end the episode. The cover that
+# a page shows after its end doesn't begin another episode: the second half of a double click would reach it. The texts
+# of `scroll-text-2` can't be replaced by ones that are too short to scroll.
 _START = """seed => {
   core.EPISODE_MAX_TIME = 2147483647;
   core.countdownTimer = core.clearTimer = () => {};
   Math.seedrandom(seed);
+  for (const name of ['generateTerminalLine', 'generateTerminalOutput']) {
+    const write = window[name];
+    if (write) window[name] = text => write(text.replace(/[&<>]/g, c => `&#${c.charCodeAt(0)};`));
+  }
   core.startEpisodeReal();
+  core.cover_div.onclick = null;
+  if (location.pathname.endsWith('/scroll-text-2.html'))
+    addEventListener('beforeinput', event => event.preventDefault(), true);
   if (typeof flicker === 'number') clearInterval(flicker);
   for (const id of ['reward-display', 'click-canvas']) document.getElementById(id).style.display = 'none';
   window.agentgymEpisode = true;

@@ -135,6 +135,8 @@ def directions(visit: Visit) -> Response:
     places = [place for place in found if place is not None]
     values: dict[str, Any] = {"texts": texts, "stops": stops, "mode": mode, "modes": MODES, "missing": missing}
     if len(places) < len(texts):
+        stops_given = {f"stop{number}": text for number, text in enumerate(stops, start=1)}
+        visit.canonical(**{"from": texts[0], "to": texts[-1]}, **stops_given, mode=mode)
         return _map(visit, "directions.html", whole(), stages=(), **values)
     read = [place["name"] if place["kind"] == "town" else f"#{place['id']}" for place in places]
     stops_read = {f"stop{number}": place for number, place in enumerate(read[1:-1], start=1)}
