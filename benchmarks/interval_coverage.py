@@ -145,6 +145,7 @@ FAMILIES: dict[str, tuple[Iterator[Draw], dict[str, Method]]] = {
     "10 to 50 templates of 4 or 9 tasks": (cluster_designs(), CLUSTERED),
     "differences, of which most tasks have none": (sparse_differences(), GAINS),
     "differences at every task": (dense_differences(), GAINS),
+    "differences of 90 points and more": (success_designs((0.9, 0.95, 0.98), 0.5, (20, 50, 100)), GAINS),
 }
 
 
@@ -209,7 +210,8 @@ uncertain by about one point.
 "Ours" are the intervals of [reports and comparisons](../evaluation.md#intervals). "t over tasks" is the mean with its
 standard error over tasks, as in Inspect and lm-evaluation-harness, and Student's quantile; near 0 and 1, and where
 hardly any task differs, all values are equal in many evaluations, and the interval has no width. "Bootstrap over tasks"
-is the previous interval of our comparisons. Widths are in points.
+is the previous interval of our comparisons. Differences of 90 points and more are over a policy that always fails.
+Widths are in points.
 """
 
 

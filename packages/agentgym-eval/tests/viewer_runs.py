@@ -40,7 +40,7 @@ def write_episodes(path: Path, episodes: Sequence[Episode]) -> Path:
     return path
 
 
-def write_evaluation_run(folder: Path, episodes: Sequence[Episode], *, done: bool = True, **record: Any) -> Path:
+def write_evaluation_run(folder: Path, episodes: Sequence[Episode], /, *, done: bool = True, **record: Any) -> Path:
     """Write a run of `evaluate`; `record` holds additional fields of its run.json."""
     write_episodes(folder / "episodes.jsonl", episodes)
     settings = {"env": "agentgym/Near-v0", "policy": "oracle", "split": "test"}

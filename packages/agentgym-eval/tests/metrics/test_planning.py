@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from agentgym_envs import Task
 from agentgym_eval.metrics.comparison import sign_flip
 from agentgym_eval.metrics.planning import Plan
+from agentgym_eval.reports.plan import planned
 
 pytestmark = pytest.mark.quick
 
@@ -72,3 +76,15 @@ def test_plan_parameters_are_measured_from_a_run() -> None:
     assert plan.icc > 0.5
     assert Plan.measured([[True], [False]], ["a", "b"]).between == Plan().between
     assert Plan.measured([[True, True], [True, True]], ["a", "a"]).success == 1
+    assert Plan.measured([[True, True], [True, False]], ["a", "b"]).icc is None
+
+
+def test_a_plan_with_clusters_states_the_intra_class_correlation_that_it_assumes(tmp_path: Path) -> None:
+    tasks = [Task(f"w/test/{i}", "w-v0", "test", "easy", 1, cluster=f"c{i % 100}") for i in range(5000)]
+    lines = list(planned(tasks, 0.05, tmp_path))
+    assert lines[1] == "    1 sample per task: 1,174 tasks or more tasks than available"
+    assert lines[3] == f"   4 samples per task: 588 to {math.ceil(Plan(icc=0.1).tasks(0.05, 4, clusters=100)):,} tasks"
+    assert "an intra-class correlation of gains within clusters of 0 to 0.1" in lines[-1]
+    alone = list(planned([replace(task, cluster="") for task in tasks], 0.05, tmp_path))
+    assert alone[3] == "   4 samples per task: 588 tasks"
+    assert "intra-class" not in alone[-1]

@@ -11,6 +11,7 @@ from itertools import combinations
 
 import pytest
 from agentgym_envs import Episode, Reply, Sample, Turn
+from agentgym_envs.episodes.episode import TokenUsage
 from agentgym_eval.metrics.summary import Report, report
 from agentgym_eval.reports.terminal import print_report
 from rich.console import Console
@@ -95,7 +96,7 @@ def test_pass_at_k_by_allowed_turns() -> None:
     assert report([], ks=(2,)).pass_by_turns == {2: {}}
 
 
-def test_tokens_are_counted_in_episodes_that_have_samples() -> None:
+def test_tokens_are_counted_in_episodes_with_samples_or_usage() -> None:
     def with_tokens(played: Episode, *lengths: int) -> Episode:
         replies = [Reply("do", sample=Sample((1,), (7,) * n, (0.0,) * n)) for n in lengths]
         return replace(played, turns=tuple(replace(played.turns[0], reply=reply) for reply in replies))
@@ -103,6 +104,10 @@ def test_tokens_are_counted_in_episodes_that_have_samples() -> None:
     known = [with_tokens(episode(0, 0, success=True), 3, 4), with_tokens(episode(0, 1, success=False), 1)]
     tokens = report([*known, episode(0, 2, success=True), episode(1, 0, success=True)]).overall.tokens
     assert (tokens.mean, tokens.tasks) == (4.0, 1)
+    counted = Reply("do", usage=TokenUsage(prompt_tokens=50, completion_tokens=6))
+    by_endpoint = replace(known[0], turns=(replace(known[0].turns[0], reply=counted),) * 2)
+    assert report([by_endpoint]).overall.tokens.mean == 12
+    assert "tokens" in printed(report([by_endpoint]))
     assert math.isnan(report(MIXED).overall.tokens.mean)
     assert "tokens" in printed(report(known))
     assert "tokens" not in printed(report(MIXED))

@@ -13,7 +13,7 @@ from agentgym_eval.metrics.comparison import compare
 from agentgym_eval.metrics.intervals import share
 from agentgym_eval.metrics.summary import report
 from agentgym_eval.reports import Evaluated, files, write_reports
-from agentgym_eval.reports.cause_tables import causes_of
+from agentgym_eval.reports.cause_tables import causes_of, compared_causes
 from agentgym_eval.reports.tables import summary
 from agentgym_eval.reports.terminal import print_report, print_runs
 from report_episodes import episode
@@ -117,8 +117,12 @@ def test_runs_stand_side_by_side_and_are_compared() -> None:
         ["b", "0", "25.0%", "25.0%"],
     ]
     compared = tables["Failure causes compared task by task"]
+    assert compared.columns == ("cause", "a", "b", "difference")
     assert [cell.text for cell in compared.rows[2]] == ["turn budget", "33.3%", "0.0%", "-33.3 points"]
     assert "p " in compared.rows[2][3].small
+    (several,) = compared_causes([comparison, compare(BETTER, PLAYED, names=("b", "a"))])
+    assert several.columns == ("second vs. first: cause", "first", "second", "difference")
+    assert [cell.text for cell in several.rows[2]][:3] == ["b vs. a: turn budget", "33.3%", "0.0%"]
     console = Console(file=io.StringIO(), width=150)
     print_runs(runs, [comparison], "t", console)
     assert "-33.3 points" in console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from html.parser import HTMLParser
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -21,6 +22,7 @@ from agentgym_eval.reports.markdown import escaped, markdown
 from agentgym_eval.reports.page import page
 from agentgym_eval.reports.plots import TITLES, draw_curves, inline
 from agentgym_eval.reports.tables import Cell, Table, groups, summary
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from report_episodes import BROKEN, EVIL, GOOD, POOR, episode
 
 PLOTS = {f"{name}.{kind}" for name in TITLES for kind in ("png", "svg")}
@@ -185,6 +187,20 @@ def test_plotted_lines_match_the_values(tmp_path: Path) -> None:
         name: np.nonzero(np.abs(pixels - np.array(color)).max(axis=-1) < 0.02)[0] for name, color in LINE_COLORS.items()
     }
     assert rows["good"].min() < rows["poor"].min()
+
+
+def test_labels_of_pass_at_k_by_turns_are_within_their_panel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last of 60 columns is much narrower than its label."""
+    figures: list[Any] = []
+    monkeypatch.setattr("agentgym_eval.reports.plots._save", lambda at, _, svg: (figures.append(at), svg.touch()))
+    long = [episode(task, sample, sample < task, turns=60 - 10 * sample) for task in range(4) for sample in range(4)]
+    draw_curves(tmp_path, [evaluated(long), evaluated(GOOD)])
+    FigureCanvasAgg(figures[-1]).draw()
+    first, second, bar = figures[-1].axes
+    for axes in (first, second):
+        assert len(axes.texts) in (24, 12)
+        assert all(text.get_window_extent().x1 <= axes.bbox.x1 + 1 for text in axes.texts)
+    assert bar.get_ylabel() == "pass@k" and bar.get_ylim() == (0, 1)
 
 
 def test_last_step_of_success_by_turns_has_positive_width(tmp_path: Path) -> None:

@@ -55,6 +55,19 @@ def test_pair_with_tasks_in_one_environment_is_compared_once(many: Path, tmp_pat
     assert pair["success"]["p_adjusted"] == pair["success"]["p"] < 1
 
 
+def test_compare_names_incomplete_runs(many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = many / "count-oracle-test", tmp_path / "begun"
+    shutil.copytree(many / "count-random-test", second)
+    lines = (second / "episodes.jsonl").read_text().splitlines(keepends=True)
+    (second / "episodes.jsonl").write_text("".join(lines[:3]))
+    assert compare([str(first), str(second), "--out", str(tmp_path / "report")]) == 0
+    sentence = f"{second} is incomplete: 3 of 8 episodes have been played."
+    assert capsys.readouterr().out.replace("\n", " ").count("is incomplete") == 1
+    assert sentence.replace("_", r"\_") in (tmp_path / "report/report.md").read_text()
+    incomplete = [run.get("incomplete") for run in json.loads((tmp_path / "report/report.json").read_text())["runs"]]
+    assert incomplete == [None, sentence]
+
+
 def test_policies_that_share_no_environment_are_not_compared(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert compare([str(many / "count-oracle-test"), str(many / "textcraft-random-test"), str(many)]) == 0
     out = " ".join(capsys.readouterr().out.split())

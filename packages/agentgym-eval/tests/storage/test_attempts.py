@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from agentgym_eval.storage.attempts import read_attempts
+from agentgym_eval.viewer.index.index import Index
 from viewer_runs import episode, write_episodes
 
 
@@ -24,3 +25,15 @@ def test_every_line_of_training_data_counts(tmp_path: Path, name: str) -> None:
     path = write_episodes(tmp_path / name, [episode(), episode()])
     assert len(read_attempts(path).episodes) == 2
     assert read_attempts(path).left_out == []
+
+
+@pytest.mark.parametrize("score", [-0.1, 17])
+@pytest.mark.parametrize("name", ["episodes.jsonl", "data.jsonl"])
+def test_a_score_outside_of_0_to_1_is_an_error(tmp_path: Path, name: str, score: float) -> None:
+    path = write_episodes(tmp_path / name, [episode(), replace(episode("t/2"), score=score)])
+    with pytest.raises(ValueError, match=rf"{name}, line 2: the score {score} is not in \[0, 1\]"):
+        read_attempts(path)
+    index = Index(tmp_path, tmp_path / "index.sqlite")
+    index.refresh()
+    assert [metrics.damaged for metrics in index.run_metrics().values()] == [1]
+    index.close()

@@ -7,7 +7,7 @@ import re
 import threading
 
 import pytest
-from agentgym_eval.util.progress import progress
+from agentgym_eval.util.progress import counted, progress
 from report_episodes import GOOD, episode
 
 
@@ -53,6 +53,18 @@ def test_progress_line_every_30_seconds_without_terminal(capsys: pytest.CaptureF
         clock.elapse()
         assert lines(capsys) == ["3/4 episodes after N s, success 50.0%, failed 1, 90 requests"]
     assert lines(capsys) == ["2 episodes in N s, success 50.0%, failed 1"]
+    assert clock.is_set()
+
+
+def test_count_every_30_seconds_without_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = ManualClock()
+    with counted("Exporting", 1200, "episodes", stopping=clock) as advance:
+        assert lines(capsys) == ["Exporting: 1,200 episodes"]
+        for _ in range(1100):
+            advance()
+        assert clock.elapse() == 30
+        assert lines(capsys) == ["1,100/1,200 episodes after N s"]
+    assert lines(capsys) == []
     assert clock.is_set()
 
 

@@ -85,6 +85,20 @@ def test_run_of_an_episode_is_below_its_task(live: str, page: Page, path: str, i
     assert not below.is_visible()
 
 
+def test_long_names_widen_no_page(tmp_path: Path, page: Page) -> None:
+    names = [f"{letter * 90}" for letter in "abc"]
+    for name in names:
+        write_evaluation_run(tmp_path / "runs" / name, [episode(f"t/{name}{n}"[:60], 0, n > 1) for n in range(3)])
+    index = Index(tmp_path / "runs", tmp_path / "index.sqlite")
+    index.refresh()
+    a, b, c = (run.slug for run in index.runs)
+    with serve_index(index) as address:
+        for path in (f"/compare?a={a}&b={b}", f"/compare?run={a}&run={b}&run={c}", f"/run/{a}/edit", f"/run/{a}"):
+            page.goto(address + path)
+            assert width_of(page) == PHONE["width"], path
+    index.close()
+
+
 def test_navigation_links_are_in_one_row(live: str, page: Page) -> None:
     page.goto(live)
     links = page.get_by_role("navigation", name="Pages").get_by_role("link").all()

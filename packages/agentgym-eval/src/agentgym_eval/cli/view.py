@@ -1,6 +1,7 @@
 """The command `view`.
 
-Exit codes: 0 stopped by Ctrl-C, 2 wrong usage. Heavy modules are imported after the flags are parsed.
+Exit codes: 0 exported, or the server was stopped by Ctrl-C; 2 wrong usage; 130, 143 and 138: the export was ended by
+Ctrl-C, SIGTERM or SIGUSR1. Heavy modules are imported after the flags are parsed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from agentgym_envs.util.flag_markers import arg, positional
 
 from agentgym_eval.cli.examples import EXAMPLES, SYNONYMS
 from agentgym_eval.util.errors import UsageError, did_you_mean
+from agentgym_eval.util.stopping import Interruption
 
 _USAGE = 2
 _RUNS = Path("runs")
@@ -47,7 +49,8 @@ class ViewSettings:
     open: bool = True
     """Open the page in a browser."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raise `UsageError` if a number is out of range or there is no such file or folder."""
         if self.most < 1:
             raise UsageError(f"--most must be at least 1, not {self.most}.")
         if not 0 <= self.port <= 65535:
@@ -71,7 +74,9 @@ def view(argv: Sequence[str] | None = None) -> int:
         return 0
     try:
         examples, synonyms = EXAMPLES["view"], SYNONYMS["view"]
-        return _view(read_flags("view", ViewSettings, arguments, examples=examples, synonyms=synonyms))
+        settings = read_flags("view", ViewSettings, arguments, examples=examples, synonyms=synonyms)
+        settings.check()
+        return _view(settings)
     except UsageError as error:
         sys.stderr.write(f"view: {error}\n")
         return _USAGE
@@ -99,7 +104,12 @@ def _export(directory: Path, out: Path, most: int) -> int:
     from agentgym_eval.viewer.server.export import export
     from agentgym_eval.viewer.server.serve import open_index
 
-    with open_index(directory) as index:
-        files = export(index, out, most)
+    with Interruption() as interruption:
+        try:
+            with open_index(directory) as index:
+                files = export(index, out, most)
+        except KeyboardInterrupt:
+            sys.stderr.write(f"{interruption.word}. Nothing was written to {out}.\n")
+            return interruption.exit_code
     sys.stderr.write(f"Wrote {files:,} files to {out}; open {out / 'index.html'} in a browser.\n")
     return 0

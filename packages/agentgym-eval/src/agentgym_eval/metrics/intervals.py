@@ -173,9 +173,9 @@ def bootstrap(
 def gain(gains: Sequence[float], clusters: Sequence[Hashable] | None, p: float) -> Interval:
     """Return the mean of `gains` in [-1, 1], one per task, and an interval that agrees with the p-value of their test.
 
-    If hardly any task differs, the variance of the gains is barely estimable; then one lost and one won task are added
-    (Agresti and Min 2005, for matched pairs). The more tasks differ, the closer the interval is to Student's (see
-    `_centre`). Finally it is adjusted to agree with the test (see `agreeing`).
+    If nearly all tasks have a gain of 0, or all of 1 or of -1, the variance of the gains is barely estimable; then one
+    lost and one won task are added (Agresti and Min 2005, for matched pairs). The more tasks have another gain, the
+    closer the interval is to Student's (see `_centre`). Finally it is adjusted to agree with the test (see `agreeing`).
 
     Args:
         gains: One gain per task.
@@ -196,13 +196,14 @@ def _centre(sums: NDArray[np.float64], sizes: NDArray[np.float64]) -> tuple[floa
     1946).
 
     Centre and error are weighted averages of the estimates from the gains alone and from the gains with two more
-    clusters of mean size, one lost and one won. The weight of the former is the square of the number of differing
-    clusters, relative to `_FEW`.
+    clusters of mean size, one lost and one won. The weight of the former is the square of the number of clusters that
+    differ from a gain of -1, 0 or 1, whichever fewest differ from, relative to `_FEW`.
     """
     size = float(sizes.mean())
     mean, plain = _mean_and_error(sums, sizes)
     drawn, added = _mean_and_error(np.append(sums, (-size, size)), np.append(sizes, (size, size)))
-    weight = (np.count_nonzero(np.abs(sums) > _TINY) / _FEW) ** 2
+    differing = min(int(np.count_nonzero(np.abs(sums - same * sizes) > _TINY)) for same in (-1, 0, 1))
+    weight = (differing / _FEW) ** 2
     known, total = weight * plain**2, weight * plain**2 + added**2
     freedom = (len(sums) - 1) / max(known / total, _TINY) ** 2
     return (weight * mean + drawn) / (weight + 1), math.sqrt(total / (weight + 1)), freedom

@@ -26,14 +26,14 @@ class Plan:
     each is solved always or never."""
     shared: float = 0.5
     """Correlation of the two policies' success rates over tasks."""
-    icc: float = 0.0
-    """Intra-class correlation of gains within clusters of tasks."""
+    icc: float | None = None
+    """Intra-class correlation of gains within clusters of tasks; None if unknown, which counts as 0."""
 
     @classmethod
     def measured(cls, attempts: Sequence[Sequence[bool]], clusters: Sequence[Hashable]) -> Plan:
         """Estimate the plan from one policy's attempts at each of several tasks with these clusters, for a comparison
-        with a similarly good policy. Values that the attempts can't determine are assumed: `between` if no task has two
-        attempts.
+        with a similarly good policy. `between` is assumed if no task has two attempts; `icc` is None if no cluster has
+        two tasks, or all tasks the same success rate.
         """
         rates = [fmean(tried) for tried in attempts]
         success, several = fmean(rates), [tried for tried in attempts if len(tried) > 1]
@@ -41,7 +41,7 @@ class Plan:
         whole = success * (1 - success)
         between = min(max(1 - within / whole, 0.0), 1.0) if whole and several else cls().between
         alike = icc(rates, clusters)
-        return cls(success, between, icc=0.0 if math.isnan(alike) else max(alike, 0.0))
+        return cls(success, between, icc=None if math.isnan(alike) else max(alike, 0.0))
 
     def tasks(self, difference: float, samples: int, *, clusters: int = 0) -> float:
         """Return the number of tasks that detects a difference in success with p < 0.05 at a power of 0.8; infinite if

@@ -44,7 +44,8 @@ class SummaryMetrics:
     turns: Interval
     """Actions per episode."""
     tokens: Interval
-    """Completion tokens per episode, over episodes whose sampled ids were kept; NaN without such episodes."""
+    """Completion tokens per episode, over episodes whose sampled ids were kept or whose endpoint counted them; NaN
+    without such episodes."""
     icc: float
     """Intra-class correlation of success within clusters of tasks; NaN if tasks have no clusters."""
     pass_at: Mapping[int, Interval]
@@ -294,7 +295,7 @@ def _within(attempts: Sequence[Episode], longest: int) -> NDArray[np.int64]:
 
 
 def _tokens_of(attempts: Sequence[Episode]) -> float | None:
-    """Return the mean number of completion tokens over attempts that kept them; None without such attempts."""
+    """Return the mean number of completion tokens over attempts that know them; None without such attempts."""
     counts = [tokens for tokens in map(_completion_tokens, attempts) if tokens is not None]
     return fmean(counts) if counts else None
 
@@ -304,6 +305,9 @@ def _successes(attempts: Sequence[Episode]) -> int:
 
 
 def _completion_tokens(episode: Episode) -> int | None:
-    """Return the number of completion tokens of an episode; None if they weren't kept."""
-    samples = [turn.reply.sample for turn in episode.turns]
-    return sum(len(sample.ids) for sample in samples if sample) if samples and None not in samples else None
+    """Return the number of completion tokens of an episode; None if they are unknown in a turn."""
+    counts = [
+        len(reply.sample.ids) if reply.sample else reply.usage.completion_tokens if reply.usage else None
+        for reply in (turn.reply for turn in episode.turns)
+    ]
+    return sum(filter(None, counts)) if counts and None not in counts else None

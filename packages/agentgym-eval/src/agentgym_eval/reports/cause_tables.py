@@ -58,9 +58,10 @@ _WITHOUT_ORACLE = (
 
 def compared_causes(comparisons: Sequence[Comparison]) -> Iterator[Table]:
     """Yield the table of failure causes compared task by task, if any occurred."""
+    one = comparisons[0] if len(comparisons) == 1 else None
     rows = tuple(
         (
-            Cell(f"{at.second} vs. {at.first}: {LABELS[kind]}" if len(comparisons) > 1 else LABELS[kind]),
+            Cell(LABELS[kind] if one else f"{at.second} vs. {at.first}: {LABELS[kind]}"),
             Cell(f"{found.first:.1%}"),
             Cell(f"{found.second:.1%}"),
             with_p(percent(found.difference, signed=True), found.p_adjusted),
@@ -68,8 +69,9 @@ def compared_causes(comparisons: Sequence[Comparison]) -> Iterator[Table]:
         for at in comparisons
         for kind, found in at.causes.items()
     )
+    names = ("cause", one.first, one.second) if one else ("second vs. first: cause", "first", "second")
     if rows:
-        yield Table("Failure causes compared task by task", ("cause", "first", "second", "difference"), rows, (_VS,))
+        yield Table("Failure causes compared task by task", (*names, "difference"), rows, (_VS,))
 
 
 _VS = (

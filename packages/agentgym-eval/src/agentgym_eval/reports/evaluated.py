@@ -29,7 +29,8 @@ class Evaluated:
     folder: Path | None = None
     """Folder of the run; None if that is the folder that the report is written to."""
     about: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Additional information as JSON values: settings, versions, task set, usage, and a sentence on the protocol."""
+    """Additional information as JSON values: settings, versions, task set, usage, a sentence on the protocol, and one
+    if the run is incomplete."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report and the additional information as JSON values."""

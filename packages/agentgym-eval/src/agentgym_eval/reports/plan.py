@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from agentgym_envs import Task
@@ -15,6 +16,8 @@ from agentgym_eval.storage.attempts import Attempts, read_attempts
 from agentgym_eval.util.errors import UsageError
 
 _SAMPLES = (1, 2, 4, 8, 16)
+_ICCS = (0.0, 0.1)
+"""Intra-class correlations of gains that are assumed if it is unknown."""
 
 
 def planned(tasks: Sequence[Task], difference: float, folder: Path) -> Iterator[str]:
@@ -42,22 +45,35 @@ def planned(tasks: Sequence[Task], difference: float, folder: Path) -> Iterator[
         f"To detect a difference of {100 * difference:.1f} points in success between two policies (p < 0.05, power "
         f"0.8) with the {len(tasks):,} {tasks[0].split} tasks{of} of {tasks[0].env}:"
     )
+    iccs = (plan.icc,) if plan.icc is not None or not grouped else _ICCS
     for samples in _SAMPLES:
-        needed = math.ceil(min(plan.tasks(difference, samples, clusters=len(clusters) if grouped else 0), 10**9))
-        needed_text = f"{needed:,} tasks" if needed <= len(tasks) else "more tasks than available"
-        yield f"  {samples:>2} samples per task: {needed_text}"
+        needed = [
+            replace(plan, icc=icc).tasks(difference, samples, clusters=len(clusters) if grouped else 0) for icc in iccs
+        ]
+        each = "1 sample" if samples == 1 else f"{samples} samples"
+        yield f"{f'{each} per task':>21}: {_counts(needed, len(tasks))}"
+    measured = f"success {plan.success:.0%}, {plan.between:.0%} of its variance between tasks"
+    assumed = f"a correlation of {plan.shared:g} between the policies' success rates"
+    if len(iccs) > 1:
+        assumed += f", and an intra-class correlation of gains within clusters of {iccs[0]:g} to {iccs[1]:g}"
+    elif grouped:
+        measured += f", intra-class correlation {plan.icc:.2f}"
     if known:
-        yield (
-            f"Measured in {folder}: success {plan.success:.0%}, {plan.between:.0%} of its variance between tasks"
-            f"{f', intra-class correlation {plan.icc:.2f}' if grouped else ''}. "
-            f"Assumed: a correlation of {plan.shared:g} between the policies' success rates."
-        )
+        yield f"Measured in {folder}: {measured}. Assumed: {assumed}."
     else:
         yield (
-            f"Assumed: success near {plan.success:.0%}, {plan.between:.0%} of its variance between tasks, and a "
-            f"correlation of {plan.shared:g} between the policies' success rates. To measure the first two, name with "
-            "--out the folder of an earlier run with two samples of each of some tasks."
+            f"Assumed: {measured}; {assumed}. To measure all but the correlation between the policies, name with "
+            "--out the folder of an earlier run with two samples of each of some tasks"
+            f"{', several of them in each cluster' if grouped else ''}."
         )
+
+
+def _counts(needed: Sequence[float], available: int) -> str:
+    """Return numbers of tasks as a range."""
+    counts = dict.fromkeys(math.ceil(count) if count <= available else math.inf for count in needed)
+    enough = [f"{count:,}" for count in counts if count <= available]
+    tasks = [f"{' to '.join(enough)} tasks"] if enough else []
+    return " or ".join([*tasks, "more tasks than available"] if math.inf in counts else tasks)
 
 
 def _plan(earlier: Attempts) -> tuple[Plan, bool]:

@@ -32,6 +32,8 @@ _HALF = 0.5
 """Turns by which lines extend beyond the last one, so that the last step is visible."""
 _LABELED = 8
 """Maximum number of labeled columns of a panel of `turns_k`."""
+_LEVELS = 20
+"""Number of colors of `turns_k`; with 50 or more, the color bar of an SVG would be an image."""
 _INK, _PAPER = "#22262b", "#fefefe"
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text
@@ -131,6 +133,9 @@ def _passes(runs: Sequence[Evaluated]) -> Any:
 
 def _maps(runs: Sequence[Evaluated]) -> Any:
     """Plot pass@k of each run with two values of k as colors over allowed turns and k."""
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
     named = [(name, run) for name, run in zip(_names(runs), runs, strict=True) if len(_known_ks(run)) > 1]
@@ -142,17 +147,21 @@ def _maps(runs: Sequence[Evaluated]) -> Any:
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for empty in panels[len(named) :]:
         empty.remove()
+    colours = ScalarMappable(Normalize(0, 1), colormaps["viridis"].resampled(_LEVELS))
+    figure.colorbar(colours, ax=panels[: len(named)], label="pass@k")
     for axes, (name, run) in zip(panels, named, strict=False):
         ks = _known_ks(run)
         passes = [list(run.report.pass_by_turns[k].values()) for k in ks]
-        axes.pcolormesh(passes, vmin=0, vmax=1, cmap="viridis")
+        axes.pcolormesh(passes, norm=colours.norm, cmap=colours.cmap)
         last = len(passes[0])
         labeled = range(last, 0, -max(1, -(-last // _LABELED)))
         for turn in labeled:
             for row, values in enumerate(passes):
                 shade = "white" if values[turn - 1] < 1 / 2 else "black"
                 label = f"{values[turn - 1]:.2f}"
-                axes.text(turn - _HALF, row + _HALF, label, ha="center", va="center", color=shade, size=8)
+                # The last of many columns is too narrow for its label to be centred.
+                x, side = (turn, "right") if turn == last > _LABELED else (turn - _HALF, "center")
+                axes.text(x, row + _HALF, label, ha=side, va="center", color=shade, size=8)
         axes.set_yticks([row + _HALF for row in range(len(ks))], [str(k) for k in ks])
         axes.set_xticks([turn - _HALF for turn in labeled], [str(turn) for turn in labeled])
         axes.set_title(_cut(f"{run.world}, {name}"), parse_math=False)

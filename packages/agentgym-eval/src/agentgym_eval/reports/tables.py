@@ -21,7 +21,9 @@ def summary(
     """Yield the summary tables of a report: the runs, and their comparisons task by task and over seeds."""
     overall = {name: run.report.overall for name, run in zip(labels(runs), runs, strict=True)}
     protocols = dict.fromkeys(run.about["protocol"] for run in runs if run.about.get("protocol"))
-    yield _metrics_table("Results", "run", overall, notes=(_MEANS, *_clusters(overall), _PASSES, *protocols))
+    incomplete = [run.about["incomplete"] for run in runs if run.about.get("incomplete")]
+    notes = (*incomplete, _MEANS, *_clusters(overall), _PASSES, *protocols)
+    yield _metrics_table("Results", "run", overall, notes=notes)
     if comparisons:
         yield _compared(comparisons, seeds=across is not None)
     if across:

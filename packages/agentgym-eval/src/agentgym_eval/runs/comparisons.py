@@ -21,6 +21,7 @@ from agentgym_eval.reports.evaluated import Evaluated
 from agentgym_eval.runs.oracle_distances import saved_distances
 from agentgym_eval.storage.attempts import Attempts, read_attempts
 from agentgym_eval.storage.distances import read_distances
+from agentgym_eval.storage.store import RUN, expected_episodes
 from agentgym_eval.util.errors import UsageError, listed
 
 _OWN = ("env", "policy", "tasks_sha256", "tasks_before")  # settings in which compared runs differ by design
@@ -157,16 +158,16 @@ def read_runs(paths: Sequence[Path], ks: Sequence[int], seed: int, *, forensics:
     if len(files) < 2:
         raise UsageError(f"A comparison needs at least two runs, but got {listed(list(map(str, files))) or 'none'}.")
     attempts = {file: _attempts(file) for file in files}
-    settings = {file: _settings(file) for file in files}
+    records = {file: _record(file) for file in files}
     runs = {file: each.episodes for file, each in attempts.items()}
     _check_options(ks, seed, runs.values())
-    policies = {file: settings[file].get("policy", _values(run, "policy")) for file, run in runs.items()}
+    policies = {file: _policy(records[file], run) for file, run in runs.items()}
     names = _unique_names(policies, files, {file: set(map(task_of, run)) for file, run in runs.items()})
     known = {file: _distances(file, run, measured=forensics) for file, run in runs.items()}
     comparable = all_measured((_failures(run), known[file][0]) for file, run in runs.items())
     return [
         replace(
-            _played(names[file], file, attempts[file], settings[file], ks, seed, distances if comparable else {}),
+            _played(names[file], file, attempts[file], records[file], ks, seed, distances if comparable else {}),
             notes=list(filter(None, [note])),
         )
         for file, (distances, note) in known.items()
@@ -207,12 +208,11 @@ def read_run(path: Path, ks: Sequence[int], seed: int) -> EvaluatedRun:
         UsageError: If it has no episodes or can't be read, or if a k exceeds the attempts.
     """
     (file,) = _files(path)
-    attempts, settings = _attempts(file), _settings(file)
+    attempts, record = _attempts(file), _record(file)
     _check_options(ks, seed, [attempts.episodes])
     distances = read_distances(file)
     distances = distances if all_measured([(_failures(attempts.episodes), distances)]) else {}
-    policy = settings.get("policy", _values(attempts.episodes, "policy"))
-    return _played(policy, file, attempts, settings, ks, seed, distances)
+    return _played(_policy(record, attempts.episodes), file, attempts, record, ks, seed, distances)
 
 
 def _check_options(ks: Sequence[int], seed: int, runs: Iterable[Sequence[Episode]]) -> None:
@@ -245,7 +245,7 @@ def _played(
     policy: str,
     file: Path,
     attempts: Attempts,
-    settings: dict[str, Any],
+    record: dict[str, Any],
     ks: Sequence[int],
     seed: int,
     distances: dict[EpisodeKey, Distances],
@@ -255,7 +255,10 @@ def _played(
     powers = [2**i for i in range(fewest.bit_length())]
     found = report(episodes, ks=ks or powers, seed=seed, distances=distances)
     folder = file.parent if file.name == _EPISODES else file
-    about = {"settings": settings} if settings else {}
+    about = {name: record[name] for name in ("settings",) if name in record}
+    total, count = expected_episodes(record), len(episodes)
+    if total is not None and count < total:
+        about["incomplete"] = f"{folder} is incomplete: {count:,} of {total:,} episodes have been played."
     evaluated = Evaluated(policy, _values(episodes, "env"), found, folder, about)
     return EvaluatedRun(evaluated, episodes, distances, attempts.left_out)
 
@@ -327,18 +330,23 @@ def _attempts(file: Path) -> Attempts:
     return attempts
 
 
-def _settings(file: Path) -> dict[str, Any]:
-    """Return the settings of the file's run; empty if it isn't part of one."""
-    about = file.with_name("run.json")
-    if file.name != _EPISODES or not about.exists():
+def _record(file: Path) -> dict[str, Any]:
+    """Return the `run.json` of the file's run; empty if it isn't part of one."""
+    path = file.with_name(RUN)
+    if file.name != _EPISODES or not path.exists():
         return {}
     try:
-        settings = dict(json.loads(about.read_text(encoding="utf-8"))["settings"])
-        if not isinstance(settings.get("policy", ""), str):
+        record = dict(json.loads(path.read_text(encoding="utf-8")))
+        if not isinstance(dict(record["settings"]).get("policy", ""), str):
             raise TypeError("the policy is no text")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{about} can't be read: {error!r}") from error
-    return settings
+        raise UsageError(f"{path} can't be read: {error!r}") from error
+    return record
+
+
+def _policy(record: Mapping[str, Any], episodes: Sequence[Episode]) -> str:
+    """Return the policy of a run, as in its settings."""
+    return record.get("settings", {}).get("policy", _values(episodes, "policy"))
 
 
 def _values(episodes: Sequence[Episode], field: str) -> str:

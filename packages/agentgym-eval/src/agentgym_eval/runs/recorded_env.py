@@ -61,7 +61,8 @@ def _world_settings(settings: Mapping[str, Any], env_id: str) -> Mapping[str, An
     for candidate in (settings, settings.get("world"), *(settings.get("extra_worlds") or ())):
         if isinstance(candidate, dict) and isinstance(candidate.get("env"), str):
             within = str(dict(map(read_option, _options(candidate))).get("env", ""))
-            if env_id in (full_id(candidate["env"]), full_id(within)):
+            names = [name for name in (candidate["env"], within) if name]
+            if env_id in names or env_id in map(full_id, names):
                 return candidate
     return {}
 

@@ -271,3 +271,11 @@ def write_json(path: Path, value: Any) -> None:
         ValueError: If it contains a NaN or an infinity, which JSON can't represent.
     """
     write_whole(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def expected_episodes(about: Mapping[str, Any]) -> int | None:
+    """Return the number of episodes of a complete run with this `run.json`; None if its settings don't give it."""
+    resolved, settings = (at if isinstance(at := about.get(key), dict) else {} for key in ("resolved", "settings"))
+    named, samples = settings.get("task"), settings.get("samples")
+    tasks = len(named) if named and isinstance(named, list) else resolved.get("tasks", settings.get("tasks"))
+    return tasks * samples if isinstance(tasks, int) and isinstance(samples, int) else None

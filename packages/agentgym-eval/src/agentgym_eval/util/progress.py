@@ -67,6 +67,32 @@ def progress(
     console.print(f"{tally.episodes - len(done)} episodes in {time.monotonic() - began:.1f} s, {tally.note()}")
 
 
+@contextmanager
+def counted(
+    title: str, total: int, unit: str, *, stopping: threading.Event | None = None
+) -> Generator[Callable[[], None]]:
+    """Show how many of `total` things are done. Yields a function to call after each one.
+
+    Args:
+        title: What is being done.
+        total: Number of things.
+        unit: What they are, in the plural.
+        stopping: As in `progress`.
+    """
+    console = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
+    console.print(f"{title}: {total:,} {unit}")
+    began = time.monotonic()
+    with Progress(*_COLUMNS, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task(unit, total=total, note="")
+
+        def so_far() -> str:
+            return f"{bar.tasks[0].completed:,.0f}/{total:,} {unit} after {time.monotonic() - began:.0f} s"
+
+        lines = _every_30_s(lambda: console.print(so_far()), stopping or threading.Event())
+        with lines if bar.disable else nullcontext():
+            yield lambda: bar.advance(task)
+
+
 class _Bar(Progress):
     """A progress bar with the policy's usage below it."""
 

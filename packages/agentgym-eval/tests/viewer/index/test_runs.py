@@ -113,6 +113,33 @@ def test_skipped_environment_is_not_waiting(tmp_path: Path) -> None:
     assert list(run_states(tmp_path, 0, 1, 0, written_ago=(400, 5, 400)).values()) == ["stopped", "running", "waiting"]
 
 
+@pytest.mark.parametrize(
+    ("started", "began"),
+    [
+        ("2026-03-01T12:00:00+00:00", 1772366400),
+        ("2026-03-01T12:00:00", 1772366400),
+        ("yesterday", 7),
+        (7, 7),
+        (None, 7),
+    ],
+)
+def test_a_run_began_when_its_record_says(tmp_path: Path, started: Any, began: float) -> None:
+    """The file times of a copy, or of a run that was extended, are later."""
+    folder = write_evaluation_run(tmp_path / "eval", [episode()], **({} if started is None else {"started": started}))
+    os.utime(folder / "run.json", (7, 7))
+    assert runs_by_name(tmp_path)["eval"].began == began
+
+
+def test_runs_of_a_command_that_were_created_within_a_second_are_in_order(tmp_path: Path) -> None:
+    run_states(tmp_path, 0, 1, 0, written_ago=(900, 5, 900))
+    for number in range(3):
+        folder = tmp_path / f"world-{number}"
+        record = json.loads((folder / "run.json").read_text()) | {"started": "2026-03-01T12:00:00+00:00"}
+        (folder / "run.json").write_text(json.dumps(record))
+        os.utime(folder / "run.json", (1000 - number, 1000 - number))
+    assert [run.state for run in runs_by_name(tmp_path).values()] == ["waiting", "running", "stopped"]
+
+
 def test_no_run_of_a_stopped_command_is_waiting(tmp_path: Path) -> None:
     assert set(run_states(tmp_path, 1, 0, 0).values()) == {"stopped"}
 

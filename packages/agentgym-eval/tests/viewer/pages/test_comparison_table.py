@@ -15,7 +15,7 @@ from agentgym_eval.metrics.intervals import share
 from agentgym_eval.metrics.summary import SCHEMA
 from agentgym_eval.util.errors import UsageError
 from agentgym_eval.viewer.index.run_notes import RunNotes, write_notes
-from agentgym_eval.viewer.pages.comparison import open_side
+from agentgym_eval.viewer.pages.comparison import ComparisonQuery, compare_page, open_side
 from agentgym_eval.viewer.pages.comparison_table import ResultRow, TableQuery, comparable_runs, result_rows, table_page
 from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.server.app import make_app
@@ -64,6 +64,28 @@ def test_results_and_adjusted_differences_are_those_of_the_command(compared: Sit
     assert [row.success.value for row in rows.values()] == [
         compared.index.success(name, "episodes") for name in ("base", "mid", "top")
     ]
+
+
+def test_incomplete_runs_are_named(compared: Site) -> None:
+    for name, tasks in (("base", 20), ("mid", 50)):
+        settings = {"policy": "oracle", "samples": 2, "tasks": tasks}
+        write_evaluation_run(compared.index.root / name, EPISODES[name], settings=settings)
+    (compared.index.root / "mid" / "report.json").unlink()
+    compared.index.refresh()
+    for text in (page(compared, "base", "mid", "top"), compare_page(compared, ComparisonQuery("base", "mid"))):
+        plain = " ".join(re.sub("<[^>]+>", "", text).split())
+        assert "mid is incomplete (running): 60 of 100 episodes have not been played yet." in plain
+        assert plain.count("incomplete") == 1
+
+
+def test_two_runs_are_compared_with_both_rates_even_without_failures(site: Site) -> None:
+    for name in ("a", "b"):
+        write_evaluation_run(site.index.root / name, [episode(f"t/{n}") for n in range(20 + (name == "b"))])
+    site.index.refresh()
+    text = compare_page(site, ComparisonQuery("a", "b"))
+    rates = re.findall(r"<dt>Success of (.)<dd>(.*?)</div>", text)
+    assert rates == [(name, "100.0% <small>83.9% to 100.0%</small>") for name in "AB"]
+    assert "<h2>Tasks</h2>" in text and "<h2>Why episodes failed</h2>" not in text
 
 
 def test_differences_are_to_the_chosen_baseline(compared: Site) -> None:

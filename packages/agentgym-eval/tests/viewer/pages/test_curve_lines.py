@@ -103,6 +103,25 @@ def test_of_a_repeated_step_the_last_value_counts() -> None:
     assert [each.tolist() for each in repeated.column("loss")] == [[1, 2], [1, 7]]
 
 
+def test_null_interrupts_a_line_and_its_band() -> None:
+    """A metric that is missing in a record isn't logged at every step, and doesn't interrupt its line."""
+    values = {1: 1.0, 2: 2.0, 3: None, 4: 1.0, 5: None, 7: 2.0, 8: 3.0}
+    one = curves(*({"step": step, "loss": value, "deep": {"kl": value}} for step, value in values.items()))
+    two = curves(*({"step": step, "loss": 1.0} for step in values), {"step": 6, "kl": 1.0})
+    line = run_line("one", 0, one, "loss", "step", 0.5)
+    assert line.gaps.tolist() == [3, 5] == one.gaps("deep.kl").tolist()
+    chart = CurveChart("loss", [line], width=164 + 540)
+    assert line.smooth is not None
+    for y in (line.y, line.smooth):
+        xs = [[point.partition(",")[0] for point in part.split()] for part in chart.paths(line, y)]
+        assert xs == [["54", "145.4"], ["328.3", "328.3"], ["602.6", "694"]]
+    mean = mean_line("mean", 0, [one, two], "loss", "step", "range")
+    assert mean.gaps.tolist() == [3, 5]
+    assert [len(part.split()) for part in chart.bands(mean)] == [4, 2, 4]
+    assert [len(part.split()) for part in chart.paths(run_line("two", 0, two, "loss", "step"), np.ones(7))] == [7]
+    assert curves({"step": 1, "loss": None}, {"step": 1, "loss": 2.0}).gaps("loss").tolist() == []
+
+
 def test_thinning_keeps_ends_and_extremes() -> None:
     y = np.sin(np.arange(20_000) / 50)
     y[[777, 15_000]] = 40, -30

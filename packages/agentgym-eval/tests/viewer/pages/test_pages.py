@@ -286,10 +286,8 @@ def test_invalid_usage_is_a_one_sentence_error_and_exit_code_2(
         ([str(tmp_path / "nowhere")], "Name a folder with runs"),
         ([str(tmp_path), "--port", "70000"], "between 0 and 65535"),
     ):
-        with pytest.raises(SystemExit) as end:
-            view(arguments)
-        assert end.value.code == 2
-        assert message in " ".join(capsys.readouterr().err.split())
+        assert view(arguments) == 2
+        assert message in capsys.readouterr().err
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert view([str(tmp_path), "--port", str(taken.getsockname()[1]), "--no-open"]) == 2
     assert "can't listen on" in capsys.readouterr().err

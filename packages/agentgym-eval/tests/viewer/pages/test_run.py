@@ -65,6 +65,23 @@ def test_warnings_are_listed_with_their_steps(site: Site) -> None:
     ]
 
 
+def test_the_curve_has_gaps_and_each_step_once(site: Site) -> None:
+    """Null is a success that can't be computed; a run that was killed repeats steps."""
+    folder = write_training_run(site.index.root / "trained", 0)
+    stage = {"number": 0, "why": "begin"}
+    steps = [(4, 0.25), (5, 0.5), (6, None), (7, 0.25), (8, 0.75), (8, 1.0), (9, 0.5)]
+    lines = [{"step": at, "success": success, "horizon": 4 + at % 2, "stage": stage} for at, success in steps]
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    for file in (folder / "evaluations").iterdir():
+        file.unlink()
+    site.index.refresh()
+    chart = run_page(site, "trained").partition('<figure class="chart">')[2].partition("</figure>")[0]
+    assert re.findall(r'points="([^"]+)"', chart) == ["52.0,205.5 219.2,145.0", "553.6,205.5 720.8,24.0 888.0,145.0"]
+    assert re.findall(r"<title>step (\d)", chart) == ["4", "5", "7", "8", "9"]
+    bands = [tuple(map(float, band)) for band in re.findall(r'<rect x="([\d.]+)" y="24" width="([\d.]+)"', chart)]
+    assert bands == [(x, pytest.approx(167.2)) for x in (52.0, 219.2, 386.4, 553.6, 720.8)]  # from step 4
+
+
 def test_stopped_run_shows_how_to_resume(site: Site) -> None:
     folder = write_evaluation_run(site.index.root / "eval", [], done=False, command=["evaluate", "--out", EVIL])
     for path in folder.iterdir():
@@ -72,7 +89,20 @@ def test_stopped_run_shows_how_to_resume(site: Site) -> None:
     site.index.refresh()
     text = run_page(site, "eval")
     assert "This run stopped before it was complete, without a finished episode." in text
-    assert "To resume it, run the same command again: <code>evaluate --out &lt;script&gt;" in text
+    assert "To resume it, run the same command again: <code>evaluate --out &#39;&lt;script&gt;" in text
+
+
+def test_the_command_to_resume_is_quoted_and_has_its_working_folder(site: Site) -> None:
+    command = ["/bin/evaluate", "--env", "textcraft", "--body", 'extra={"a": 1}', "--out", "runs/my run"]
+    folder = write_evaluation_run(site.index.root / "e", [], done=False, command=command, folder="/home/me/a b")
+    for file in folder.iterdir():
+        os.utime(file, (1, 1))
+    site.index.refresh()
+    text = html.unescape(run_page(site, "e"))
+    quoted = """<code>/bin/evaluate --env textcraft --body 'extra={"a": 1}' --out 'runs/my run'</code>"""
+    assert f"run the same command again in <code>/home/me/a b</code>: {quoted}" in text
+    assert f"command<td>{quoted}" in text
+    assert "working folder<td><code>/home/me/a b</code>" in text
 
 
 def test_failed_run_shows_its_stop_reason(site: Site) -> None:
@@ -108,7 +138,7 @@ def test_usage_and_cost_are_shown(site: Site, usage: object, expected: tuple[str
         definitions(compare_page(site, ComparisonQuery("other", "eval"))),
     )
     if expected is None:
-        assert "Usage" not in page and not comparison
+        assert "Usage" not in page and "Usage of B, all episodes" not in comparison
     else:
         assert page["Usage"].startswith(expected[0]) and page["Cost"] == expected[1]
         assert comparison["Usage of B, all episodes"].startswith(expected[0]) and comparison["Cost of B"] == expected[1]

@@ -11,6 +11,7 @@ import gymnasium
 import pytest
 from agentgym_envs import EnvFault, Episode, EpisodeSpec, Policy, Reply, TextEnv, TurnContext, make, play, text_env
 from agentgym_envs.agents.agent import Agent
+from agentgym_envs.core import registration
 from agentgym_eval.runs import recorded_env
 from agentgym_eval.viewer.index.runs import Run
 from agentgym_eval.viewer.pages import scenes
@@ -195,3 +196,14 @@ def test_environment_options_are_found_in_all_kinds_of_records(record: dict[str,
 )
 def test_prompt_is_found_in_all_kinds_of_records(settings: dict[str, Any], prompt: str) -> None:
     assert recorded_env.recorded_prompt(settings, "agentgym/TextCraft-v0") == prompt
+
+
+def test_recorded_ids_are_found_without_searching_the_installed_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search takes about 7 ms, and the page of an episode looks for its environment three times."""
+    searched: list[object] = []
+    monkeypatch.setattr(registration, "entry_points", lambda **names: searched.append(names) or ())
+    settings = {"env": "agentgym/TextCraft-v0", "options": ["depth=1"]}
+    assert recorded_env.raw_env_options(settings, "agentgym/TextCraft-v0") == ["depth=1"]
+    assert recorded_env.raw_env_options(settings, "agentgym/BabyAI-v0") == []
+    assert recorded_env.raw_env_options({"env": "textcraft"}, "agentgym/TextCraft-v0") == []
+    assert searched == []

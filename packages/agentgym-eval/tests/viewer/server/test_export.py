@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import time
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -145,6 +147,11 @@ def test_exported_rows_contain_the_data_for_filters(pages: Path) -> None:
     assert sum(EVIL in text for text in texts) == 1
 
 
+def test_exported_times_stay_true(pages: Path) -> None:
+    assert not [page for page in pages.rglob("*.html") if re.search(r"\bago\b|just now", page.read_text("utf-8"))]
+    assert f'<td class="when">{time.strftime("%Y-%m-%d ")}' in (pages / "index.html").read_text(encoding="utf-8")
+
+
 def test_attempts_of_a_group_share_one_sibling_page(pages: Path) -> None:
     assert [page.name for page in sorted((pages / "siblings" / "poor" / "episodes").iterdir())] == [
         "0.html",
@@ -178,12 +185,29 @@ def test_failed_export_leaves_no_files(runs: Path, tmp_path: Path, monkeypatch: 
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("index")] == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_export_leaves_no_files(
+    number: signal.Signals,
+    runs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("agentgym_eval.viewer.server.export.run_page", lambda *_: signal.raise_signal(number))
+    assert view([str(runs), "--export", str(tmp_path / "out")]) == 128 + number
+    word = "Interrupted" if number == signal.SIGINT else "Terminated"
+    assert f"{word}. Nothing was written to {tmp_path / 'out'}." in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
+
+
 def test_view_export_prints_the_path_of_the_start_page(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "out").mkdir()
     assert view([str(runs / "good"), "--export", str(tmp_path / "out")]) == 0
-    assert str(tmp_path / "out" / "index.html") in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "Exporting: 3 episodes\n" in err and str(tmp_path / "out" / "index.html") in err
     assert view([str(runs / "good"), "--export", str(tmp_path / "out")]) == 2
     assert "not an empty folder" in capsys.readouterr().err

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -135,12 +136,21 @@ def _run(folder: Path, root: Path, record: Mapping[str, Any], paths: list[Path])
         path=folder,
         kind=kind,
         record=record,
-        began=times[0],
+        began=_started(record) or times[0],
         changed=max(times),
         state="done" if done else "stopped" if reason else _state(max(times)),
         reason=reason,
     )
     return read_notes(folder).put_on(replace(run, files=tuple(_file(path, run) for path in paths)))
+
+
+def _started(record: Mapping[str, Any]) -> float | None:
+    """Return when a run was started by its record, in Unix seconds; None if it doesn't say."""
+    try:
+        started = datetime.fromisoformat(record["started"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    return (started if started.tzinfo else started.replace(tzinfo=UTC)).timestamp()
 
 
 def _with_command_states(runs: Iterable[Run]) -> Iterator[Run]:
@@ -153,7 +163,7 @@ def _with_command_states(runs: Iterable[Run]) -> Iterator[Run]:
         if len(group) == 1 or all(run.state == "stopped" for run in group):
             yield from group
             continue
-        order = sorted(group, key=lambda run: (run.began, run.name))
+        order = sorted(group, key=lambda run: (run.began, _mtime(run.path / _WRITTEN[0]) or 0.0, run.name))
         current = max((run for run in order if run.files), key=lambda run: run.changed, default=order[0])
         before = order[: order.index(current)]
         yield from (replace(run, state="done" if run.files else "stopped") for run in before)  # no files: skipped

@@ -22,7 +22,7 @@ from agentgym_eval.viewer.index.lines import read_line
 from agentgym_eval.viewer.index.runs import EpisodeFile, path_key
 from agentgym_eval.viewer.index.tokens import kept_episodes, tokens_file
 
-VERSION = 17
+VERSION = 18
 """Version of the tables, of the validation of lines and of failure causes: one of another version is never opened."""
 SCHEMA = """
 PRAGMA journal_mode = WAL;

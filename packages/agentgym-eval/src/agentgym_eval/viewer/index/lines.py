@@ -15,6 +15,8 @@ import msgspec
 from agentgym_envs import Episode, Reply, Sample, Turn
 from agentgym_envs.episodes.episode import SCHEMA, TokenUsage
 
+from agentgym_eval.storage.attempts import valid_score
+
 _MAX_INTEGER = 2**63 - 1
 """The largest SQLite integer."""
 
@@ -83,9 +85,13 @@ def _can_index(episode: Episode) -> bool:
 
 
 def _can_show(episode: Episode) -> bool:
-    """Return whether all numbers are finite and every sample has one log-probability per token id."""
-    numbers = (episode.score or 0, *episode.seconds.values(), *(turn.reward for turn in episode.turns))
+    """Return whether all numbers are finite, the score is in [0, 1], and every sample has one log-probability per token
+    id.
+    """
+    numbers = (*episode.seconds.values(), *(turn.reward for turn in episode.turns))
     samples = (turn.reply.sample for turn in episode.turns)
-    return all(map(math.isfinite, numbers)) and all(
-        len(sample.ids) == len(sample.logprobs) for sample in samples if sample
+    return (
+        valid_score(episode.score)
+        and all(map(math.isfinite, numbers))
+        and all(len(sample.ids) == len(sample.logprobs) for sample in samples if sample)
     )

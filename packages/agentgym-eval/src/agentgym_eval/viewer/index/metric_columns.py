@@ -1,6 +1,7 @@
 """The numbers of a training run's metrics.jsonl as columns, read line by line as the file grows.
 
-Only finite numbers are kept; everything else is left out. The files are never written.
+Only finite numbers are kept, and which records have null, as runs write a number that isn't finite; everything else is
+left out. The files are never written.
 """
 
 from __future__ import annotations
@@ -33,13 +34,17 @@ class MetricColumns:
     """For each metric, the records that have it, as indices into `steps`."""
     values: dict[str, array[float]] = field(default_factory=dict[str, "array[float]"])
     """For each metric, its values in these records."""
+    nulls: dict[str, array[int]] = field(default_factory=dict[str, "array[int]"])
+    """For each name, the records in which it is null."""
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Append the record of a step."""
         row = len(self.steps)
         self.steps.append(record["step"])
         for name, value in _numbers(record):
-            if name != "step":
+            if value is None:
+                self.nulls.setdefault(name, array("q")).append(row)
+            elif name != "step":
                 self.rows.setdefault(name, array("q")).append(row)
                 self.values.setdefault(name, array("d")).append(value)
 
@@ -48,6 +53,11 @@ class MetricColumns:
         if name not in self.rows:
             return np.empty(0), np.empty(0)
         return np.asarray(self.steps, dtype=np.float64)[np.asarray(self.rows[name])], np.asarray(self.values[name])
+
+    def gaps(self, name: str) -> Floats:
+        """Return the steps in which the metric is null and has no value in another record of the step; ascending."""
+        nulls = np.asarray(self.steps, dtype=np.float64)[np.asarray(self.nulls.get(name, ()), dtype=np.int64)]
+        return np.setdiff1d(nulls, self.column(name)[0])
 
     def dense(self, name: str) -> Floats:
         """Return the value of the metric in every record, with NaN where it is missing; shape (N,)."""
@@ -109,8 +119,8 @@ def _read_on(path: Path, known: _ReadFile | None) -> _ReadFile:
 
 def _copy(columns: MetricColumns) -> MetricColumns:
     """Copy the columns, which another thread may be reading."""
-    rows = {name: rows[:] for name, rows in columns.rows.items()}
-    return MetricColumns(columns.steps[:], rows, {name: values[:] for name, values in columns.values.items()})
+    rows, nulls = ({name: rows[:] for name, rows in found.items()} for found in (columns.rows, columns.nulls))
+    return MetricColumns(columns.steps[:], rows, {name: values[:] for name, values in columns.values.items()}, nulls)
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
@@ -122,9 +132,11 @@ def _record(line: bytes) -> dict[str, Any] | None:
     return record if type(step) is int and abs(step) < _LARGEST_STEP else None
 
 
-def _numbers(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+def _numbers(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float | None]]:
     for name, value in record.items():
         if isinstance(value, dict):
             yield from _numbers(value, f"{prefix}{name}.")
+        elif value is None:
+            yield f"{prefix}{name}", None
         elif isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST:  # also not NaN
             yield f"{prefix}{name}", float(value)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
+
+from agentgym_eval.storage.store import expected_episodes
 
 Kind = Literal["evaluate", "train", "collect", "episodes"]
 """`evaluate`: a run of `evaluate`, or an unfinished run of `collect`; `train`: a training run; `collect`: collected
@@ -67,7 +70,7 @@ class Run:
     """The content of its run.json, or of the card of collected data; empty for single files."""
     files: tuple[EpisodeFile, ...] = ()
     began: float = 0.0
-    """When it began, in Unix seconds, from the modification times of its files."""
+    """When it began, in Unix seconds: as its record says, otherwise from the modification times of its files."""
     changed: float = 0.0
     """When any of its files was last written, in Unix seconds."""
     state: State = "done"
@@ -131,15 +134,21 @@ class Run:
         return tuple(map(str, command)) if isinstance(command, list) else ()
 
     @property
+    def shell_command(self) -> str:
+        """The command line that started it, quoted for a shell; empty if not recorded."""
+        return shlex.join(self.command)
+
+    @property
+    def working_folder(self) -> str:
+        """The working folder of its command; empty if not recorded."""
+        return str(self.record.get("folder") or "")
+
+    @property
     def expected(self) -> int | None:
         """The number of episodes of a complete evaluation; None for other runs, and if the settings don't give it."""
         if self.kind != "evaluate":
             return None
-        resolved, samples = self.record.get("resolved"), self.settings.get("samples")
-        task_count = (resolved if isinstance(resolved, dict) else {}).get("tasks", self.settings.get("tasks"))
-        task_ids = self.settings.get("task")
-        tasks = len(task_ids) if task_ids and isinstance(task_ids, list) else task_count
-        return tasks * samples if isinstance(tasks, int) and isinstance(samples, int) else None
+        return expected_episodes(self.record)
 
     def file(self, slug: str) -> EpisodeFile:
         """Return the file with this slug. Raises `KeyError`."""

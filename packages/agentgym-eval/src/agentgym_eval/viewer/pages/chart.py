@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 
 WIDTH, HEIGHT = 900, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 24, 34
@@ -16,6 +17,7 @@ class Point:
 
     x: float
     y: float
+    """NaN interrupts the line."""
     label: str = ""
     """Its tooltip."""
     low: float | None = None
@@ -32,6 +34,11 @@ class Series:
     points: Sequence[Point]
     dots: bool = True
     """Whether to mark its points."""
+
+    @property
+    def known(self) -> list[Point]:
+        """The points with a value."""
+        return [point for point in self.points if not math.isnan(point.y)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +73,17 @@ class Chart:
     ) -> None:
         """Lay out the chart; `unit` is the range of the vertical axis, by default that of the values."""
         self.title = title
-        self.series = [each for each in series if each.points]
-        self.bands = bands
+        self.series = [each for each in series if each.known]
         self.width, self.height = WIDTH, HEIGHT
         self.left, self.right, self.top, self.bottom = _LEFT, WIDTH - _RIGHT, _TOP, HEIGHT - _BOTTOM
-        points = [point for each in self.series for point in each.points]
+        points = [point for each in self.series for point in each.known]
         xs = [point.x for point in points]
         ys = [y for point in points for y in (point.y, point.low, point.high) if y is not None]
         self._x = _range(xs)
         self._y = unit or _range(ys)
+        first, last = self._x
+        within = (replace(band, start=max(band.start, first), end=min(band.end, last)) for band in bands)
+        self.bands = [band for band in within if band.start < band.end]
 
     def x(self, value: float) -> float:
         """Convert a value to a horizontal coordinate, from the left."""
@@ -86,9 +95,10 @@ class Chart:
         low, high = self._y
         return round(self.bottom - (value - low) / (high - low) * (self.bottom - self.top), 1)
 
-    def path(self, series: Series) -> str:
-        """Return the points of a series as the `points` attribute of an SVG polyline."""
-        return " ".join(f"{self.x(point.x)},{self.y(point.y)}" for point in series.points)
+    def paths(self, series: Series) -> list[str]:
+        """Return the uninterrupted parts of a line, each as the `points` attribute of an SVG polyline."""
+        parts = groupby(series.points, key=lambda point: math.isnan(point.y))
+        return [" ".join(f"{self.x(point.x)},{self.y(point.y)}" for point in part) for gap, part in parts if not gap]
 
     @property
     def x_ticks(self) -> list[Tick]:

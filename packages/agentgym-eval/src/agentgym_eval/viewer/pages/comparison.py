@@ -10,7 +10,7 @@ from typing import Literal
 
 from agentgym_eval.metrics.comparison import Difference, compare_causes, difference
 from agentgym_eval.metrics.failure_causes import KINDS, EpisodeKey, all_measured, without_oracle
-from agentgym_eval.metrics.intervals import Interval
+from agentgym_eval.metrics.intervals import Interval, share
 from agentgym_eval.storage.distances import read_distances
 from agentgym_eval.util.errors import UsageError
 from agentgym_eval.viewer.index.evaluation_report import RunUsage, read_usage
@@ -67,6 +67,12 @@ class Side:
     usage: RunUsage | None
     """Usage of the whole run."""
 
+    @property
+    def missing(self) -> int:
+        """Number of episodes that an evaluation has not played yet; 0 if it is complete, and for other runs."""
+        played = sum(task.attempts for task in self.tasks.values())
+        return max((self.run.expected or 0) - played, 0)
+
     def address(self, task: TaskMetrics) -> Address:
         """Return the address of the first attempt at a task."""
         return Address(self.run.slug, self.file.slug, task.first)
@@ -88,8 +94,11 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The overall difference on the common tasks."""
+    """The overall results on the common tasks."""
 
+    a: Interval
+    """A's success."""
+    b: Interval
     success: Interval
     """B's success minus A's."""
     p: float
@@ -214,8 +223,15 @@ def cause_shares(site: Site, side: Side, tasks: Sequence[TaskMetrics], *, oracle
 def _verdict(pairs: Sequence[Pair]) -> Verdict | None:
     if not pairs:
         return None
-    gains = [(pair.b.success or 0.0) - (pair.a.success or 0.0) for pair in pairs]
+    first, second = [pair.a.success or 0.0 for pair in pairs], [pair.b.success or 0.0 for pair in pairs]
     clusters = [pair.a.cluster_key for pair in pairs]
-    result = difference([pair.a.success or 0.0 for pair in pairs], [pair.b.success or 0.0 for pair in pairs], clusters)
-    p = math.nan if len(gains) < 2 else result.p
-    return Verdict(result.difference, p, sum(g > 0 for g in gains), sum(g < 0 for g in gains))
+    result = difference(first, second, clusters)
+    gains = [b - a for a, b in zip(first, second, strict=True)]
+    return Verdict(
+        share(first, clusters),
+        share(second, clusters),
+        result.difference,
+        math.nan if len(gains) < 2 else result.p,
+        sum(gain > 0 for gain in gains),
+        sum(gain < 0 for gain in gains),
+    )

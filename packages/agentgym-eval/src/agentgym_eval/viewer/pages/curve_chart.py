@@ -66,19 +66,21 @@ class CurveChart:
         values = np.log10(np.maximum(values, 1e-300)) if self.log else values
         return np.round(self.bottom - (values - low) / (high - low) * (self.bottom - self.top), 1)
 
-    def path(self, x: Floats, y: Floats) -> str:
-        """Return points as the `points` attribute of an SVG polyline."""
-        return " ".join(f"{at:g},{to:g}" for at, to in zip(self.xs(x), self.ys(y), strict=True))
+    def paths(self, line: Line, y: Floats) -> list[str]:
+        """Return the uninterrupted parts of a line with these values, each as the `points` attribute of an SVG
+        polyline. A lone point is repeated, so that it is drawn as a dot.
+        """
+        points = np.stack([self.xs(line.x), self.ys(y)], axis=1)
+        return [_points(part if len(part) > 1 else np.repeat(part, 2, axis=0)) for part in _parts(line, points)]
 
-    def band(self, line: Line) -> str:
-        """Return the outline of a line's band as the `points` attribute of an SVG polygon; empty without a band."""
+    def bands(self, line: Line) -> list[str]:
+        """Return the outlines of the parts of a line's band, each as the `points` attribute of an SVG polygon."""
         if line.low is None or line.high is None:
-            return ""
+            return []
         limit = 4 * self.height  # far outside: what is beyond the chart is clipped
         low, high = (np.clip(self.ys(each), -limit, limit) for each in (line.low, line.high))
-        x = self.xs(line.x)
-        outline = [*zip(x, high, strict=True), *zip(x[::-1], low[::-1], strict=True)]
-        return " ".join(f"{at:g},{to:g}" for at, to in outline)
+        parts = _parts(line, np.stack([self.xs(line.x), low, high], axis=1))
+        return [_points(np.concatenate([part[:, [0, 2]], part[::-1, [0, 1]]])) for part in parts]
 
     def dots(self, line: Line) -> list[tuple[float, float]]:
         """Return the coordinates of a line's points."""
@@ -98,6 +100,16 @@ class CurveChart:
         values = _log_ticks(*self._y) if self.log else ticks(*self._y, most=5)
         at = self.ys(np.array(values))
         return [Tick(float(y), short(value)) for y, value in zip(at, values, strict=True)]
+
+
+def _parts(line: Line, rows: Floats) -> list[Floats]:
+    """Split rows, one for each point of a line, where it is interrupted."""
+    return [part for part in np.split(rows, np.unique(np.searchsorted(line.x, line.gaps))) if len(part)]
+
+
+def _points(rows: Floats) -> str:
+    """Format coordinates, shape (N, 2), as the `points` attribute of an SVG element."""
+    return " ".join(f"{x:g},{y:g}" for x, y in rows)
 
 
 def short(value: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Literal
 
@@ -46,6 +46,8 @@ class Line:
     """The bounds of its band; None without a band."""
     smooth: Floats | None = None
     """The smoothed `y`; None without smoothing."""
+    gaps: Floats = field(default_factory=lambda: np.empty(0))
+    """Where on the horizontal axis the line is interrupted, since the metric is null there; ascending, shape (M,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,10 @@ class RunCurves:
         steps, values = self.columns.column(name)
         steps, last = np.unique(steps[::-1], return_index=True)  # of a repeated step, the last record counts
         return steps, values[::-1][last]
+
+    def gaps(self, name: str) -> Floats:
+        """Return the steps at which a metric is null; ascending."""
+        return np.empty(0) if name in self.evaluations else self.columns.gaps(name)
 
     def axis(self, axis: Axis) -> tuple[Floats, Floats] | None:
         """Return the steps and their position on a horizontal axis; None if the run doesn't record it."""
@@ -108,7 +114,7 @@ def run_line(name: str, style: int, run: RunCurves, metric: str, axis: Axis, wei
     if run.axis(axis) is None:
         steps, values = steps[:0], values[:0]
     smoothed = smooth(values, weight) if weight and len(values) > 1 and metric not in run.evaluations else None
-    return Line(name, style, run.place(steps, axis), values, smooth=smoothed)
+    return Line(name, style, run.place(steps, axis), values, smooth=smoothed, gaps=run.place(run.gaps(metric), axis))
 
 
 def mean_line(
@@ -130,7 +136,9 @@ def mean_line(
     at = [np.searchsorted(steps, common) for _, steps, _ in lines]
     y = np.stack([values[rows] for (_, _, values), rows in zip(lines, at, strict=True)])  # (runs, N)
     x = np.mean([run.place(common, axis) for run, _, _ in lines], axis=0)
-    line = Line(name, style, x, y.mean(axis=0), len(lines))
+    gaps = reduce(np.union1d, [run.gaps(metric) for run, _, _ in lines])
+    places = np.mean([run.place(gaps, axis) for run, _, _ in lines], axis=0)
+    line = Line(name, style, x, y.mean(axis=0), len(lines), gaps=places)
     if weight and len(common) > 1 and not any(metric in run.evaluations for run, _, _ in lines):
         y = smooth(y, weight)
         line = replace(line, smooth=y.mean(axis=0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -115,25 +116,34 @@ def _curve(site: Site, run: Run, files: list[FileRow]) -> Chart | None:
     if not lines and not any(series.points for series in evaluations):
         return None
     rollouts = {row.file.step: row.file for row in files if row.file.part == "rollouts"}
-    every = max(1, -(-len(lines) // _MAX_LINKED))
+    successes = _training_successes(lines)
+    every = max(1, -(-len(successes) // _MAX_LINKED))
     points = [
-        _training_point(site, run, record, rollouts if at % every == 0 or at == len(lines) - 1 else {})
-        for at, record in enumerate(lines)
+        _training_point(site, run, step, success, rollouts if at % every == 0 or at == len(successes) - 1 else {})
+        for at, (step, success) in enumerate(successes)
     ]
     bands = stages(lines)
-    series = [Series("in training", [point for point in points if point]), *evaluations]
+    series = [Series("in training", points), *evaluations]
     return Chart("Success", series, bands if len(bands) > 1 else (), unit=(0.0, 1.0))
 
 
+def _training_successes(lines: list[dict[str, Any]]) -> list[tuple[int, float]]:
+    """Return the success in training by step, NaN where it is recorded as null; of a repeated step, the last one."""
+    found: dict[int, float] = {}
+    for record in lines:
+        success = number(record, "success")
+        success = number(record, "sampled", "success") if success is None else success
+        if success is not None:
+            found[record["step"]] = success
+        elif "success" in record:
+            found[record["step"]] = math.nan
+    return sorted(found.items())
+
+
 def _training_point(
-    site: Site, run: Run, record: dict[str, Any], rollouts: Mapping[int | None, EpisodeFile]
-) -> Point | None:
+    site: Site, run: Run, step: int, success: float, rollouts: Mapping[int | None, EpisodeFile]
+) -> Point:
     """Make the point of a training step, with a link to its rollouts if there are any."""
-    success = number(record, "success")
-    success = number(record, "sampled", "success") if success is None else success
-    if success is None:
-        return None
-    step = record["step"]
     file = rollouts.get(step)
     link = site.links.episodes(run=run.slug, file=file.slug) if file else ""
     return Point(step, success, f"step {step}: {percent(success)} in training", link=link)

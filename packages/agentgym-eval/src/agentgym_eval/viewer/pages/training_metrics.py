@@ -91,11 +91,12 @@ def warnings(lines: list[dict[str, Any]]) -> list[RunWarning]:
 
 
 def stages(lines: list[dict[str, Any]]) -> list[Band]:
-    """Return one band for each stage of the horizon schedule."""
+    """Return one band for each stage of the horizon schedule; of a repeated step, the last record counts."""
     bands: list[Band] = []
-    for record in lines:
-        turns, stage = number(record, "horizon"), record.get("stage")
-        if turns is None or not isinstance(stage, dict):
+    latest = {record["step"]: record for record in lines if isinstance(record.get("stage"), dict)}
+    for _, record in sorted(latest.items()):
+        turns, stage = number(record, "horizon"), record["stage"]
+        if turns is None:
             continue
         label, reason = f"up to {turns:.0f} turns", str(stage.get("why") or "")
         reason = _STAGE_REASONS.get(reason, reason)

@@ -58,8 +58,10 @@ def points(value: float) -> str:
 
 
 def score(value: float | None) -> str:
-    """Format a number with three significant digits; None as a dash."""
-    return "–" if value is None else f"{value:.3g}"
+    """Format a number with three significant digits, and all digits before the point; None as a dash."""
+    if value is None:
+        return "–"
+    return count(round(value)) if abs(value) >= 100 else f"{value:.3g}"
 
 
 def setting(value: float | str | None) -> str:

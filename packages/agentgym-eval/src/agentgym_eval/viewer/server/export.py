@@ -15,10 +15,8 @@ from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import track
-
 from agentgym_eval.util.errors import UsageError
+from agentgym_eval.util.progress import counted
 from agentgym_eval.viewer.index.filters import Listing
 from agentgym_eval.viewer.index.index import Index, NotFound
 from agentgym_eval.viewer.index.indexer import searchable_text
@@ -130,17 +128,18 @@ def _files(index: Index, rows: list[Row]) -> Iterator[tuple[str, str | bytes]]:
     for runs in tables:
         for baseline in filter(names.is_baseline, runs):
             yield (name := names.compare_runs(runs, baseline)), table_page(site(name), TableQuery(runs, baseline))
-    console = Console(stderr=True)
-    for row in track(rows, "episodes", console=console, transient=True, disable=not console.is_terminal):
-        address = row.address
-        yield (name := names.episode(address)), episode_page(site(name), address)
-        yield names.raw(address), index.line(address)
-        if index.episode(address).turns:
-            yield (name := names.all_messages(address)), all_messages_page(site(name), address)
-        for turn, path in screenshots(root_site, address):
-            yield names.picture(address, turn), path.read_bytes()
-        if groups.get(address) == address:
-            yield (name := names.siblings(address)), siblings_page(site(name), address)
+    with counted("Exporting", len(rows), "episodes") as advance:
+        for row in rows:
+            address = row.address
+            yield (name := names.episode(address)), episode_page(site(name), address)
+            yield names.raw(address), index.line(address)
+            if index.episode(address).turns:
+                yield (name := names.all_messages(address)), all_messages_page(site(name), address)
+            for turn, path in screenshots(root_site, address):
+                yield names.picture(address, turn), path.read_bytes()
+            if groups.get(address) == address:
+                yield (name := names.siblings(address)), siblings_page(site(name), address)
+            advance()
     written: set[str] = set()
     while pending := names.compared.keys() - written:  # rendering a comparison adds links to its further pages
         for name in sorted(pending):

@@ -19,7 +19,7 @@
     now = Math.min(Math.max(turn, 0), last);
     turns.forEach((each, at) => each.classList.toggle("now", at === now));
     marks.forEach((each, at) => each.classList.toggle("now", at === now));
-    document.getElementById("where").textContent = now === last ? `end of ${last}` : `turn ${now} of ${last}`;
+    document.getElementById("where").textContent = now === last ? `end of ${last} turn${last === 1 ? "" : "s"}` : `turn ${now} of 0–${last - 1}`;
     const target = turns[now].querySelector(".target");
     if (target) {
       const shown = target.closest(".shown");
