@@ -95,11 +95,11 @@ def report(records: Sequence[dict[str, Any]], folder: Path, command: str) -> Non
         for key in product(ENVIRONMENTS, ARMS)
     }
     pairs = {
-        (name, arm, split): _paired(success[name, CONTEXT], success[name, arm], split)
-        for name, arm, split in product(ENVIRONMENTS, ARMS, ("dev", "train"))
+        (name, arm): _paired(success[name, CONTEXT], success[name, arm])
+        for name, arm in product(ENVIRONMENTS, ARMS)
         if arm != CONTEXT
     }
-    adjusted = holm({key: over_seeds(*pair).p for key, pair in pairs.items() if key[2] == "dev"})
+    adjusted = holm({f"{name}/{arm}": over_seeds(*pair).p for (name, arm), pair in pairs.items()})
     rows = [
         {
             "environment": name,
@@ -107,8 +107,8 @@ def report(records: Sequence[dict[str, Any]], folder: Path, command: str) -> Non
             "training tasks": f"{np.mean([r['train'] for r in found.values()]):.3f}",
             "dev tasks": f"{np.mean([r['dev'] for r in found.values()]):.3f}",
             "each seed": seeds_text(np.array([[r["dev"]] for _, r in sorted(found.items())])),
-            "minus context, dev tasks": "–" if arm == CONTEXT else difference_text(*pairs[name, arm, "dev"]),
-            "p": "–" if arm == CONTEXT else f"{adjusted[name, arm, 'dev']:.3f}",
+            "minus context, dev tasks": "–" if arm == CONTEXT else difference_text(*pairs[name, arm]),
+            "p": "–" if arm == CONTEXT else f"{adjusted[f'{name}/{arm}']:.3f}",
             "seconds": f"{np.mean([r['seconds'] for r in found.values()]):.0f}",
         }
         for (name, arm), found in success.items()
@@ -125,9 +125,9 @@ def report(records: Sequence[dict[str, Any]], folder: Path, command: str) -> Non
     write_report(folder, "expert-labels", page)
 
 
-def _paired(plain: dict[int, Any], other: dict[int, Any], split: str) -> tuple[list[float], list[float]]:
+def _paired(plain: dict[int, Any], other: dict[int, Any]) -> tuple[list[float], list[float]]:
     both = sorted(plain.keys() & other.keys())
-    return [plain[seed][split] for seed in both], [other[seed][split] for seed in both]
+    return [plain[seed]["dev"] for seed in both], [other[seed]["dev"] for seed in both]
 
 
 _PAGE = """# Labels for the random actions of a noisy expert

@@ -87,15 +87,19 @@ def run_two_processes(work: Callable[..., None], *args: Any, log: Path) -> list[
 def run_processes(count: int, work: Callable[..., None], *args: Any, log: Path) -> list[int | None]:
     """Run `work` in processes, as accelerate's launcher does with `cpu-ddp.yaml`, and return their exit codes.
 
-    Their stderr goes to `log`. If one fails, the others have some time to end by themselves.
+    Their stderr goes to `log`. If one fails, the others have some time to end by themselves. All are killed if they
+    wait for each other forever.
     """
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     context = start_processes(
         _run_process, (count, store.port, log, work, args), nprocs=count, join=False, start_method="forkserver"
     )
+    end = time.monotonic() + 3 * PATIENCE
     try:
-        while not context.join(grace_period=PATIENCE):
-            pass
+        while not context.join(end - time.monotonic(), grace_period=PATIENCE):
+            if time.monotonic() > end:
+                for process in context.processes:
+                    process.kill()
     except ProcessException:
         pass
     return [process.exitcode for process in context.processes]

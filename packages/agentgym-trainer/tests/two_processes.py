@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -208,8 +210,17 @@ def resume_sharded(folder: Path, out: Path) -> None:
         model = build_model(Scratch(vocab=320, hidden=32, layers=2, heads=2), vocab=320, end_id=2, pad_id=0, seed=5)
         return make_learner(model, critic="head", accelerator=accelerator, lr=1e-3, micro_tokens=32)
 
+    def adam_steps() -> set[float]:
+        return {float(state["step"]) for state in student.optimizer.state.values()}
+
     chat = load_chat(str(folder.with_name("model")))
     student = learner()
+    checkpoints.save(student, chat.tokenizer, TrainingState(Stage(3), 0))
+    checkpoints.finish()
+    assert adam_steps() == {0}
+    student = learner()
+    assert checkpoints.resume(student) == TrainingState(Stage(3), 0)
+    assert adam_steps() == {0}
     for step in (1, 2):
         update_on(student, trajectories, algorithm)
         checkpoints.save(student, chat.tokenizer, TrainingState(Stage(3), step))
@@ -226,6 +237,11 @@ def resume_sharded(folder: Path, out: Path) -> None:
         checkpoints.save(student, chat.tokenizer, TrainingState(Stage(3), 4))
         checkpoints.finish()
     assert "Other checkpoints are untouched (step-000002)" in str(error.value)
+    checkpoints.wait()
+    denied = patch.object(Path, "mkdir", side_effect=PermissionError("not permitted"))
+    with pytest.raises(OSError, match="not permitted"), nullcontext() if accelerator.is_main_process else denied:
+        checkpoints.save(student, chat.tokenizer, TrainingState(Stage(3), 5))
+        checkpoints.finish()
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 

@@ -19,9 +19,12 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from accelerate import PartialState
+from torch import Tensor
 
 _T = TypeVar("_T")
 _NOTICE = "agentgym/notice"
+_OF_ALL = "raised_by_all_processes"
+"""Attribute of errors that all processes have raised together."""
 PATIENCE = timedelta(days=1)
 """How long a process waits for a message: as long as the slowest environments may take. The launcher detects dead
 processes."""
@@ -112,18 +115,44 @@ class Ranks:
         """Wait for all processes at the end of the context. If one of them raised, all raise; each its own error first.
 
         Nothing in the context may wait for other processes, unless all do so whatever fails, as in
-        `RolloutRunner.load`.
+        `RolloutRunner.load`, or with `total`.
         """
         error: Exception | None = None
         try:
             yield
-        except Exception as raised:  # noqa: BLE001 - raised again below, after the others have received it
+        except Exception as raised:  # raised again below, after the others have received it
+            if self.all_raised(raised):  # by `total`: the others don't wait any more
+                raise
             error = raised
-        errors = [pickle.loads(sent) for sent in self.gather([] if error is None else [_sendable(error)])]
+        sent = self.gather([] if error is None else [_sendable(error)])
         if error is not None:
-            raise error
-        if errors:
-            raise errors[0]
+            raise _of_all(error)
+        _raise_first(sent)
+
+    def total(self, value: Tensor) -> Tensor:
+        """Sum a small tensor over all processes, through host memory.
+
+        In the context of `errors_together`, this raises the error of another process that has left the context.
+        """
+        sent = self.gather([value.detach().cpu()])
+        _raise_first(sent)
+        return torch.stack(sent).sum(0, dtype=value.dtype).to(value.device)
+
+    def all_raised(self, error: Exception) -> bool:
+        """Whether all processes have raised this error, or their own ones, together: they can still work together."""
+        return self.count == 1 or hasattr(error, _OF_ALL)
+
+
+def _raise_first(sent: Sequence[Any]) -> None:
+    """Raise the first error among the messages of all processes, if there is one."""
+    if error := next((pickle.loads(each) for each in sent if isinstance(each, bytes)), None):
+        raise _of_all(error)
+
+
+def _of_all(error: Exception) -> Exception:
+    """Mark an error that all processes raise."""
+    setattr(error, _OF_ALL, True)
+    return error
 
 
 def _messages() -> Any:

@@ -13,7 +13,8 @@ import torch
 from accelerate import ParallelismConfig
 from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.config import EngineSettings
-from agentgym_trainer.planning.report import check_memory
+from agentgym_trainer.planning.hardware import Hardware
+from agentgym_trainer.planning.report import check_memory, hardware_of
 from agentgym_trainer.recipes import RECIPES
 from toy_learner import train_cli
 
@@ -39,6 +40,13 @@ def test_a_plan_that_doesnt_fit_ends_with_1_and_says_what_does(capfd: pytest.Cap
     assert "It fits with --gradient-checkpointing on\n" in out
 
 
+def test_several_gpus_of_this_machine_shard_only_reinforcement_learning(monkeypatch: pytest.MonkeyPatch) -> None:
+    eight = Hardware("H100", 8, 85e9, sharded=True)
+    monkeypatch.setattr("agentgym_trainer.planning.report.this_machine", lambda *, cpu: eight)
+    assert hardware_of(RECIPES["textcraft-scaling"].config, ()) == eight
+    assert hardware_of(RECIPES["textcraft-sft"].config, ()) == replace(eight, sharded=False)
+
+
 def test_a_plan_without_hardware_is_for_this_machine(capfd: pytest.CaptureFixture[str]) -> None:
     assert train_cli(["quickstart", "--plan"]) == 0
     assert "the CPU of this machine" in capfd.readouterr().out
@@ -46,8 +54,8 @@ def test_a_plan_without_hardware_is_for_this_machine(capfd: pytest.CaptureFixtur
 
 @pytest.mark.long
 def test_a_plan_of_dpo_with_a_moving_reference_proposes_no_adapter(capfd: pytest.CaptureFixture[str]) -> None:
-    moving = ["dpo-textcraft", "--device", "auto", "--reference.sync", "10", "--model", "Qwen/Qwen2.5-7B-Instruct"]
-    assert train_cli([*moving, "--plan", "H100"]) == 1
+    moving = ["dpo-textcraft", "--device", "auto", "--reference.sync", "10", "--model", "Qwen/Qwen2.5-3B-Instruct"]
+    assert train_cli([*moving, "--engine.kind", "vllm", "--engine.memory", "0.7", "--plan", "H100"]) == 1
     out, _ = capfd.readouterr()
     assert "It fits with " in out and "--lora" not in out
 

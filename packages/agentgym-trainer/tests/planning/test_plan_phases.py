@@ -40,7 +40,9 @@ def test_recipes_for_gpus_fit_on_eight_of_80_gb(name: str) -> None:
     config = RECIPES[name].config
     if config.model.startswith("runs/"):
         config = replace(config, model="Qwen/Qwen2.5-7B-Instruct")
-    plan = make_plan(replace(config, engine=VLLM), described("8xH100"))
+    # Runs from data can't be sharded: of 7B weights, only an adapter fits.
+    lora, hardware = (config.lora, "8xH100") if isinstance(config, RLConfig) else (Lora(rank=32), "8xH100:ddp")
+    plan = make_plan(replace(config, engine=VLLM, lora=lora), described(hardware))
     assert plan.fits, plan.problems
 
 
@@ -77,18 +79,17 @@ def test_adapters_need_no_reference_and_a_base_in_half_precision() -> None:
 
 
 @pytest.mark.parametrize(("lora", "precision", "size"), [(0, "bf16", 4), (0, "no", 4), (16, "bf16", 2), (16, "no", 4)])
-@pytest.mark.parametrize("hardware", [pytest.param("H100", marks=pytest.mark.long), "8xH100"])
 def test_another_reference_has_its_own_size_in_the_data_type_of_the_loaded_policy(
-    hardware: str, lora: int, precision: str, size: int
+    lora: int, precision: str, size: int
 ) -> None:
     config = dpo(lora=Lora(rank=lora), precision=precision)
     larger = replace(config, reference=Reference(model="Qwen/Qwen2.5-32B-Instruct"))
-    shards, weights, tensor = described(hardware).processes, 32_763_876_352, 152_064 * 5_120
+    hardware, weights, tensor = "8xH100:ddp", 32_763_876_352, 152_064 * 5_120
     largest = max(size * tensor, 4 * 152_064 * 3_584)  # of the policy, or of the reference
     for phase in ("load", "rollout", "update"):
-        assert gigabytes(larger, hardware, phase, "reference") == pytest.approx(size * weights / shards / 1e9)
+        assert gigabytes(larger, hardware, phase, "reference") == pytest.approx(size * weights / 1e9)
         own = 0 if lora else 4 * 7_615_616_512
-        assert gigabytes(config, hardware, phase, "reference") == pytest.approx(own / shards / 1e9)
+        assert gigabytes(config, hardware, phase, "reference") == pytest.approx(own / 1e9)
     assert gigabytes(larger, hardware, "load", "in transit") == pytest.approx(largest / 1e9)
     assert not make_plan(larger, described("H100")).fits
 
@@ -282,6 +283,17 @@ def test_a_server_that_splits_the_model_fits_where_a_copy_per_gpu_does_not() -> 
     assert not make_plan(large, described("8xH200")).fits
     split = replace(large, engine=EngineSettings(kind="vllm-server", memory=0.3, tensor_parallel=8))
     assert make_plan(split, described("8xH200")).fits
+
+
+def test_the_final_test_of_a_sharded_run_has_whole_weights() -> None:
+    """The engine `transformers` samples from them on the GPU; others have their own, which they load from the host."""
+    small, weights = "Qwen/Qwen2.5-0.5B-Instruct", 2 * 494_032_768
+    assert gigabytes(run(small, engine=EngineSettings()), "8xH100", "test", "weights") == pytest.approx(weights / 1e9)
+    plan = make_plan(run(small), described("8xH100"))
+    test, engine = plan.phase("test"), plan.phase("engine")
+    assert {part.name for part in test.device} == {"engine", "CUDA context"}
+    assert test.other_host - engine.other_host == pytest.approx(weights)
+    assert "test" not in {phase.name for phase in make_plan(run(small), described("8xH100:ddp")).phases}
 
 
 def test_a_server_needs_gpus_that_can_be_divided() -> None:

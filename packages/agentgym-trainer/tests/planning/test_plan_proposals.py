@@ -22,6 +22,7 @@ from agentgym_trainer.planning.phases import make_plan
 from agentgym_trainer.planning.proposals import propose
 from agentgym_trainer.planning.report import refuse_misfit
 from agentgym_trainer.planning.sharding import check_sharding
+from agentgym_trainer.recipes import RECIPES
 from planned_runs import QLORA, VLLM, dpo, run
 
 ONE_GPU = replace(VLLM, kind="vllm-server", devices="1")
@@ -92,10 +93,22 @@ def test_what_cant_be_sharded_is_refused_and_proposed_without(changes: dict[str,
         assert off in str(proposal)
 
 
+@pytest.mark.parametrize("recipe", ["textcraft-sft", "textcraft-dpo", "evol-worlds"])
+def test_runs_from_data_are_neither_sharded_nor_proposed_with_sharding(recipe: str) -> None:
+    config = replace(RECIPES[recipe].config, model="Qwen/Qwen2.5-7B-Instruct", engine=VLLM)
+    with pytest.raises(UsageError, match=r"Only reinforcement learning can shard .*:ddp\), and train an adapter"):
+        make_plan(config, described("8xH100"))
+    plan = make_plan(config, described("2xH100:ddp"))
+    assert not plan.fits
+    assert not any(proposal.plan.hardware.sharded for proposal in propose(plan))
+
+
 @pytest.mark.parametrize(
     ("config", "hardware"),
     [
-        pytest.param(dpo(reference=Reference(sync=10)), "H100", id="dpo-reference-sync"),
+        pytest.param(
+            dpo(model="Qwen/Qwen2.5-3B-Instruct", reference=Reference(sync=10)), "H100", id="dpo-reference-sync"
+        ),
         pytest.param(run("Qwen/Qwen2.5-14B-Instruct", engine=ONE_GPU), "2xH100", id="engine-devices", marks=LONG),
     ],
 )

@@ -16,10 +16,12 @@ from agentgym_trainer.curriculum.horizon import Stage
 from agentgym_trainer.curriculum.state import TrainingState
 from agentgym_trainer.rollout.async_collector import AsyncCollector
 from agentgym_trainer.rollout.async_metrics import staleness_metrics
+from agentgym_trainer.rollout.collector import RolloutCollector
 from agentgym_trainer.rollout.environments import episode_specs
 from agentgym_trainer.rollout.groups import EpisodeGroup
 from agentgym_trainer.rollout.runner import RolloutRequest
 from agentgym_trainer.run.metrics import batch_fill
+from agentgym_trainer.tokens.chat import Chat
 from async_collectors import CollectorSetup
 from coin_configs import SAMPLES, TASKS, coin_config, count_other_tasks
 from coin_world import ENV, OTHER
@@ -218,6 +220,20 @@ def test_processes_play_their_shares_with_distinct_group_numbers(make_setup: Mak
         assert len(groups) == share
         numbers.append({group.number for group in groups})
     assert not numbers[0] & numbers[1]
+
+
+def test_processes_play_their_groups_with_distinct_seeds(make_setup: MakeSetup, chat: Chat) -> None:
+    seeds: list[set[int]] = []
+    for index in range(2):
+        setup = make_setup(async_rollout=AsyncRollout(1))
+        setup.ranks.index, setup.ranks.count = index, 2
+        collector = RolloutCollector(setup.config, setup.worlds, chat, setup.rollouts, setup.ranks).async_collector
+        assert collector is not None
+        draws = [spec for number in range(2) for spec in collector._draw(number, TrainingState(Stage(3)))]
+        seeds.append({episode.seed for spec in draws for episode in spec.episodes})
+        assert all(len({episode.seed for episode in spec.episodes}) == 1 for spec in draws)
+    assert [len(each) for each in seeds] == [2, 2]
+    assert not seeds[0] & seeds[1]
 
 
 def test_a_process_without_tasks_plays_nothing(make_setup: MakeSetup) -> None:

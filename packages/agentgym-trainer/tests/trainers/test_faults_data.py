@@ -1,4 +1,4 @@
-"""Tests of SFT runs with injected faults: non-finite values and a full disk."""
+"""Tests of faults of runs from data: weights that would be sharded, non-finite values and a full disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from agentgym_trainer.rollout.runner import RolloutRunner
-from agentgym_trainer.trainers import trl_guard
+from agentgym_trainer.trainers import agent_evol, trl_guard, trl_run
 from faulty_runs import (
     SAVED,
     STEPS,
@@ -24,6 +24,7 @@ from faulty_runs import (
     stderr_text,
 )
 from safetensors.torch import load_file
+from toy_learner import train_cli
 from transformers import Trainer
 
 
@@ -35,6 +36,17 @@ def _poison_steps(patch: pytest.MonkeyPatch, *steps: int) -> None:
         return norm(self, model, grad_norm * (math.nan if next(calls) in (steps or range(1000)) else 1.0))
 
     patch.setattr(trl_guard.GuardedTrainer, "_get_grad_norm", poisoned)
+
+
+@pytest.mark.parametrize("recipe", ["sft-textcraft", "dpo-textcraft", "evol-textcraft"])
+def test_weights_cant_be_sharded_in_runs_from_data(
+    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for module in (trl_run, agent_evol):
+        monkeypatch.setattr(module, "is_sharded", lambda _: True)
+        monkeypatch.setattr(module, "open_environments", lambda _: pytest.fail("environments were opened"))
+    assert train_cli([recipe, "--model", str(tmp_path), "--out", str(tmp_path / "run")]) == 2
+    assert "Only reinforcement learning can shard its weights" in stderr_text(capfd)
 
 
 @pytest.mark.long

@@ -131,6 +131,23 @@ def test_a_fault_of_one_process_ends_both_and_the_run_resumes(two: RunFolder, tm
     assert_same_runs(run, two)
 
 
+def test_an_error_of_one_process_ends_both_and_both_save_the_run(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    arguments = coin_flags(run.path, "--steps", "3", "--save-every", "9", "--evaluation.every", "2")
+    for fault, last_step, message in (
+        ("tasks", 1, "The tasks are gone. Progress is saved"),
+        ("estimator", 1, "There are no advantages. Progress is saved"),
+        ("evaluation", 2, "The dev tasks are gone. Progress is saved"),
+        ("saved", 2, "The tasks can't be counted. Progress is saved"),
+    ):
+        log = tmp_path / f"{fault}.log"
+        assert run_two_processes(train, "ddp", fault, arguments, log=log) == [1, 1], log.read_text()
+        assert log.read_text().replace("\n", " ").count(f"error: {message}") == 2
+        assert max(path.name for path in run.checkpoints.glob("step-*")) == f"step-00000{last_step}"
+        arguments = ["--resume", str(run.path)]
+    assert run_two_processes(train, "ddp", "none", arguments, log=tmp_path / "log") == [0, 0]
+
+
 def test_both_processes_end_with_an_error_if_all_checkpoints_are_damaged(two: RunFolder, tmp_path: Path) -> None:
     run, log = RunFolder(tmp_path / "run"), tmp_path / "log"
     shutil.copytree(two.path, run.path)
@@ -153,3 +170,13 @@ def test_two_processes_fine_tune_like_one(tmp_path: Path) -> None:
     weights = load_file(one.model / "model.safetensors")
     for name, weight in load_file(two.model / "model.safetensors").items():
         torch.testing.assert_close(weight, weights[name], rtol=1e-3, atol=1e-4)
+    for checkpoint in two.checkpoints.glob("step-*"):
+        (checkpoint / "trainer_state.json").write_text("{")
+    assert run_two_processes(train, "ddp", "none", ["--resume", str(two.path)], log=log) == [2, 2], log.read_text()
+
+
+def test_a_checkpoint_of_fine_tuning_is_complete_with_the_files_of_all_processes(tmp_path: Path) -> None:
+    run, log = RunFolder(tmp_path / "run"), tmp_path / "log"
+    assert run_two_processes(train, "ddp", "random-state", sft_flags(run.path), log=log) == [1, 1], log.read_text()
+    assert log.read_text().count("The disk is full.") == 2
+    assert list(run.checkpoints.iterdir()) == []

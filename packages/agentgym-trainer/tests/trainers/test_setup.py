@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 import torch
@@ -71,6 +72,32 @@ def test_no_process_loads_a_whole_model_on_its_gpu_if_it_will_be_sharded(monkeyp
         process: Any = SimpleNamespace(is_main_process=main, device=torch.device("cuda:0"))
         load_policy(RLConfig(device="auto"), "Qwen/Qwen2.5-7B-Instruct", process)
     assert loads == ["cpu", "meta"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "sharded", "device"),
+    [("transformers", True, "cuda:0"), ("vllm", True, "cpu"), ("vllm", False, "cuda:0")],
+)
+def test_the_model_of_the_final_test_is_loaded_once(
+    kind: str, sharded: bool, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load, opened = Mock(return_value=(Mock(), None)), Mock()
+    process: Any = SimpleNamespace(device=torch.device("cuda:0"), mixed_precision="bf16")
+    for name, value in {
+        "open_accelerator": lambda _: process, "is_sharded": lambda _: sharded, "load_model": load,
+        "open_engine": opened, "RolloutRunner": MagicMock(), "weights_of": Mock(), "load_weights": Mock(),
+    }.items():  # fmt: skip
+        monkeypatch.setattr(setup, name, value)
+    config = RLConfig(engine=EngineSettings(kind=kind))
+    with setup.saved_model(config, "model", Path("run"), Mock(), Mock()):
+        pass
+    assert str(load.call_args.kwargs["device"]) == device
+    assert opened.call_args.kwargs["own_copy"] is (kind == "vllm")
+    # What is whole and on the right device isn't loaded again for the engine.
+    policy = torch.nn.Linear(2, 2)
+    policy.device = torch.device("cuda:0")  # type: ignore[assignment]
+    assert setup._whole_model(config, "model", policy, process) is policy
+    assert load.call_count == 1
 
 
 def test_a_launcher_that_requests_deepspeed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,8 @@ class Weights:
     version: int
     """Number of updates that produced the weights."""
     tensors: Callable[[], Iterator[tuple[str, Tensor]]]
-    """Starts a pass over Hugging Face names and unsharded tensors, which are on the learner's device."""
+    """Starts a pass over Hugging Face names and unsharded tensors, which are on the learner's device, or on the CPU in
+    the final test of a run that shards its weights."""
     adapter: Mapping[str, Any] | None = None
     """peft configuration of the LoRA adapter that the tensors belong to; None if they are a whole model."""
     lasting: bool = True

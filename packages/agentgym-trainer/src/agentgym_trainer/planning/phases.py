@@ -28,6 +28,7 @@ PROCESS, GPU_PROCESS, ENGINE_PROCESS = 1.0e9, 4.0e9, 3.0e9
 """Bytes of host memory of a process with torch and transformers, on a CPU or a GPU, and of vLLM in it."""
 GPUS_PER_MACHINE = 8
 _MOMENTS = "AdamW's moments"
+_COPY = "engine's weights"
 _SAVED_FROM = ("rollout", "log-probs", "update", "weight load", "checkpoint")
 """The phases during which a checkpoint may be written in the background."""
 
@@ -189,9 +190,12 @@ class _Phases:
         if self._loads():
             yield self._phase("weight load", [*idle, *self._receiving(), self._largest(work.dtype.itemsize)])
         yield self._phase("checkpoint", [*idle, *asleep, self._largest(work.dtype.itemsize)])
-        if work.quantized and config.evaluation.test:
-            # The initial and the final model, whose weights aren't quantized.
-            yield self._phase("test", [Part("weights", work.half_bytes), self._process(), *awake])
+        if (work.quantized or work.hardware.sharded) and config.evaluation.test:
+            # The initial and the final model, whole and not quantized. Engines with weights of their own load them from
+            # host memory if training shards them.
+            others = [part for part in awake if part.name != _COPY]
+            weights = [] if self._tests_from_host() else [Part("weights", work.half_bytes)]
+            yield self._phase("test", [*weights, self._process(), *others])
 
     def _scores(self, config: RLConfig) -> bool:
         algorithm = config.async_rollout.corrected(config.algorithm)
@@ -272,7 +276,7 @@ class _Phases:
         on_gpu = work.hardware.on_gpu
         if engine.kind == "transformers":
             copied = float(work.dtype.itemsize * work.shape.weights) if work.hardware.sharded else work.weight_bytes
-            parts = [Part("engine's weights", copied)] if self._copies() else []
+            parts = [Part(_COPY, copied)] if self._copies() else []
             idle = work.cache_bytes(kept_rows(work.concurrent))
             if isinstance(work.config, RLConfig) and (work.config.harness or work.config.harness_command):
                 idle = idle_cache_bytes(work.hardware.gpu_bytes) * work.dtype.itemsize / 4
@@ -311,13 +315,16 @@ class _Phases:
         parts = [Part("shared buffer", buffer), Part("received tensors", buffer)]
         if not shared or not self._sleeps():
             return [*parts, *(part for part in self._engine(awake=True) if part.certain)]
-        return [*parts, Part("engine's weights", size * work.shape.weights / engine.tensor_parallel), *asleep]
+        return [*parts, Part(_COPY, size * work.shape.weights / engine.tensor_parallel), *asleep]
 
     def _copies(self) -> bool:
         """Whether the engine `transformers` has weights of its own."""
         config = self.work.config
         overlapping = isinstance(config, RLConfig) and config.async_rollout.max_staleness > 0
         return overlapping or self.work.hardware.sharded
+
+    def _tests_from_host(self) -> bool:
+        return self.work.hardware.sharded and self.work.config.engine.kind != "transformers"
 
     def _loads(self) -> bool:
         """Whether whole weights are loaded into the engine after an update."""
@@ -353,10 +360,9 @@ class _Phases:
             # Of weights that another pass would have to gather again (`models.machine_copy.MachineCopy`).
             first += float(work.dtype.itemsize * work.shape.weights)
         first += work.half_bytes if name == "rounding" else 0.0
+        everyone += work.half_bytes if name == "test" and self._tests_from_host() else 0.0
         sharded, models = work.hardware.sharded, work.weight_bytes + work.reference_bytes + work.teacher_bytes
-        if name in ("load", "engine") and sharded and not isinstance(work.config, RLConfig):
-            everyone += models  # until TRL shards it
-        elif name == "load" and sharded:
+        if name == "load" and sharded:
             first = models
         elif sharded and (name == "checkpoint" or (started and work.copied_bytes)):
             # The model's own files; of a model with an adapter, only that.

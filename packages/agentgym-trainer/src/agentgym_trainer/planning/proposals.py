@@ -63,9 +63,9 @@ def propose(plan: Plan) -> list[Proposal]:
 
 def _variants(plan: Plan) -> Iterator[tuple[BaseConfig, Hardware]]:
     """Yield the run with other methods and hardware, whose settings aren't tuned yet."""
-    config, hardware = plan.config, plan.hardware
+    config, hardware, shards = plan.config, plan.hardware, isinstance(plan.config, RLConfig)
     yield config, hardware
-    if hardware.processes > 1 and not hardware.sharded and hardware.on_gpu:
+    if shards and hardware.processes > 1 and not hardware.sharded and hardware.on_gpu:
         yield config, replace(hardware, sharded=True)
     yield from _with_adapters(config, hardware)
     engine = config.engine
@@ -76,14 +76,14 @@ def _variants(plan: Plan) -> Iterator[tuple[BaseConfig, Hardware]]:
         last = ",".join(str(gpu) for gpu in range(half, hardware.processes))
         apart = replace(engine, kind="vllm-server", devices=last, memory=0.9)
         if hardware.processes <= 8:
-            yield replace(config, engine=apart), replace(hardware, processes=half, sharded=half > 1)
+            yield replace(config, engine=apart), replace(hardware, processes=half, sharded=shards and half > 1)
             most = largest_split(Workload(config, hardware).shape.config, hardware.processes)
             split = _valid(engine, kind="vllm-server", tensor_parallel=most)
             if split is not None and most > 1:
                 yield replace(config, engine=split), hardware
     count = 2 * hardware.processes
     while count <= _MOST_GPUS:
-        yield config, replace(hardware, processes=count, sharded=True)
+        yield config, replace(hardware, processes=count, sharded=shards)
         count *= 2
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from agentgym_trainer.config import BaseConfig
+from agentgym_trainer.config import BaseConfig, OfflineConfig
 from agentgym_trainer.planning.hardware import Hardware, described, on_gpus, this_machine
 from agentgym_trainer.planning.phases import Phase, Plan, make_plan
 from agentgym_trainer.planning.proposals import propose
@@ -26,6 +26,8 @@ _SHOWN = 1e8
 def hardware_of(config: BaseConfig, description: Sequence[str]) -> Hardware:
     """Return the hardware for the values of `--plan`: none for this machine, or one description.
 
+    This machine's GPUs are used with FSDP2 in reinforcement learning, and with DDP otherwise.
+
     GPUs that `engine.devices` gives to a vLLM server have no training process.
 
     Raises:
@@ -36,6 +38,8 @@ def hardware_of(config: BaseConfig, description: Sequence[str]) -> Hardware:
     cpu = config.device == "cpu"
     asked = described(description[0]) if description else None
     hardware = this_machine(cpu=cpu) if cpu or asked is None else asked
+    if asked is None and isinstance(config, OfflineConfig):
+        hardware = replace(hardware, sharded=False)
     taken = (
         len(config.engine.devices.split(",")) if config.engine.devices and config.engine.kind == "vllm-server" else 0
     )

@@ -89,11 +89,16 @@ class RolloutCollector:
             self.async_collector.close()
 
     def open_async_collector(self) -> AsyncCollector:
-        """A collector that samples groups while the learner works."""
+        """A collector that samples groups while the learner works.
+
+        A task that recurs, in another draw or in the same draw of another process, is played with other seeds.
+        """
 
         def shared(number: int, state: TrainingState) -> list[GroupSpec]:
             wanted, rng = self._wanted(number)
-            return self.ranks.share(self._draw(wanted, state, (), rng))
+            # Processes that make the same draw after different steps, where one has resampled more groups, may get the
+            # same task.
+            return self.ranks.share(self._draw(wanted, state, (), rng, offset=self.ranks.index))
 
         return AsyncCollector(self.rollouts, self._policy(0), self.config, self.worlds, shared, ranks=self.ranks)
 
@@ -103,7 +108,9 @@ class RolloutCollector:
         wanted, rng = self._wanted(state.step)
         rounds = self.config.algorithm.groups.rounds
         while any(wanted):
-            fresh = self._play_groups(self._draw(wanted, state, known, rng), state)
+            with self.ranks.errors_together():
+                drawn = self._draw(wanted, state, known, rng)
+            fresh = self._play_groups(drawn, state)
             seen = self._outcomes(fresh)
             own += fresh
             known += seen
@@ -126,9 +133,17 @@ class RolloutCollector:
         return apportion(count, [world.weight for world in self.worlds], rng) if count else []
 
     def _draw(
-        self, wanted: Sequence[int], state: TrainingState, before: Sequence[GroupOutcome], rng: np.random.Generator
+        self,
+        wanted: Sequence[int],
+        state: TrainingState,
+        before: Sequence[GroupOutcome],
+        rng: np.random.Generator,
+        *,
+        offset: int = 0,
     ) -> list[GroupSpec]:
-        """Draw training tasks of each environment, none of which was played `before` in this step."""
+        """Draw training tasks of each environment, none of which was played `before` in this step. `offset` is added to
+        the seeds of their episodes.
+        """
         config, specs = self.config, list[GroupSpec]()
         for world, count in zip(self.worlds, wanted, strict=True):
             without = {group.task for group in before if group.world == world.name}
@@ -137,7 +152,7 @@ class RolloutCollector:
                 chosen = draw(config.sampler, ids, count, state=state.sampler, rng=rng, without=without)
             with faulting(world.name):
                 tasks = [world.tasks.train[i] for i in chosen]
-            seed = int(rng.integers(2**62))
+            seed = int(rng.integers(2**62)) + offset
             specs += group_specs(world, tasks, samples=config.group_size, seed=seed, after=len(before) + len(specs))
         return specs
 

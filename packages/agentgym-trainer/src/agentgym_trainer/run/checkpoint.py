@@ -269,11 +269,12 @@ class Checkpoints:
 
     @contextmanager
     def _removing(self, unfinished: Path) -> Generator[None]:
-        """Remove what was written of a checkpoint if that fails."""
+        """Remove what was written of a checkpoint if that fails: on the main process, as all processes raise then."""
         try:
             yield
         except OSError:
-            shutil.rmtree(unfinished, ignore_errors=True)
+            if Ranks().is_main:
+                shutil.rmtree(unfinished, ignore_errors=True)
             raise
 
     def _writing(self, path: Path) -> AbstractContextManager[None]:

@@ -82,7 +82,7 @@ class LearnerState:
             whole["weights"] = weights
         if accelerator.is_fsdp2:
             # Beside the model for other programs, the shards hold all weights in full precision.
-            optimizer = get_optimizer_state_dict(learner.actor, learner.optimizer)
+            optimizer = _optimizer_state(learner)
             shards[f"{FSDP_MODEL_NAME}_0"] = {"model": get_model_state_dict(learner.actor)}
             shards[f"{OPTIMIZER_NAME}_0"] = {"optimizer": optimizer}
             group = thread_group("checkpoints")
@@ -149,13 +149,28 @@ def read_weights(learner: Learner, models: list[Any], folder: str) -> None:
 
 
 def _write_shards(folder: Path, state: dict[str, Any], group: Any) -> None:
-    """Write this process's shards; return once all processes have written theirs."""
-    folder.mkdir(exist_ok=True)
+    """Write this process's shards; return once all processes have written theirs.
+
+    Raises:
+        OSError: On all processes, if one of them can't create the folder or write its shards.
+    """
     try:
         save(state, storage_writer=FileSystemWriter(folder), process_group=group)
     except CheckpointException as error:  # which is no Exception
         first, _ = next(iter(error.failures.values()))
         raise (first if isinstance(first, Exception) else OSError(str(error))) from error
+
+
+def _optimizer_state(learner: Learner) -> dict[str, Any]:
+    """Return the sharded state of the optimizer. Where it has taken no step yet, torch takes one without effect, which
+    must not count in AdamW's correction of the bias.
+    """
+    fresh = not learner.optimizer.state
+    optimizer: dict[str, Any] = get_optimizer_state_dict(learner.actor, learner.optimizer)
+    if fresh:
+        for state in (*learner.optimizer.state.values(), *optimizer["state"].values()):
+            state["step"].zero_()
+    return optimizer
 
 
 @torch.no_grad()

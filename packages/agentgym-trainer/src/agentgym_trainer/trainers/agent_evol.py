@@ -29,6 +29,7 @@ from agentgym_trainer.curriculum.state import Reached
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.models.load import check_model
 from agentgym_trainer.models.memory import peak_memory
+from agentgym_trainer.planning.sharding import check_sharding
 from agentgym_trainer.rollout.environments import open_environments
 from agentgym_trainer.rollout.groups import EpisodeOutcome
 from agentgym_trainer.run.console import RunConsole
@@ -39,7 +40,7 @@ from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.trainers import sft
 from agentgym_trainer.trainers.exploration import Explorer
 from agentgym_trainer.trainers.model_setup import make_start, makes_start
-from agentgym_trainer.trainers.setup import open_accelerator, release_memory
+from agentgym_trainer.trainers.setup import is_sharded, open_accelerator, release_memory
 from agentgym_trainer.trainers.training_data import gather_episodes, good_enough, thresholds_by_id
 
 _MERGING = 4  # distinguishes the seeds of merging from those of other uses
@@ -82,7 +83,7 @@ def train(config: AgentEvolConfig, folder: RunFolder, tracker: RunConsole, stopp
         Stopped: when the run must end immediately. The progress is saved.
     """
     torch.set_num_threads(config.threads)
-    open_accelerator(config)
+    check_sharding(config, sharded=is_sharded(open_accelerator(config)))
     return Evolution(config, folder, tracker, stopping).run()
 
 
@@ -282,5 +283,6 @@ def _retraining(config: AgentEvolConfig, folder: RunFolder, sources: Iterable[Pa
     settings: dict[str, Any] = {f.name: getattr(config, f.name) for f in fields(SFTConfig)}
     model = str(folder.start) if makes_start(config) else config.model
     files = tuple(map(str, (folder.data, *sources)))
-    data = DataConfig(files=files, keep="all", imitate_noise=config.data.imitate_noise)
+    given = config.data
+    data = DataConfig(files=files, keep="all", imitate_noise=given.imitate_noise, imitate_labels=given.imitate_labels)
     return replace(SFTConfig(**settings), model=model, data=data)

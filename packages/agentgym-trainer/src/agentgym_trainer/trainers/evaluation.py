@@ -101,8 +101,9 @@ class Evaluator:
     ) -> dict[Decoding, list[EpisodeOutcome]]:
         """Play what isn't saved yet. The results are shown on the main process; all processes get the outcomes."""
         saved = dict[Decoding, list[Episode] | None]()
-        if self.ranks.is_main:
-            saved = {decoding: self._saved(split, step, decoding) for decoding in DECODINGS}
+        with self.ranks.errors_together():
+            if self.ranks.is_main:
+                saved = {decoding: self._saved(split, step, decoding) for decoding in DECODINGS}
         missing = self.ranks.broadcast([decoding for decoding in DECODINGS if saved.get(decoding) is None])
         played: dict[Decoding, list[EpisodeOutcome]] = {}
         # Between the decodings, the engine keeps the weights.
@@ -136,10 +137,12 @@ class Evaluator:
         samples, temperature = config.evaluation.samples, config.generation.temperature
         if decoding == "greedy":
             samples, temperature = 1, 0.0
-        groups = self._group_specs(split, samples, seed_of(config.seed, step, _EVALUATION))
+        with self.ranks.errors_together():
+            groups = self._group_specs(split, samples, seed_of(config.seed, step, _EVALUATION))
         episodes = self.play(groups, temperature)
-        if self.ranks.is_main:
-            self.folder.save_evaluation(step, decoding, episodes, test=split == "test")
+        with self.ranks.errors_together():
+            if self.ranks.is_main:
+                self.folder.save_evaluation(step, decoding, episodes, test=split == "test")
         return episodes
 
     def _saved(self, split: Split, step: int, decoding: Decoding) -> list[Episode] | None:

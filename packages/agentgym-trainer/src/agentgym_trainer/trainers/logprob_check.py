@@ -69,13 +69,14 @@ def check_logprobs(
     # `gap > tolerance` would let NaN pass.
     if gap <= tolerance:
         return gap
-    raise LogprobMismatch(
-        f"After update {rollouts.engine.version}, the log-probabilities of engine and learner differ by {gap:.3g} nats "
-        f"per token, and engine.tolerance allows {tolerance:g}: the engine doesn't sample from the policy that is "
-        "trained. Either the weights did not arrive completely, or the engine computes in another precision than the "
-        "learner; if that is intended, raise engine.tolerance above the difference and set algorithm.correction.level "
-        "to token."
-    )
+    with ranks.errors_together():
+        raise LogprobMismatch(
+            f"After update {rollouts.engine.version}, the log-probabilities of engine and learner differ by {gap:.3g} "
+            f"nats per token, and engine.tolerance allows {tolerance:g}: the engine doesn't sample from the policy "
+            "that is trained. Either the weights did not arrive completely, or the engine computes in another "
+            "precision than the learner; if that is intended, raise engine.tolerance above the difference and set "
+            "algorithm.correction.level to token."
+        )
 
 
 def _contexts(episodes: Iterable[Episode]) -> Iterable[tuple[int, ...]]:

@@ -117,15 +117,15 @@ class RLLoop:
             stopping: Called after every step; if it returns True, the run is saved and ends early.
 
         Raises:
-            EngineError: if the engine can't be brought back, or its log-probabilities disagree with the learner's. The
-                run is saved.
-            PluginError: if code of another package can't be used. The run is saved.
-            TooManyFailed: if more episodes failed than `max_failed` allows. The run is saved.
+            EngineError: if the engine can't be brought back, or its log-probabilities disagree with the learner's.
+            PluginError: if code of another package can't be used.
+            TooManyFailed: if more episodes failed than `max_failed` allows.
+            Stopped: if the check of `rollouts` ended the rollout under way. After this and the errors above, the run is
+                saved, unless only one of several processes has the error.
             NotFinite: if the weights aren't finite, or too many optimizer steps in a row were skipped. Nothing is
                 saved.
             RunStopped: if code of another package in the loss raised during an update. Nothing is saved.
             OSError: if a checkpoint can't be written; in the background, after a later step.
-            Stopped: if the check of `rollouts` ended the rollout under way. The run is saved.
         """
         config, resumed = self.config, self.checkpoints.resume(self.learner)
         with blaming(config.horizon, doing="say how many turns episodes have"):
@@ -150,16 +150,18 @@ class RLLoop:
                 # Called once, so that a run never ends early without having been saved.
                 stopped = self.ranks.any(stopping())
                 is_best = state.best is not None and state.best.step == state.step
-                due = self._is_due(state.step, config.save_every) or self.ranks.broadcast(self.checkpoints.overdue)
+                due = state.step == config.steps or state.step % config.save_every == 0
+                due = due or self.ranks.broadcast(self.checkpoints.overdue)
                 if stopped or is_best or due:
                     self._save(state)
                     resumed = state
             self._finish_saving()
-        except (EngineError, EnvFault, PluginError, TooManyFailed, Stopped):
-            # No update was under way, so the learner is at `state`.
-            if state.step and state != resumed:
-                self._save(state)
-            self._finish_saving()
+        except (EngineError, EnvFault, PluginError, TooManyFailed, Stopped) as error:
+            if self.ranks.all_raised(error):  # else the others wait elsewhere until the launcher ends them
+                # No update was under way, so the learner is at `state`.
+                if state.step and state != resumed:
+                    self._save(state)
+                self._finish_saving()
             raise
         finally:
             self.checkpoints.wait()
@@ -200,14 +202,15 @@ class RLLoop:
         with self._timer.phase("rollout"):
             own, groups = self.collector.collect(state)
             self._sleep()
-        self._failures.count(episode for group in groups for episode in group.episodes)
         self._recent = [episode for group in own for episode in group.episodes] or self._recent
         before, self._counted = self._counted, self._engine_usage()
         *tokens, busy = self._counted - before
         self._timer.add("engine", busy)
         totals = np.sum(self.ranks.gather([tokens]), axis=0).astype(int).tolist()
         usage: dict[str, int] = dict(zip(("prefilled", "reused", "generated"), totals, strict=True))
-        with blaming(self.config.sampler, doing=f"take note of step {state.step + 1}"):
+        doing = f"take note of step {state.step + 1}"
+        with self.ranks.errors_together(), blaming(self.config.sampler, doing=doing):
+            self._failures.count(episode for group in groups for episode in group.episodes)
             of_stage = [group for group in groups if group.stage == state.stage.number]
             sampler = remembered(self.config.sampler, state.sampler, success_by_task(of_stage))
         return Rollouts(own, groups, usage, sampler)
@@ -239,8 +242,9 @@ class RLLoop:
     def compute_advantages(self, batch: StepBatch, step: int) -> AdvantageOutput:
         """The advantage of every completion token, and value targets where there is a critic."""
         doing = f"estimate advantages of step {step + 1}"
-        with self._timer.phase("logprobs"), blaming(self.algorithm, self.algorithm.advantages, doing=doing):
-            output = self.algorithm.compute_advantages(batch.tokens, self.learner.total)
+        with self._timer.phase("logprobs"):
+            with self.ranks.errors_together(), blaming(self.algorithm, self.algorithm.advantages, doing=doing):
+                output = self.algorithm.compute_advantages(batch.tokens, self.ranks.total)
             return self.distiller.advantages(output, batch.tokens, step)
 
     def update(self, batch: StepBatch, advantages: AdvantageOutput, rollouts: Rollouts, step: int) -> dict[str, Any]:
@@ -313,7 +317,8 @@ class RLLoop:
             self.folder.log(line)
         self.console.step(line, self.config.steps)
         outcome = StepOutcome(selection_means(played["sampled"]) if played else None, learned["cut"])
-        with blaming(self.config.horizon, doing=f"say how many turns episodes have after step {step}"):
+        doing = f"say how many turns episodes have after step {step}"
+        with self.ranks.errors_together(), blaming(self.config.horizon, doing=doing):
             stage = next_stage(self.config.horizon, state.stage, step, outcome)
         sampler = state.sampler if stage.number == state.stage.number else {}
         return replace(state, stage=stage, sampler=sampler, learned=None).evaluated(outcome.mean_success)
@@ -393,7 +398,3 @@ class RLLoop:
     def _finish_saving(self) -> None:
         with self._timer.phase("checkpoint"):
             self.checkpoints.finish()
-
-    def _is_due(self, step: int, every: int) -> bool:
-        """Whether something done every `every` steps (never if 0), and after the last one, is due after this step."""
-        return step == self.config.steps or (every > 0 and step % every == 0)

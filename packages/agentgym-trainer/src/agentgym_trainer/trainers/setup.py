@@ -22,6 +22,7 @@ from agentgym_envs.util.redaction import resolved
 from agentgym_eval.storage.vocabulary_file import vocabulary_file, write_vocabulary
 from agentgym_eval.util.errors import UsageError
 from torch.distributed.fsdp import MixedPrecisionPolicy, StateDictType
+from torch.distributed.tensor import DTensor
 
 from agentgym_trainer.config import BaseConfig, RLConfig
 from agentgym_trainer.curriculum.task_sampler import apportion, evenly
@@ -158,8 +159,9 @@ def _save_vocabulary(folder: Path, chat: Chat) -> None:
 
 
 def _whole_model(config: BaseConfig, name: str, policy: Any, accelerator: Accelerator) -> Any:
-    """Return `policy`, or if it is sharded, a whole model like it on the device of this process."""
-    if not is_sharded(accelerator):
+    """Return `policy`, or if it is sharded or on the CPU, a whole model like it on the device of this process."""
+    whole = not any(isinstance(weight, DTensor) for weight in policy.parameters())
+    if whole and policy.device.type == accelerator.device.type:
         return policy
     model, _ = load_model(name, dtype=compute_dtype(accelerator), device=accelerator.device)
     return with_lora(model, config.lora, seed=config.seed) if config.lora.rank else model
@@ -177,6 +179,9 @@ def saved_model(
 ) -> Generator[tuple[RolloutRunner, Chat]]:
     """Load a whole model by name or path and open an engine for it. All processes of the run must call this.
 
+    A run that shards weights may have no room for it on a GPU beside an engine with weights of its own, so that these
+    are then loaded from the CPU. Other engines sample from the model.
+
     Args:
         config: The configuration of the run.
         model: Name or path of the model.
@@ -190,8 +195,9 @@ def saved_model(
         EngineError: when the engine can't be recovered.
     """
     accelerator = open_accelerator(config)
-    policy, chat = load_model(model, dtype=compute_dtype(accelerator), device=accelerator.device)
-    own_copy = has_own_weights(config, accelerator)
+    own_copy = not engine_factory(config.engine.kind).shares_weights
+    device = torch.device("cpu") if own_copy and is_sharded(accelerator) else accelerator.device
+    policy, chat = load_model(model, dtype=compute_dtype(accelerator), device=device)
     engine = open_engine(config, model, policy, chat, accelerator, folder, say, own_copy=own_copy)
     with RolloutRunner(engine, check) as rollouts:
         load_weights(config, rollouts, weights_of(policy.eval(), version), Ranks())

@@ -14,6 +14,7 @@ from typing import Any
 from torch.distributed.tensor import DTensor
 
 from agentgym_trainer.config.base import Optimizer
+from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.learner.finite_checks import GRADIENTS, Skips, check_weights
 from agentgym_trainer.learner.optimizer import make_schedule
 from agentgym_trainer.run.disk import writing
@@ -79,12 +80,15 @@ class GuardedTrainer:
         return norm
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """Write a checkpoint if the weights are finite; errors on writing become a message for the user."""
+        """Write a checkpoint if the weights are finite; errors on writing become a message for the user.
+
+        It is complete on return: all processes have written their files.
+        """
         trainer: Any = super()
         check_weights(model.parameters(), self.accelerator)
         written = Path(str(self.args.output_dir), f"checkpoint-{self.state.global_step}")
         try:
-            with writing(written):
+            with Ranks().errors_together(), writing(written):  # all processes write their random states into it
                 trainer._save_checkpoint(model, trial)
         except OSError:
             shutil.rmtree(written, ignore_errors=True)

@@ -31,6 +31,7 @@ from agentgym_trainer.models.memory import peak_memory
 from agentgym_trainer.models.weights import weights_of
 from agentgym_trainer.planning.engine_support import check_engine_model
 from agentgym_trainer.planning.report import check_memory
+from agentgym_trainer.planning.sharding import check_sharding
 from agentgym_trainer.rollout.environments import open_environments
 from agentgym_trainer.rollout.failures import TooManyFailed
 from agentgym_trainer.rollout.groups import EpisodeOutcome
@@ -96,12 +97,14 @@ def train_on_data(
         play: Plays the training episodes with the initial model; None: they come from the source in `config.data`.
 
     Raises:
-        UsageError: when the model, an environment, a file or an option doesn't exist, or the engine can't be started.
+        UsageError: when the model, an environment, a file or an option doesn't exist, the engine can't be started, or
+            the launcher shards weights.
         EngineError: when the engine can't be recovered.
         Stopped: when the run must end immediately. The progress is saved.
     """
     torch.set_num_threads(config.threads)
     accelerator, ranks = open_accelerator(config), Ranks()
+    check_sharding(config, sharded=is_sharded(accelerator))
     check_engine_model(config)
     check_memory(config, accelerator, tracker.say)
     with open_environments(config) as worlds, tracker.showing(), _no_progress_bars():
@@ -113,9 +116,7 @@ def train_on_data(
             if made_here and ranks.is_main and not folder.start.exists():
                 make_start(config, folder, worlds, episodes)
         name = str(folder.start) if made_here else config.model
-        # TRL shards the model when it trains; until then it must not take a whole model's memory on the device.
-        device = torch.device("cpu") if is_sharded(accelerator) else accelerator.device
-        model, chat = load_model(name, dtype=policy_dtype(config), device=device)
+        model, chat = load_model(name, dtype=policy_dtype(config), device=accelerator.device)
         model = with_lora(model, config.lora, seed=config.seed) if config.lora.rank else model
         own_copy = has_own_weights(config, accelerator)
         engine = open_engine(config, name, model, chat, accelerator, folder.path, tracker.say, own_copy=own_copy)
@@ -215,17 +216,19 @@ class TRLRunCallback(TrainerCallback):
         """Train from the last checkpoint, if there is one, until the end or an early stop.
 
         Raises:
+            UsageError: when all checkpoints are damaged.
             OSError: when a checkpoint can't be written.
             TooManyFailed, EngineError, EnvFault, Stopped: when an evaluation raised it. The progress is saved.
             NotFinite: when the weights aren't finite, or too many consecutive optimizer steps were skipped.
         """
-        latest = self.ranks.broadcast(self.checkpoints.latest() if self.ranks.is_main else None)
-        step = self.checkpoints.step_of(latest) if latest else 0
+        found, best = None, None
         with self.ranks.errors_together():
             if self.ranks.is_main:
-                self._tidy(step, latest)
-        self._best = self.ranks.broadcast(self._best_so_far() if self.ranks.is_main else None)
-        if not step:
+                found = self.checkpoints.latest()
+                self._tidy(self.checkpoints.step_of(found) if found else 0, found)
+                best = self._best_so_far()
+        latest, self._best = self.ranks.broadcast((found, best))
+        if not latest:
             self._evaluate(0)
         self.trainer.remove_callback(PrinterCallback)
         self.trainer.add_callback(self)
@@ -256,6 +259,8 @@ class TRLRunCallback(TrainerCallback):
             try:
                 self._test(state)
             except (EngineError, EnvFault, TooManyFailed, Stopped) as error:
+                if not self.ranks.all_raised(error):
+                    raise  # one process alone can't save
                 self._cut_short = error
                 control.should_save = control.should_training_stop = True
                 return
