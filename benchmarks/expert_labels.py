@@ -31,7 +31,7 @@ from outcomes import commits, difference_text, seeds_text, success_by_task
 from training_runs import PLAYED, Run, make_start, miniature, play_held_out, quickstart
 
 SAMPLES, TASKS = 4, 96
-CONTEXT, LABELS = "context", "the expert's own action is the label"
+CONTEXT, LABELS = "context", "labeled"
 ARMS: dict[str, dict[str, Any]] = {
     CONTEXT: {},
     "imitated": {"imitate_noise": True},
@@ -121,8 +121,19 @@ def report(records: Sequence[dict[str, Any]], folder: Path, command: str) -> Non
         tasks=TASKS,
         samples=SAMPLES,
         commits=", ".join(sorted({r["commit"] for r in records})),
+        verdict=_verdict(pairs, adjusted),
     )
     write_report(folder, "expert-labels", page)
+
+
+def _verdict(pairs: dict[tuple[str, str], tuple[list[float], list[float]]], adjusted: dict[str, float]) -> str:
+    found = [f"{arm} in {name}" for name, arm in pairs if adjusted[f"{name}/{arm}"] < 0.05]
+    above = [
+        f"{arm}, {name}: {sum(b > a for a, b in zip(*pair, strict=True))} of {len(pair[0])}"
+        for (name, arm), pair in pairs.items()
+    ]
+    detected = f"A difference is detected for: {'; '.join(found)}." if found else "No difference is detected."
+    return f"{detected} Seeds in which an arm is above context:\n{'; '.join(above)}."
 
 
 def _paired(plain: dict[int, Any], other: dict[int, Any]) -> tuple[list[float], list[float]]:
@@ -143,13 +154,16 @@ imitates nothing random. Each label costs a context of its own, which packs shar
 
 Small models from scratch imitate the same episodes with the same number of optimizer steps and an equal learning rate:
 in BabyAI 1,000 episodes of the quickstart's levels, in TextCraft 4,000 of goals that take one recipe, nine of ten with
-renamed items, each twice. {tasks} training and {tasks} dev tasks, {samples} sampled episodes of each.
+renamed items, each twice. Up to {tasks} training and {tasks} dev tasks (TextCraft has 15 of one recipe), {samples}
+sampled episodes of each.
 
 {table}
 
 Means over {seeds} seeds; differences are paired by seed, with 95% t-intervals over seeds, and p is adjusted by Holm's
-method for the comparisons of this table. Seconds are those of the warm start and the episodes on dev tasks, on one
-thread of a shared machine. At commit {commits}.
+method for the comparisons of this table. {verdict}
+
+Seconds are those of the warm start and the episodes on dev tasks, on one thread of a shared machine. At commit
+{commits}.
 """
 
 

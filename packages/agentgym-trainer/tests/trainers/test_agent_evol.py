@@ -367,6 +367,16 @@ def test_the_expert_can_repeat_a_few_tasks() -> None:
     assert len({(episode.env, episode.task_id) for episode in played}) == 6
 
 
+def test_what_an_environment_draws_differs_between_demonstrations_of_a_task() -> None:
+    world = WorldConfig("agentgym/TextCraft-v0", ("depth=(1,1)", "layout=episode"), agent="bare", instructions=False)
+    config = replace(CONFIG, world=world, extra_worlds=())
+    with open_environments(config) as worlds:
+        first, again = ([*play_tasks(Oracle(), config, worlds, 8, tasks=1)] for _ in range(2))
+    texts = [episode.turns[0].observation for episode in first]
+    assert len({*texts}) == 8
+    assert texts == [episode.turns[0].observation for episode in again]
+
+
 def test_experts_play_a_task_of_each_environment_whatever_its_weight() -> None:
     rare = replace(CONFIG.extra_worlds[0], weight=0.05)
     config = replace(CONFIG, extra_worlds=(rare,))

@@ -43,7 +43,7 @@ class PoolSlot(EnvSlot):
 
     async def reset(self, spec: EpisodeSpec, task_id: str | None) -> Start:
         """Reset the slot's environment."""
-        begun = await self._call(Reset(task_id, spec.split, spec.seed))
+        begun = await self._call(Reset(task_id, spec.split, spec.reset_seed))
         instructions = await self._call(Ask("instructions"))
         return Start(begun.observation, begun.info, self._wrapper.system_message(instructions.value))
 

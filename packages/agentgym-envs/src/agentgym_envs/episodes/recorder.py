@@ -38,6 +38,14 @@ class EpisodeSpec:
     """Seeds the environment's generator and, with task and sample, that of the policy."""
     split: Split = "train"
     """Of the task that is drawn where none is named."""
+    env_seed: int | None = None
+    """Seeds the environment's generator instead of `seed`, so that what an environment draws differs between episodes
+    of a task."""
+
+    @property
+    def reset_seed(self) -> int | None:
+        """The seed of the environment's `reset`."""
+        return self.seed if self.env_seed is None else self.env_seed
 
 
 _keys = itertools.count()

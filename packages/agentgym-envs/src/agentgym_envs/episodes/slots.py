@@ -103,7 +103,7 @@ class LocalSlot(EnvSlot):
     async def reset(self, spec: EpisodeSpec, task_id: str | None) -> Start:
         """Reset the environment."""
         with faulting(self.name):
-            observation, info = self.env.reset(seed=spec.seed, options={"task": task_id, "split": spec.split})
+            observation, info = self.env.reset(seed=spec.reset_seed, options={"task": task_id, "split": spec.split})
             return Start(observation, info, self.env.get_wrapper_attr("instructions"))
 
     async def step(self, reply: str) -> Transition:

@@ -57,6 +57,28 @@ def test_first_observation_lists_needed_recipes_and_distractors(distractors: int
         assert len(lines) == len(set(lines)) == len(needed) + distractors
 
 
+def test_layouts_of_episodes_differ_by_seed_and_list_what_is_needed() -> None:
+    env, plain = (make("agentgym/TextCraft-v0", distractors=4, layout=layout) for layout in ("episode", "task"))
+    options = {"task": "textcraft/test/red_sandstone_stairs"}
+
+    def text(env: Any, seed: int | None) -> str:
+        return env.reset(seed=seed, options=options)[0]
+
+    drawn = [text(env, seed) for seed in range(8)]
+    assert [text(env, seed) for seed in range(8)] == drawn
+    assert len({*drawn}) == 8
+    assert text(env, 0) != text(env, None)  # the next of the environment's generator
+    needed = {step.recipe.line for step in plan("red sandstone stairs", {}) if step.recipe is not None}
+    assert all(needed <= {*layout.split("\n")} for layout in drawn)
+    assert len({frozenset(layout.split("\n")) for layout in drawn}) > 1  # other distractors, not only another order
+    assert {text(plain, seed) for seed in range(8)} == {brief("red sandstone stairs", 4).text}
+
+
+def test_invalid_layout_is_rejected() -> None:
+    with pytest.raises(ValueError, match="layout is 'task' or 'episode', not 'seed'"):
+        make("agentgym/TextCraft-v0", layout="seed")
+
+
 def test_distractors_are_limited_by_the_number_of_recipes() -> None:
     assert brief("stick", 10_000).text.count("\ncraft ") == len(load_table().recipes)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -52,8 +52,13 @@ class OpenEnvironment:
         return text_env(self.wrapped).tasks
 
     def play(self, policy: Policy, tasks: Sequence[Task], *, seed: int, horizon: int) -> Iterator[Episode]:
-        """Play each task once in the local instance, with a policy that doesn't wait, such as an expert."""
-        yield from play_many(self.wrapped, policy, episode_specs(tasks, samples=1, seed=seed), horizon=horizon)
+        """Play each task once in the local instance, with a policy that doesn't wait, such as an expert.
+
+        What the environment draws differs between the episodes of a task that occurs several times.
+        """
+        specs = episode_specs(tasks, samples=1, seed=seed)
+        drawn = [replace(spec, env_seed=seed + spec.sample) for spec in specs]
+        yield from play_many(self.wrapped, policy, drawn, horizon=horizon)
 
 
 @dataclass(frozen=True, slots=True)

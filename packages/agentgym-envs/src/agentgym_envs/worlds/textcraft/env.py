@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from agentgym_envs.core.tasks import Task, TaskSet
 from agentgym_envs.core.text_env import Feedback, TextEnv
@@ -24,6 +24,8 @@ class TextCraft(TextEnv):
     Args:
         depth: Lowest and highest crafting depth of the goals. Task ids don't depend on it.
         distractors: The number of listed recipes that aren't required.
+        layout: `task`: which recipes these are, and the order of all, is the same in all episodes of a goal; `episode`:
+            it is drawn from the seed of `reset`.
         render_mode: `ansi` for the text.
 
     The first observation lists the required recipes mixed with distractors, and the goal. The agent gathers
@@ -36,17 +38,24 @@ class TextCraft(TextEnv):
     """
 
     package = "agentgym_envs.worlds.textcraft"
-    client_options = frozenset({"depth", "distractors"})
+    client_options = frozenset({"depth", "distractors", "layout"})
     step_seconds = 1e-5
 
     def __init__(
-        self, *, depth: tuple[int, int] = DEPTHS, distractors: int = 10, render_mode: str | None = None
+        self,
+        *,
+        depth: tuple[int, int] = DEPTHS,
+        distractors: int = 10,
+        layout: Literal["task", "episode"] = "task",
+        render_mode: str | None = None,
     ) -> None:
         super().__init__(render_mode=render_mode)
         self._depth = _depths(depth)
         if isinstance(distractors, bool) or not isinstance(distractors, int) or distractors < 0:
             raise ValueError(f"distractors must be a non-negative integer, not {distractors!r}.")
-        self._distractors = min(distractors, _MOST_DISTRACTORS)
+        if layout not in ("task", "episode"):
+            raise ValueError(f"layout is 'task' or 'episode', not {layout!r}.")
+        self._distractors, self._layout = min(distractors, _MOST_DISTRACTORS), layout
         self._goal = ""
         self._held: dict[str, int] = {}
         self._actions: tuple[str, ...] = ()
@@ -89,7 +98,8 @@ class TextCraft(TextEnv):
     def _start(self, task: Task) -> str:
         self._goal = task.payload["goal"]
         self._held, self._plan = {}, []
-        briefing = brief(self._goal, self._distractors)
+        drawn = int(self.np_random.integers(2**32)) if self._layout == "episode" else None
+        briefing = brief(self._goal, self._distractors, drawn)
         self._actions = briefing.actions
         return briefing.text
 

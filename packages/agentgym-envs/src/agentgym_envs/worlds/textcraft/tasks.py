@@ -1,6 +1,7 @@
 """The tasks of TextCraft and their first observations: the goal, the required recipes, and distractors.
 
-Everything is a function of the goal's name and the options, independent of random state, hash seeds and file order.
+Everything is a function of the goal's name, the options and, where layouts differ between episodes, the seed of the
+episode, independent of hash seeds and file order.
 """
 
 from __future__ import annotations
@@ -61,10 +62,13 @@ class Briefing:
 
 
 @lru_cache(maxsize=4096)
-def brief(goal: str, distractors: int) -> Briefing:
-    """Return the briefing for a goal, with `distractors` recipes that the shortest plan doesn't use (at most all)."""
+def brief(goal: str, distractors: int, seed: int | None = None) -> Briefing:
+    """Return the briefing for a goal, with `distractors` recipes that the shortest plan doesn't use (at most all).
+
+    Which these are, and the order of all, depends on the goal and, if it is given, the seed.
+    """
     needed = dict.fromkeys(step.recipe for step in plan(goal, {}) if step.recipe is not None)
-    rng = Random(goal)
+    rng = Random(goal if seed is None else f"{goal} {seed}")
     listed = _shuffled([*needed, *_distractors(needed, distractors, rng)], rng)
     lines = [recipe.line for recipe in listed]
     gathered = load_table().gathered
