@@ -94,15 +94,15 @@ def test_stopped_run_shows_how_to_resume(site: Site) -> None:
 
 def test_the_command_to_resume_is_quoted_and_has_its_working_folder(site: Site) -> None:
     command = ["/bin/evaluate", "--env", "textcraft", "--body", 'extra={"a": 1}', "--out", "runs/my run"]
-    folder = write_evaluation_run(site.index.root / "e", [], done=False, command=command, folder="/home/me/a b")
+    folder = write_evaluation_run(site.index.root / "e", [], done=False, command=command, folder="/data/a b")
     for file in folder.iterdir():
         os.utime(file, (1, 1))
     site.index.refresh()
     text = html.unescape(run_page(site, "e"))
     quoted = """<code>/bin/evaluate --env textcraft --body 'extra={"a": 1}' --out 'runs/my run'</code>"""
-    assert f"run the same command again in <code>/home/me/a b</code>: {quoted}" in text
+    assert f"run the same command again in <code>/data/a b</code>: {quoted}" in text
     assert f"command<td>{quoted}" in text
-    assert "working folder<td><code>/home/me/a b</code>" in text
+    assert "working folder<td><code>/data/a b</code>" in text
 
 
 def test_failed_run_shows_its_stop_reason(site: Site) -> None:
