@@ -208,6 +208,10 @@ def test_answers_of_other_tasks_do_not_score(answered: list[Task]) -> None:
 # Addresses.
 
 
+def _matches(task: Task, canonical: str) -> float:
+    return url_match.score(task["eval"], "about:blank", canonical)
+
+
 def _right_addresses(task: Task) -> Iterator[str]:
     for url in task["eval"]["reference_url"].split(" |OR| "):
         parts = urlsplit(url)
@@ -217,8 +221,9 @@ def _right_addresses(task: Task) -> Iterator[str]:
         yield url
         yield f"{url}#comments"
         yield f"{path}/{query}"
-        yield f"{path}?{urlencode([('page', '1'), *fields])}"
-        yield f"{path}?{urlencode([*reversed(fields), ('empty', '')])}"
+        yield f"{path}?{urlencode([*reversed(fields)])}"
+        yield f"{path}?{urlencode([('sort', 'oldest'), *fields])}"
+        yield f"{path}?{urlencode([*fields, ('dir', 'asc')])}"
         numeric = [(key, f"{value}.00" if value.isdecimal() else value) for key, value in fields]
         yield f"{path}?{urlencode(numeric)}"
         for form in ("%m/%d/%Y", "%B %d, %Y", "%d %b %Y"):
@@ -244,7 +249,7 @@ def test_right_addresses_of_every_task_score(located: list[Task]) -> None:
         (task["template"], url)
         for task in located
         for url in _right_addresses(task)
-        if url_match.score(task["eval"], url) != 1
+        if _matches(task, url) != 1
     ]
     assert wrong == []
 
@@ -272,11 +277,11 @@ def test_wrong_addresses_of_every_task_do_not_score(located: list[Task]) -> None
         (task["template"], url)
         for task in located
         for url in _wrong_addresses(task)
-        if url_match.score(task["eval"], url) == 1
+        if _matches(task, url) == 1
     ]
     assert scoring == []
     pages = {url for task in located for url in task["eval"]["reference_url"].split(" |OR| ")}
     for task in located[::5]:
         own = task["eval"]["reference_url"].split(" |OR| ")
-        others = [url for url in pages if url not in own and url_match.score(task["eval"], url) == 1]
+        others = [url for url in pages if url not in own and _matches(task, url) == 1]
         assert others == [], task["intent"]

@@ -40,7 +40,8 @@ def may_score_immediately(task: Task) -> bool:
             case "string_match":
                 score = asyncio.run(string_match.score(payload, "", None))
             case "url_match":
-                score = url_match.score(evaluation, f"{start_urls(payload)[0]}/")
+                url = f"{start_urls(payload)[0]}/"
+                score = url_match.score(evaluation, url, url)
             case "database":
                 score = database.score(evaluation["database"], files)
             case _:
