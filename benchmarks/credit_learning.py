@@ -14,7 +14,6 @@ docs/results/credit-learning.json; the second writes a page from them.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,7 +28,7 @@ from agentgym_trainer.algorithms import GRPO, KL
 from agentgym_trainer.run.folder import RunFolder
 from credit import ESTIMATORS, Agreement, agreement, turn_advantages
 from credit_episodes import GROUP, Group, PlayedTurn, Values, token_batch
-from harness import markdown, run_parallel, show, study_arguments, write_json, write_report
+from harness import markdown, run_parallel, show, study_arguments, study_records, write_json, write_report
 from horizon.design import CORRIDOR, SAMPLES, TESTED, UPDATES
 from horizon.run import QUICK
 from outcomes import commits, difference_text, picture, success_by_task
@@ -309,8 +308,7 @@ Large markers are means, dots the seeds.
 def main() -> None:
     """Finish all runs, or report them."""
     settings, command = study_arguments(__doc__)
-    file = (settings.out if settings.quick else Path("docs/results")) / "credit-learning.json"
-    records: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    file, records = study_records(settings, "credit-learning")
     if settings.report is None:
         known = {record["seed"] for record in records}
         for seed in (seed for seed in settings.seeds if seed not in known):
@@ -320,8 +318,6 @@ def main() -> None:
             records += records_of(runs, start)
             write_json(file, records)
             shutil.rmtree(runs[0].path.parent)
-    elif not records:
-        raise SystemExit(f"{file} has no records; run the script without --report first.")
     if settings.report is not None or settings.quick:
         report(records, settings.report or settings.out, command)
 

@@ -25,7 +25,7 @@ from agentgym_envs import read_episodes
 from agentgym_eval.metrics.comparison import holm
 from agentgym_eval.metrics.seeds import over_seeds
 from agentgym_trainer.config import RLConfig, WarmStart
-from harness import markdown, show, study_arguments, write_json, write_report
+from harness import markdown, show, study_arguments, study_records, write_json, write_report
 from length_bias import WORLDS
 from outcomes import commits, difference_text, seeds_text, success_by_task
 from training_runs import PLAYED, Run, make_start, miniature, play_held_out, quickstart
@@ -170,11 +170,8 @@ Seconds are those of the warm start and the episodes on dev tasks, on one thread
 def main() -> None:
     """Finish all runs, or report them."""
     settings, command = study_arguments(__doc__)
-    file = (settings.out if settings.quick else Path("docs/results")) / "expert-labels.json"
-    records: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    file, records = study_records(settings, "expert-labels")
     if settings.report is not None:
-        if not records:
-            raise SystemExit(f"{file} has no records; run the script without --report first.")
         report(records, settings.report, command)
         return
     known = {(r["environment"], r["arm"], r["seed"]) for r in records}

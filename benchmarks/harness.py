@@ -59,6 +59,19 @@ def study_arguments(doc: str | None) -> tuple[argparse.Namespace, str]:
     return settings, f"uv run python benchmarks/{script.name} --seeds {' '.join(map(str, settings.seeds))}"
 
 
+def study_records(settings: argparse.Namespace, name: str) -> tuple[Path, list[dict[str, Any]]]:
+    """Return the file of a study's records, docs/results/NAME.json or with `quick` one in `out`, and what it has.
+
+    Raises:
+        SystemExit: If it has none to report.
+    """
+    file = (settings.out if settings.quick else Path("docs/results")) / f"{name}.json"
+    records: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    if settings.report is not None and not records:
+        raise SystemExit(f"{file} has no records; run the script without --report first.")
+    return file, records
+
+
 # Processes.
 
 

@@ -17,7 +17,6 @@ seeds once seed 2 was. Until all six are complete, the page has an estimate, and
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -33,7 +32,7 @@ from agentgym_trainer.algorithms import GRPO, KL, Aggregation, Algorithm, GroupR
 from agentgym_trainer.config import Evaluation, Generation, Optimizer, RLConfig, WarmStart, WorldConfig
 from agentgym_trainer.curriculum.horizon import FixedHorizon
 from agentgym_trainer.run.folder import RunFolder
-from harness import markdown, show, study_arguments, write_json, write_report
+from harness import markdown, show, study_arguments, study_records, write_json, write_report
 from outcomes import commits, success_by_task
 from training_runs import PLAYED, Run, latest_checkpoint, miniature, quickstart, run_all
 
@@ -324,11 +323,8 @@ into account by counting each seed once.
 def main() -> None:
     """Finish all runs, or report them."""
     settings, _ = study_arguments(__doc__)
-    file = (settings.out if settings.quick else Path("docs/results")) / "length-bias.json"
-    records: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    file, records = study_records(settings, "length-bias")
     if settings.report is not None:
-        if not records:
-            raise SystemExit(f"{file} has no records; run the script without --report first.")
         report(records, settings.report)
         return
     known = {(r["world"], r["kl"], r["arm"], r["seed"]) for r in records}

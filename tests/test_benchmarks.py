@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import operator
@@ -75,6 +76,17 @@ def test_common_options_have_the_scripts_defaults(harness: Any) -> None:
     settings = parser.parse_args([])
     assert (settings.out, settings.quick, settings.seconds) == (None, False, 2.0)
     assert parser.description == "First line."
+
+
+def test_a_study_reports_only_what_is_recorded(harness: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    quick = argparse.Namespace(quick=True, out=tmp_path / "runs", report=None)
+    assert harness.study_records(quick, "some") == (tmp_path / "runs/some.json", [])
+    whole = argparse.Namespace(quick=False, out=tmp_path / "runs", report=tmp_path)
+    with pytest.raises(SystemExit, match=r"some\.json has no records; run the script without --report first"):
+        harness.study_records(whole, "some")
+    harness.write_json(tmp_path / "docs/results/some.json", [{"seed": 0}])
+    assert harness.study_records(whole, "some") == (Path("docs/results/some.json"), [{"seed": 0}])
 
 
 def test_a_study_has_a_folder_of_its_name_and_its_command(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
