@@ -68,8 +68,8 @@ def test_nonempty_folder_is_rejected_with_its_full_path(tmp_path: Path, capfd: p
         (["--world.env", "no_such_module:World-v0"], "The module of the environment no_such_module:World-v0 can't be"),
         (
             ["--world.options", "dept=(1,2)"],
-            "agentgym/TextCraft-v0 has no option 'dept'. Did you mean 'depth'? Its options: depth, distractors, layout. "
-            "--world.options KEY=VALUE ... replaces all options of the recipe; without values it removes them.",
+            "agentgym/TextCraft-v0 has no option 'dept'. Did you mean 'depth'? Its options: depth, distractors, "
+            "layout. --world.options KEY=VALUE ... replaces all options of the recipe; without values it removes them.",
         ),
         (["--world.options", "depth"], "is not of the form KEY=VALUE"),
         (["--model", "/no/such/model"], "The model /no/such/model can't be loaded"),

@@ -245,12 +245,7 @@ def test_at_least_five_addresses_of_each_kind(located: list[Task]) -> None:
 
 
 def test_right_addresses_of_every_task_score(located: list[Task]) -> None:
-    wrong = [
-        (task["template"], url)
-        for task in located
-        for url in _right_addresses(task)
-        if _matches(task, url) != 1
-    ]
+    wrong = [(task["template"], url) for task in located for url in _right_addresses(task) if _matches(task, url) != 1]
     assert wrong == []
 
 
@@ -274,10 +269,7 @@ def _wrong_addresses(task: Task) -> Iterator[str]:
 
 def test_wrong_addresses_of_every_task_do_not_score(located: list[Task]) -> None:
     scoring = [
-        (task["template"], url)
-        for task in located
-        for url in _wrong_addresses(task)
-        if _matches(task, url) == 1
+        (task["template"], url) for task in located for url in _wrong_addresses(task) if _matches(task, url) == 1
     ]
     assert scoring == []
     pages = {url for task in located for url in task["eval"]["reference_url"].split(" |OR| ")}
