@@ -88,7 +88,8 @@ def _look_into(view: View, role: str) -> Iterator[str]:
 def click_pie(view: View) -> Iterator[str]:
     """`click-pie` and `click-pie-nodelay`: the plus sign in the middle opens the menu."""
     name = view.quoted()[0]
-    yield view.click("StaticText", "+", -1)
+    if view.shown("StaticText", "+"):  # an open menu has a minus sign there
+        yield view.click("StaticText", "+", -1)
     for _ in range(_MOST_TRIES):  # the parts of the menu don't take a click while they move
         yield view.act_on(next(node for node in view.shown("StaticText", name) if view.in_area(node)))
 
