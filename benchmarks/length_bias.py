@@ -338,10 +338,12 @@ def main() -> None:
         for block in (first, rest)
         for world, seed in product(WORLDS, settings.seeds)
     ]
-    for batch in filter(None, batches):
-        run_all([cell.run for cell in batch], starts / batch[0].world, settings.processes)
-        records += [record_of(cell, starts) for cell in batch]
-        write_json(file, records)
+    for batch in batches:
+        for begin in range(0, len(batch), settings.processes):  # so that an interruption loses no finished run
+            chunk = batch[begin : begin + settings.processes]
+            run_all([cell.run for cell in chunk], starts / chunk[0].world, settings.processes)
+            records += [record_of(cell, starts) for cell in chunk]
+            write_json(file, records)
 
 
 if __name__ == "__main__":
