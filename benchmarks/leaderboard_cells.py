@@ -60,7 +60,7 @@ WORLDS = (
         "Wikipedia; a wrong answer ends the episode, instead of permitting another",
     ),
     World(
-        "TextCraft", 30, None, 4, ("sft-textcraft", "evol-textcraft"), "",
+        "TextCraft", 30, None, 4, ("sft-textcraft-one-recipe", "sft-textcraft-renamed", "sft-textcraft-all-goals"), "",
         "117 held-out goals of the game's 551, split by a hash of their names, instead of 100 of 544; the order of "
         "recipes and distractors is the same in all episodes",
     ),

@@ -163,10 +163,14 @@ def write(cells: Sequence[Cell], runs: Path, folder: Path) -> None:
     study = folder / "smollm2.json"
     smollm2 = json.loads(study.read_text(encoding="utf-8")) if study.exists() else []
     show("Success in percent, 95% intervals over clusters of tasks", measured)
-    drawn = [cell for cell in cells_of(WORLDS, runs) if cell.played]
-    if len(drawn) == len(cells_of(WORLDS, runs)):
+    drawable = cells_of(WORLDS, runs)
+    drawn = before.get("drawn", {})
+    if all(cell.played for cell in drawable):
         (folder / "leaderboard").mkdir(parents=True, exist_ok=True)
-        draw_curves(folder / "leaderboard", [Evaluated(cell.policy, cell.world.name, cell.report) for cell in drawn])
+        draw_curves(folder / "leaderboard", [Evaluated(cell.policy, cell.world.name, cell.report) for cell in drawable])
+        drawn = {f"{cell.world.name}, {cell.policy}": cell.record["commit"] for cell in drawable}
+    now = {f"{record['name']}, {record['player']}": record["commit"] for record in records}
+    older = [name for name, commit in drawn.items() if now[name] != commit]
     example = next((record for record in records if (record["name"], record["player"]) == _EXAMPLE), records[0])
     begun = {commit for record in records for commit in record["commit"].split(", ")}
     page = _PAGE.format(
@@ -184,6 +188,7 @@ def write(cells: Sequence[Cell], runs: Path, folder: Path) -> None:
         failed=sum(record["failed"] for record in records),
         commits=", ".join(sorted(begun)),
         episodes=sum(record["episodes"] for record in records),
+        older=f"Earlier results than those of the table are drawn for {'; '.join(older)}." if older else "",
     )
     results = {
         model: dict(zip((world.name for world in WORLDS), values, strict=True)) for model, values in PUBLISHED.items()
@@ -191,6 +196,7 @@ def write(cells: Sequence[Cell], runs: Path, folder: Path) -> None:
     record = {
         "measured": records,
         "models": [*small.values()],
+        "drawn": drawn,
         "published": {"source": "arXiv 2509.08755", "success_percent": results},
     }
     write_report(folder, "leaderboard", page, record)
@@ -254,7 +260,7 @@ The share is that of episodes that succeed within the allowed turns.
 
 ![pass@k and pass^k against k](leaderboard/k.png)
 
-The share is that of tasks that at least one of k attempts solves (pass@k), or all of them (pass^k).
+The share is that of tasks that at least one of k attempts solves (pass@k), or all of them (pass^k). {older}
 
 ## Other metrics
 
@@ -273,7 +279,8 @@ a greedy model play every task once. The score, also in percent, includes partia
 They imitate experts' episodes of training tasks, with the reply format `bare` (a reply is an action) and without
 instructions, and weren't trained on anything else, not even English. They show what the commands do on a laptop, not
 what language models can do: within minutes they learn the form of actions and frequent sequences, but hardly to copy a
-name from the context. SearchQA's model asks well-formed but irrelevant questions; SciWorld's memorizes its 30 episodes;
+name from the context. TextCraft's learns to copy, from [episodes with other names and layouts](textcraft-names.md).
+SearchQA's model asks well-formed but irrelevant questions; SciWorld's memorizes its 30 episodes;
 WebArena's reaches its context limit of 4,096 tokens after a few pages (`length`). A model with figures before and after
 RL, on the run's test tasks, learned by GRPO after the imitation. Each has one training seed, and the intervals are only
 over tasks.

@@ -49,6 +49,12 @@ _RENAMED = replace(
     world=replace(_FROM_SCRATCH.world, options=("depth=(1,2)", "distractors=2", "layout=episode")),
     data=replace(_ONE_RECIPE.data, rename=0.5),
 )
+_ALL_GOALS = replace(
+    _RENAMED,
+    model="runs/sft-textcraft-renamed/model",
+    world=replace(_FROM_SCRATCH.world, options=("distractors=10", "layout=episode")),
+    horizon=FixedHorizon(30),
+)
 
 # The other environments with their default options and the paper's horizons. Only BabyAI lists its actions, so only its
 # expert can be noisy. Observations are mostly fixed phrases; where no names need to be copied, each is a single token.
@@ -111,6 +117,9 @@ SFT_RECIPES = {
         "a model from scratch copies names in TextCraft's goals of one recipe, on a CPU in minutes", _ONE_RECIPE
     ),
     "sft-textcraft-renamed": Recipe("the model of sft-textcraft-one-recipe goes on with two recipes", _RENAMED),
+    "sft-textcraft-all-goals": Recipe(
+        "the model of sft-textcraft-renamed goes on with all goals and ten distractors", _ALL_GOALS
+    ),
     "sft-babyai": Recipe("a model from scratch imitates BabyAI's expert, on a CPU in minutes", _BABYAI),
     "sft-sciworld": Recipe("a model from scratch imitates SciWorld's expert, on a CPU in minutes", _SCIWORLD),
     "sft-searchqa": Recipe("a model from scratch imitates SearchQA's expert, on a CPU in minutes", _SEARCHQA),
