@@ -215,6 +215,18 @@ def test_a_score_that_is_paid_at_the_end_is_paid_at_a_limit_of_turns(by: str) ->
     env.close()
 
 
+def test_a_score_is_paid_once_at_a_limit_of_turns() -> None:
+    env = make("gymnasium:test/Parts-v0", low=-1.0, max_episode_steps=2)
+    for _ in range(2):
+        env.reset(options={"task": "test-Parts-v0/train/1"})
+        results = [env.step("1") for _ in range(4)]
+        assert [float(reward) for _, reward, *_ in results] == [0, pytest.approx(0.6), 0, 0]
+        assert [truncated for *_, truncated, _ in results] == [False, True, True, True]
+        assert results[3][0] == results[1][0]
+        assert results[3][4] == results[1][4]
+    env.close()
+
+
 def test_returns_above_high_are_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     for high in (0.5, 0.5, 1.0):
         env = make("gymnasium:test/Parts-v0", high=high)

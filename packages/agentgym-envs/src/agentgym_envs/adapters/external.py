@@ -188,18 +188,27 @@ class ExternalEnv(TextEnv):
 
 
 class PaidAtLimit(gymnasium.Wrapper[str, str, str, str], RecordConstructorArgs):
-    """Pays the score of an environment with a `low` below 0 also if a limit of turns ends the episode."""
+    """Pays the score of an environment with a `low` below 0 also if a limit of turns ends the episode, once."""
 
     def __init__(self, env: gymnasium.Env[str, str]) -> None:
         """Wrap an environment, with the limit."""
         RecordConstructorArgs.__init__(self)
         super().__init__(env)
+        self._end: tuple[str, dict[str, Any]] | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Start a task."""
+        self._end = None
+        return super().reset(seed=seed, options=options)
 
     def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Play one action."""
+        """Play one action. After the limit, the state stays the same and rewards are 0."""
+        if self._end is not None:
+            return self._end[0], 0.0, False, True, dict(self._end[1])
         observation, reward, terminated, truncated, info = super().step(action)
         if truncated and not terminated:
             reward, info = truncated_result(float(reward), info)
+            self._end = observation, info
         return observation, reward, terminated, truncated, info
 
 

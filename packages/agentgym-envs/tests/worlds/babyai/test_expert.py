@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from agentgym_envs import make, text_env
@@ -9,6 +11,9 @@ from agentgym_envs.worlds.babyai import tasks
 
 # Levels where no move is irrevocable as long as no box is opened.
 REVERSIBLE = ("GoToLocal", "GoToRedBall", "PickupLoc", "GoToDoor", "UnlockLocal", "PutNextLocal", "Open", "GoToSeqS5R2")
+
+# Levels of these with narrow rooms, or with much to put next to each other in little space.
+CRAMPED = ("KeyCorridorS3R1", "KeyCorridorS3R2", "PutNextLocalS5N3", "PutNextS4N1", "SynthS5R2", "MiniBossLevel")
 
 
 @pytest.mark.parametrize("level", REVERSIBLE)
@@ -27,6 +32,23 @@ def test_oracle_recovers_from_random_actions(level: str) -> None:
             *_, terminated, truncated, info = env.step(action)
             assert info["valid"]
         assert info["success"], task.id
+
+
+@pytest.mark.parametrize("level", CRAMPED)
+def test_oracle_recovers_from_a_random_beginning_in_a_cramped_place(level: str) -> None:
+    """Thirty random actions, then the oracle alone, which must not repeat itself forever."""
+    env: Any = text_env(make("agentgym/BabyAI-v0", levels=level))
+    rng = np.random.default_rng(3)
+    for task in env.tasks.train[:25]:
+        _, info = env.reset(options={"task": task.id})
+        env._simulator.level.max_steps = 10_000  # Minigrid's limit may be too low for a bad beginning
+        over, turn = False, 0
+        while not over and turn < 150:
+            candidates = [action for action in info["available_actions"] if action != "toggle"]
+            action = candidates[rng.integers(len(candidates))] if turn < 30 else env.oracle()
+            *_, over, _, info = env.step(action)
+            turn += 1
+        assert over, task.id
 
 
 @pytest.mark.parametrize("level", list(tasks.all_levels()))

@@ -39,6 +39,18 @@ def start_env(task: str = BOIL, **options: object) -> SciWorld:
     return env
 
 
+def test_a_long_list_of_meanings_is_cut_and_can_be_answered() -> None:
+    env = start_env(simplifications="teleportAction")
+    env.step("teleport to kitchen")
+    question = env.step("connect terminal 1 to terminal 2")[0]
+    assert question in env.observation_space
+    *lines, end = question.splitlines()
+    assert [line.partition(":")[0] for line in lines[1:]] == [str(number) for number in range(len(lines) - 1)]
+    assert len(lines) > 200
+    assert end.startswith("[The rest of this list is left out.")
+    assert env.step("0")[-1]["valid"]
+
+
 @pytest.mark.long
 def test_scene_matches_look_around_inventory_and_goals() -> None:
     env = start_env(simplifications="teleportAction")

@@ -12,7 +12,7 @@ picked up again right after.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from agentgym_envs.worlds.babyai.actions import Plan, opens
@@ -130,7 +130,7 @@ class Expert:
         if (clearing := self._clear(way, avoid)) is not None:
             return clearing
         if self._carrying is not None and not self._unlocks(way):
-            return _because(f"I need my hands for {self._words.thing(way[-1])}.", self._drop())
+            return _because(f"I need my hands for {self._words.thing(way[-1])}.", self._drop(way))
         pick_up = f"pick up {self._names.get(way[-1])}"
         return Intent(pick_up, (self._where(way[-1]),)) if pick_up in self._menu else self._walk(way)
 
@@ -138,10 +138,18 @@ class Expert:
         movable, fixed = clause.desc_move.obj_set, clause.desc_fixed.obj_set
         moved, place = described(clause.desc_move), described(clause.desc_fixed)
         places = self._ways.known(fixed)
-        way = self._ways.to(cell for place in places for cell in around(place) if self._ways.at(cell) is None)
+        beside = [cell for known in places for cell in around(known) if self._ways.at(cell) is None]
+        way = self._ways.to(beside)
         if way is None:
             missing = _missing(f"a free cell next to {place}" if places else place, [])
-            return _because(missing, self._explore() or self._pick_up(movable, moved))
+            if (moving := self._explore() or self._step_off(clause, beside)) is not None:
+                return _because(missing, moving)
+            if places and not beside:
+                blocking = self._pick_up(self._ways.movable(places), f"an object next to {place}")
+                return _because(f"There is no room next to {place}.", blocking)
+            return _because(missing, self._pick_up(movable, moved))
+        if self._simulator.position in beside and self._ways.obstacle(way) in places:
+            return self._step_off(clause, beside) or self._pick_up(movable, moved)
         if (clearing := self._clear(way)) is not None:
             return clearing
         if not self._holds(movable):
@@ -161,16 +169,13 @@ class Expert:
     def _clear(self, way: list[Cell], avoid: Colors = _NONE) -> Intent | None:
         """Remove the first obstacle before the end of a path; None if there is none."""
         self._kept.update(way)
-        for cell in way[:-1]:
-            thing = self._ways.at(cell)
-            if not isinstance(thing, Door):
-                if thing is not None:
-                    what = self._words.thing(cell)
-                    return _because(f"{_capital(what)} is in my way.", self._pick_up([thing], what, avoid))
-            elif thing.is_locked and not opens(self._carrying, thing):
-                blocks = f"{_capital(self._words.thing(cell))} is in my way."
-                return _because(blocks, self._unlock(cell, thing, avoid))
-        return None
+        cell = self._ways.obstacle(way)
+        if cell is None:
+            return None
+        what, thing = self._words.thing(cell), self._ways.at(cell)
+        if isinstance(thing, Door):
+            return _because(f"{_capital(what)} is in my way.", self._unlock(cell, thing, avoid))
+        return thing and _because(f"{_capital(what)} is in my way.", self._pick_up([thing], what, avoid))
 
     def _unlock(self, cell: Cell, door: Door, avoid: Colors) -> Intent | None:
         needed = f"To open {self._words.thing(cell)} I need a {door.color} key."
@@ -185,27 +190,47 @@ class Expert:
         maybe = f"I have seen none, but one may be in {self._words.thing(way[-1])}."
         return _because(maybe, self._toggle(way) if self._facing(way) else self._follow(way, avoid))
 
-    def _drop(self) -> Intent | None:
-        """Move towards a cell where the carried object blocks no path, and put it down."""
+    def _step_off(self, clause: PutNextInstr, beside: list[Cell]) -> Intent | None:
+        """Leave one of the cells `beside` the place with what is to be put there; None in other states."""
+        way = self._ways.to(self._ways.free())
+        if way is None or self._simulator.position not in beside or not self._holds(clause.desc_move.obj_set):
+            return None
+        reason = f"I carry {described(clause.desc_move)}, but the free cell for it is the one that I stand in."
+        return _because(reason, self._follow(way))
+
+    def _drop(self, toward: Sequence[Cell] = ()) -> Intent | None:
+        """Move towards a cell where the carried object blocks no path, and put it down.
+
+        Args:
+            toward: The path to the object for which the hands must be free, if there is one.
+        """
         if self._carrying is None:
             return None
         free = set(self._ways.free())
         off_path = free - self._kept
-        spare = self._ways.to(filter(self._ways.spare, off_path))
-        way = spare or self._ways.to(off_path) or self._ways.to(free)
+        spare = self._ways.to(filter(self._ways.spare, off_path), clear=True)
+        way = spare or self._ways.to(off_path, clear=True) or self._ways.to(free.difference(toward), clear=True)
         held = f"the {kind_of(self._carrying)} that I carry"
+        if way is None and len(toward) > 1 and self._ways.at(toward[0]) is None:  # the cell that is left is free then
+            return _because(f"Only my own way has room for {held}, so I go on.", self._walk(list(toward[:1])))
+        way = way or self._ways.to(free, clear=True)
         if way is None:
             return Intent("turn left", (f"I look for room to put down {held}.",))
         return _because(f"I put down {held} where {'it bars no way' if spare else 'there is room'}.", self._put(way))
 
     def _put(self, way: list[Cell]) -> Intent:
         """Put the carried object down at the end of a path."""
-        return Intent("drop", (self._where(way[-1]),)) if self._facing(way) else self._walk(way)
+        return Intent("drop", (self._where(way[-1]),)) if self._facing(way) else self._walk(way, onto=False)
 
     # One step of a path.
 
-    def _walk(self, way: list[Cell]) -> Intent:
-        """Return the action that gets farthest along a path without obstacles."""
+    def _walk(self, way: list[Cell], *, onto: bool = True) -> Intent:
+        """Return the action that gets farthest along a path without obstacles.
+
+        Args:
+            way: The path.
+            onto: Whether the action may end in the last cell of the path, if it is empty, and not only in front of it.
+        """
         end = self._where(way[-1])
         go_to = f"go to {self._names.get(way[-1])}"
         if go_to in self._menu:
@@ -213,13 +238,17 @@ class Expert:
         door = next((cell for cell in way[:-1] if isinstance(self._ways.at(cell), Door)), None)
         if door is not None:
             leads = f"The way there leads through {self._words.thing(door)}, {self._words.place(door)}."
-            for verb in ("go through", "toggle and go through"):
+            verbs = ("go through", "toggle and go through")
+            if not onto and door == way[-2]:  # these would end behind the door
+                verbs = () if door == way[0] else ("go to",)
+            for verb in verbs:
                 through = f"{verb} {self._names.get(door)}"
                 if through in self._menu:
                     return Intent(through, (end, leads))
         (x, y), (i, j) = self._simulator.position, way[0]
         turn = (AHEAD.index((i - x, j - y)) - self._simulator.level.agent_dir) % len(AHEAD)
-        step = "turn left" if turn == 3 else "turn right" if turn else "move forward"
+        shut = isinstance(ahead := self._ways.at(way[0]), Door) and not ahead.is_open
+        step = "turn left" if turn == 3 else "turn right" if turn else "toggle" if shut else "move forward"
         begins = f"The way there begins {self._words.place(way[0])}."
         return Intent(step, (end, begins) if len(way) > 1 else (end,))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 
 from agentgym_envs.worlds.babyai.actions import opens
@@ -63,8 +63,28 @@ class Paths:
         ring = [not is_wall(self.at((cell[0] + x, cell[1] + y))) for x, y in _RING]
         return sum(ring[i] != ring[i - 1] for i in range(len(ring))) <= 2
 
-    def to(self, goals: Iterable[Cell], avoid: Colors = frozenset()) -> list[Cell] | None:
-        """Return the cheapest path over seen cells to one of `goals`, from the next cell to the goal; None if none."""
+    def movable(self, cells: Iterable[Cell]) -> list[WorldObj]:
+        """Return the objects next to `cells` that can be picked up."""
+        things = (self.at(near) for cell in cells for near in around(cell))
+        return [thing for thing in things if thing is not None and not isinstance(thing, Door) and not is_wall(thing)]
+
+    def obstacle(self, way: Sequence[Cell]) -> Cell | None:
+        """Return the first cell before the end of a path that has an object or a locked door; None if there is none."""
+        return next((cell for cell in way[:-1] if self._bars(self.at(cell))), None)
+
+    def _bars(self, thing: WorldObj | None) -> bool:
+        if isinstance(thing, Door):
+            return thing.is_locked and not opens(self._carrying, thing)
+        return thing is not None
+
+    def to(self, goals: Iterable[Cell], avoid: Colors = frozenset(), *, clear: bool = False) -> list[Cell] | None:
+        """Return the cheapest path over seen cells to one of `goals`, from the next cell to the goal; None if none.
+
+        Args:
+            goals: The cells to reach.
+            avoid: See `Colors`.
+            clear: Whether the path must be without obstacles.
+        """
         wanted = set(goals) - {self._here}
         previous: dict[Cell, Cell] = {}
         heap = [(0, self._here, self._here)] if wanted else []
@@ -78,13 +98,15 @@ class Paths:
             if cell not in self._seen:
                 continue
             for after in around(cell):
-                step_cost = _STEP if after in wanted else self._cost(after, avoid)
+                step_cost = _STEP if after in wanted else self._cost(after, avoid, clear)
                 if after not in previous and step_cost is not None:
                     heapq.heappush(heap, (cost + step_cost, after, cell))
         return None
 
-    def _cost(self, cell: Cell, avoid: Colors) -> int | None:
+    def _cost(self, cell: Cell, avoid: Colors, clear: bool) -> int | None:
         thing = self.at(cell)
+        if clear and self._bars(thing):
+            return None
         if thing is None:
             return _STEP
         if not isinstance(thing, Door):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from agentgym_envs.core.tasks import Task, TaskSet
-from agentgym_envs.core.text_env import EnvFault, Feedback, TextEnv
+from agentgym_envs.core.text_env import MAX_OBSERVATION_CHARS, EnvFault, Feedback, TextEnv
 from agentgym_envs.util.java import find_java
 from agentgym_envs.worlds.sciworld.expert import gold_path
 from agentgym_envs.worlds.sciworld.jvm import OLDEST_JAVA
@@ -21,6 +21,7 @@ _HELP = (
     "use OBJ on OBJ, pour OBJ into OBJ, dunk OBJ into OBJ, mix OBJ, connect OBJ to OBJ, disconnect OBJ, eat OBJ, "
     "flush OBJ, wait, wait1. OBJ is something you can see or carry, by the name you read."
 )
+_CUT = "\n[The rest of this list is left out. Give an action that says which thing is meant, and where it is.]"
 _CANCELLED = "That is not one of the numbers asked for, so the request is cancelled. Give a whole action again."
 
 
@@ -124,7 +125,7 @@ class SciWorld(TextEnv):
 
     def _act(self, action: str) -> Feedback:
         was_asking, simulator = self._now.asking, self._running()
-        answer = simulator.step(action).strip()
+        answer = _fitting(simulator.step(action).strip())
         self._shown.append(answer)
         self._observe()
         over = self._now.completed or self._now.score < 0
@@ -203,3 +204,12 @@ class SciWorld(TextEnv):
         if self._simulator is not None:
             self._simulator.close()
             self._simulator = None
+
+
+def _fitting(answer: str) -> str:
+    """Return the first lines of an answer that is too long: ScienceWorld lists all that an ambiguous action may mean,
+    hundreds in a kitchen.
+    """
+    if len(answer) <= MAX_OBSERVATION_CHARS:
+        return answer
+    return answer[: MAX_OBSERVATION_CHARS - len(_CUT)].rpartition("\n")[0] + _CUT
