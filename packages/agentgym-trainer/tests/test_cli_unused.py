@@ -29,7 +29,8 @@ from agentgym_trainer.config import RLConfig
         ("textcraft-grpo --scratch.hidden 64", "scratch.hidden", "--model scratch"),
         ("textcraft-grpo --evaluation.no-test --evaluation.test-tasks 5", "evaluation.test-tasks", "--evaluation.test"),
         ("textcraft-grpo --rollouts.every 0 --rollouts.tokens 1", "rollouts.tokens", "--rollouts.every"),
-        ("textcraft-grpo --harness-timeout 5", "harness-timeout", "--harness"),
+        ("textcraft-grpo --harness-timeout 5", "harness-timeout", "--harness or --harness-command"),
+        ("textcraft-grpo --harness-concurrency 5", "harness-concurrency", "--harness or --harness-command"),
         ("textcraft-grpo --async-rollout.correction off", "async-rollout.correction", "max-staleness"),
     ],
 )
@@ -48,6 +49,8 @@ def test_flags_without_an_effect_are_named(arguments: str, flag: str, needed: st
         "textcraft-grpo --algorithm ppo --critic.where separate --lora.rank 2 --lora.alpha 8",
         "textcraft-grpo --async-rollout.max-staleness 1 --algorithm.correction.bound 3",
         "textcraft-grpo --async-rollout.max-staleness 1 --async-rollout.correction sequence",
+        "textcraft-grpo --harness-command ./agent --harness-timeout 5 --harness-concurrency 4",
+        "textcraft-grpo --harness agents:solve --harness-timeout 5 --harness-concurrency 4",
         "sft-textcraft --data.tasks 3 --data.noise 0.1",
         "sft-textcraft --data.files a.jsonl --data.noise 0.1",  # from scratch: it makes the tokenizer
     ],
@@ -74,3 +77,12 @@ def test_an_estimator_comes_with_the_group_filter_of_its_preset_unless_another_w
     config = parse_config(["textcraft-grpo", *flags])
     assert isinstance(config, RLConfig)
     assert config.algorithm.groups == PRESETS[preset].groups
+
+
+@pytest.mark.parametrize("fitting", ["--algorithm.kl.where loss", "--algorithm.advantages.scale none"])
+def test_an_estimator_is_checked_together_with_the_other_flags(fitting: str) -> None:
+    """RLOO's penalty on rewards can't be scaled as step groups do by default."""
+    words = f"textcraft-grpo --algorithm rloo --algorithm.advantages step-groups {fitting}".split()
+    config = parse_config(words)
+    assert isinstance(config, RLConfig)
+    assert config.algorithm.groups == PRESETS["gigpo"].groups

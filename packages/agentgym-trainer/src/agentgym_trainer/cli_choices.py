@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from agentgym_envs.cli.flags import given
@@ -77,7 +77,7 @@ def with_choice(config: _S, flag: str, choice: Choice, name: str) -> _S:
     usual, fitting = _usual_filter(before.algorithm.advantages), _usual_filter(config.algorithm.advantages)
     if fitting is None or usual in (None, fitting) or before.algorithm.groups != usual:
         return config
-    return replace(config, algorithm=replace(config.algorithm, groups=fitting))
+    return _with(config, ("algorithm", "groups"), fitting)
 
 
 def _usual_filter(advantages: AdvantageEstimator) -> GroupFilter | None:

@@ -51,7 +51,8 @@ def _of_rl(config: BaseConfig) -> Iterator[_Rule]:
     for name in ("distillation.label-weight", "distillation.fraction"):
         yield name, bool(distillation.expert), "a --distillation.expert"
     yield "rollouts.tokens", config.rollouts.every > 0, "saved rollouts (--rollouts.every)"
-    yield "harness-timeout", bool(config.harness), "a --harness"
+    for name in ("harness-timeout", "harness-concurrency"):
+        yield name, bool(config.harness or config.harness_command), "a --harness or --harness-command"
     teaches = bool(distillation.teacher or distillation.expert)
     yield "distillation.schedule", teaches, "a --distillation.teacher or --distillation.expert"
     stale = config.async_rollout.max_staleness > 0

@@ -7,7 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from agentgym_trainer.algorithms import KL, PRESETS, Algorithm, Clip, GroupRelative
+from agentgym_trainer.algorithms import (
+    KL,
+    PRESETS,
+    Algorithm,
+    Clip,
+    GoalDistance,
+    GroupFilter,
+    GroupRelative,
+    NestedStepGroups,
+    StepGroups,
+)
 from agentgym_trainer.config import (
     AgentEvolConfig,
     AsyncRollout,
@@ -36,6 +46,7 @@ pytestmark = pytest.mark.quick
 QLORA = Lora(rank=4, quantize="nf4")
 OFFLOAD = Optimizer(offload=True)
 ONE_TASK = DataConfig(tasks=1)
+KEEP_FLAT = GroupFilter(zero_variance="keep")
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -241,6 +252,17 @@ def test_minibatches_cannot_exceed_episodes() -> None:
             lambda: RLConfig(algorithm=replace(PRESETS["gigpo"], kl=KL(where="reward"))),
             "divided by its own standard deviation",
         ),
+        (
+            lambda: RLConfig(algorithm=replace(PRESETS["grpo"], kl=KL("reward"), groups=KEEP_FLAT)),
+            "^In groups whose rewards are equal, a KL penalty .* or without a teacher algorithm.groups.zero_variance",
+        ),
+        *(
+            (
+                lambda estimator=estimator: RLConfig(algorithm=Algorithm(estimator, kl=KL("reward"))),
+                "^Turns or episodes that are compared may have equal rewards in .* set algorithm.kl.where loss, or",
+            )
+            for estimator in (GroupRelative(returns="turn"), StepGroups(), NestedStepGroups(), GoalDistance())
+        ),
         (lambda: EngineSettings(kind="vllm", devices="1"), "engine.devices gives GPUs to a server"),
         (lambda: RLConfig(extra_worlds=(WorldConfig(), WorldConfig(weight=math.nan))), "weight of a world"),
         (lambda: DataConfig(episodes=0), "data needs episodes of at least 1"),
@@ -259,6 +281,11 @@ def test_numbers_out_of_range_are_rejected(build: Callable[[], Any], message: st
         build()
 
 
+def test_kl_in_rewards_is_allowed_where_only_rewards_that_differ_are_scaled() -> None:
+    for advantages in (GroupRelative(), GroupRelative(scale="none", returns="turn"), StepGroups(scale="none")):
+        assert RLConfig(algorithm=Algorithm(advantages, kl=KL("reward"))).algorithm.advantages == advantages
+
+
 def test_one_task_is_enough_where_experts_play_one_environment_or_none() -> None:
     two = (WorldConfig(),)
     assert SFTConfig(data=ONE_TASK).data == ONE_TASK
@@ -273,6 +300,16 @@ def test_tiny_config_keeps_the_essentials_of_the_recipe() -> None:
         for name in ("worlds", "sampler", "horizon", "critic", "lora", "epochs"):
             assert getattr(small, name) == getattr(recipe.config, name)
         assert replace(small.algorithm, groups=recipe.config.algorithm.groups) == recipe.config.algorithm
+
+
+@pytest.mark.parametrize("preset", ["grpo", "dapo", "rloo"])
+def test_tiny_config_allows_kl_in_rewards_and_a_number_of_turns(preset: str) -> None:
+    algorithm = replace(PRESETS[preset], kl=KL("reward", "k1"))
+    small = tiny(RLConfig(algorithm=algorithm, turns_per_step=640))
+    # Groups without variance are kept, and a penalty in their rewards can't be scaled by its standard deviation.
+    assert small.algorithm.groups.zero_variance == "keep"
+    assert small.algorithm.kl == (algorithm.kl if preset == "rloo" else KL("loss", "k1"))
+    assert small.turns_per_step == 0
 
 
 def test_tiny_models_can_be_quantized() -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from agentgym_envs import EpisodeSpec, ExpertStart
 from agentgym_trainer.algorithms import GRPO, GroupFilter
 from agentgym_trainer.config import AsyncRollout, WorldConfig
 from agentgym_trainer.curriculum.horizon import Stage
@@ -53,6 +54,24 @@ def test_synchronous_collect_plays_exactly_one_step(make_setup: MakeSetup) -> No
         assert [[e.sample for e in group.episodes] for group in groups] == [list(range(SAMPLES))] * TASKS
         assert all(group.outcome.lag(step) == 0 for group in groups)
         assert len(setup.policy.started) == (step + 1) * TASKS * SAMPLES == setup.policy.forgotten
+
+
+def test_the_expert_plays_each_task_once_to_find_where_its_episodes_begin(
+    make_setup: MakeSetup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played, original = list[str](), ExpertStart._demonstrated
+
+    async def counted(start: ExpertStart, slot: Any, spec: EpisodeSpec) -> Any:
+        played.append(spec.task_id or "")
+        return await original(start, slot, spec)
+
+    monkeypatch.setattr(ExpertStart, "_demonstrated", counted)
+    setup = make_setup()
+    groups = setup.collector.collect(TrainingState(Stage(2, remaining=1)))
+    assert [[turn.reply.expert for turn in e.turns] for g in groups for e in g.episodes] == [
+        [True, True, False]
+    ] * TASKS * SAMPLES
+    assert sorted(played) == _ids(*range(TASKS))
 
 
 @pytest.mark.parametrize("max_staleness", [1, 2])

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from agentgym_trainer.algorithms import GRPO, Algorithm
+from agentgym_trainer.algorithms import GRPO, Algorithm, GoalDistance, GroupRelative, NestedStepGroups, StepGroups
 from agentgym_trainer.config.base import BaseConfig, at_least_one
 from agentgym_trainer.config.data import DataConfig, check_tasks
 from agentgym_trainer.config.distillation import Distillation
@@ -264,17 +264,7 @@ class RLConfig(BaseConfig):
                 f"{self.imitation.batch} demonstrations can't be split into {self.minibatches} minibatches; set "
                 "imitation.batch to at least as many."
             )
-        keeps_flat = bool(self.distillation.teacher) or self.algorithm.groups.zero_variance == "keep"
-        if (
-            self.algorithm.kl.where == "reward"
-            and keeps_flat
-            and getattr(self.algorithm.advantages, "scale", "none") == "std"
-        ):
-            raise ValueError(
-                "In groups whose rewards are equal, a KL penalty on rewards would be divided by its own standard "
-                "deviation, so that its weight had no effect: set algorithm.kl.where loss, or without a teacher "
-                "algorithm.groups.zero_variance drop."
-            )
+        self._check_kl_in_rewards()
         if self.group_size == 1 and self.algorithm.groups.single != "keep":
             raise ValueError(
                 "With group_size 1 no group has episodes to compare, and nothing would train: set group_size to 2 or "
@@ -282,6 +272,26 @@ class RLConfig(BaseConfig):
             )
         if isinstance(self.horizon, AdaptiveHorizon) and self.horizon.patience and not self.evaluation.every:
             raise ValueError("An adaptive horizon needs evaluations: set evaluation.every, or horizon.patience 0.")
+
+    def _check_kl_in_rewards(self) -> None:
+        advantages, groups = self.algorithm.advantages, self.algorithm.groups
+        if self.algorithm.kl.where != "reward" or getattr(advantages, "scale", "none") != "std":
+            return
+        consequence = (
+            "a KL penalty on rewards would be divided by its own standard deviation, so that its weight had no effect: "
+            "set algorithm.kl.where loss, or algorithm.advantages.scale none"
+        )
+        by_turn = isinstance(advantages, GroupRelative) and advantages.returns == "turn"
+        if by_turn or isinstance(advantages, StepGroups | NestedStepGroups | GoalDistance):
+            raise ValueError(
+                "Turns or episodes that are compared may have equal rewards in groups that train because of others; "
+                f"there, {consequence}."
+            )
+        if self.distillation.teacher or groups.zero_variance == "keep":
+            raise ValueError(
+                f"In groups whose rewards are equal, {consequence}, or without a teacher "
+                "algorithm.groups.zero_variance drop."
+            )
 
     def _check_harness(self) -> None:
         if self.harness and self.harness_command:

@@ -320,9 +320,10 @@ KINDS = ("fixed", "step", "adaptive", "backward")
 def by_kind(horizon: Horizon) -> dict[str, Horizon]:
     """Return one schedule of each of the `KINDS`: `horizon` itself for its own kind, and others with its stages.
 
-    An adaptive schedule made from a step schedule has at least half as many steps per stage. A backward schedule has
-    the same limits on turns, and begins where the expert has half of them left; made from a step schedule, it has the
-    same steps per stage. Of a schedule of another package, only the longest stage is known.
+    An adaptive schedule made from a step schedule has at least half as many steps per stage. A backward schedule begins
+    where the expert has half of a stage's turns left, rounded down but at least 1, and allows twice as many, so that
+    even limits stay the same; made from a step schedule, it has the same steps per stage. Of a schedule of another
+    package, only the longest stage is known.
     """
     stages, every, at_least = (horizon.longest,), StepHorizon.every, AdaptiveHorizon.at_least
     if isinstance(horizon, StepHorizon | AdaptiveHorizon):

@@ -9,6 +9,9 @@ from agentgym_trainer.kinds.base import BATCH, STEPS, RunKind, few
 
 
 def _miniature(config: RLConfig) -> RLConfig:
+    algorithm, kl = config.algorithm, config.algorithm.kl
+    if kl.where == "reward" and getattr(algorithm.advantages, "scale", "none") == "std":
+        kl = replace(kl, where="loss")  # refused with groups of equal rewards, which are kept here
     return replace(
         config,
         warm_start=replace(
@@ -19,9 +22,10 @@ def _miniature(config: RLConfig) -> RLConfig:
         ),
         imitation=replace(config.imitation, data=few(config.imitation.data), batch=BATCH),
         # So small a model never succeeds: all groups would have zero variance, and no update would be taken.
-        algorithm=replace(config.algorithm, groups=replace(config.algorithm.groups, zero_variance="keep")),
+        algorithm=replace(algorithm, kl=kl, groups=replace(algorithm.groups, zero_variance="keep")),
         steps=STEPS,
         tasks_per_step=2,
+        turns_per_step=0,
         group_size=2,
         minibatches=min(4, config.minibatches),
     )

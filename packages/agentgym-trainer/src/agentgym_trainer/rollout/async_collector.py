@@ -57,6 +57,11 @@ class _InFlightGroup:
     stage: Stage
     """The stage in which it was first started, which has the limit on the policy's turns."""
     episodes: list[Episode] = field(default_factory=list[Episode])
+    expert_start: ExpertStart | None = field(init=False)
+    """Where its episodes begin; shared, so that the expert plays the task once."""
+
+    def __post_init__(self) -> None:
+        self.expert_start = None if self.stage.remaining is None else ExpertStart(self.stage.remaining)
 
     @property
     def complete(self) -> bool:
@@ -263,10 +268,8 @@ class AsyncCollector:
         try:
             while queue.waiting and not self._settling:
                 flight, spec = queue.waiting.popleft()
-                remaining = flight.stage.remaining
-                start = None if remaining is None else ExpertStart(remaining)
                 episode = await play_in_slot(
-                    self._policy, queue.world, slot, spec, flight.stage.turns, expert_start=start
+                    self._policy, queue.world, slot, spec, flight.stage.turns, expert_start=flight.expert_start
                 )
                 flight.episodes.append(episode)
                 if flight.complete:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from agentgym_trainer.algorithms import HGPO, NestedStepGroups, StepGroups
+from agentgym_trainer.algorithms.advantages.group_relative import Scale
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from textbook_advantages import (
@@ -83,6 +86,16 @@ def test_longer_equal_histories_weigh_more() -> None:
     assert advantages(NestedStepGroups(history=1, weight_power=0.0, scale="none", gamma=1.0), episodes).tolist()[
         1::2
     ] == pytest.approx([0.625, -0.375, -0.25, -0.25])
+
+
+@pytest.mark.parametrize("scale", ["std", "none"])
+def test_levels_at_which_a_return_is_the_mean_up_to_rounding_do_not_count(scale: Scale) -> None:
+    """After 1, the return 0.2 is the mean of 0.1, 0.2 and 0.3, which aren't exact in binary."""
+    episodes = [visits(0.1, 1, 9), visits(0.2, 1, 9), visits(0.3, 1, 9), visits(0.0, 2, 9)]
+    estimator = NestedStepGroups(history=1, scale=scale, gamma=1.0)
+    first_level = replace(estimator, history=0)
+    assert advantages(estimator, episodes)[3] == pytest.approx(advantages(first_level, episodes)[3])
+    assert advantages(estimator, episodes).tolist() == pytest.approx(slow_nested_step_groups(episodes, estimator))
 
 
 def test_turns_that_are_alone_have_no_advantage() -> None:

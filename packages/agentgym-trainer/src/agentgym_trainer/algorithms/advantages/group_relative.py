@@ -111,4 +111,16 @@ def relative(
     if scale == "std":
         advantage_X = advantage_X / (group_sum(centred_X.square()) / size_X * unbiased_X).sqrt()
     # Replaces the results of divisions by 0 in groups without a signal.
-    return advantage_X.where(spread_X > ROUNDING * group_max(value_X.abs()).clamp(min=1), 0.0)
+    return advantage_X.where(spread_X > rounding(value_X, group_X), 0.0)
+
+
+def rounding(value_X: Tensor, group_X: Tensor) -> Tensor:
+    """Return the largest difference within the group of each value that counts as a rounding error, X, float64.
+
+    Args:
+        value_X: Values, float64.
+        group_X: Group of each value, from 0.
+    """
+    groups = int(group_X.max()) + 1 if len(group_X) else 0
+    largest_G = value_X.new_zeros(groups).scatter_reduce(0, group_X, value_X.abs(), "amax")
+    return ROUNDING * largest_G[group_X].clamp(min=1)

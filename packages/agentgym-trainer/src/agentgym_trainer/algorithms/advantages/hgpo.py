@@ -12,7 +12,7 @@ from agentgym_trainer.algorithms.advantages.anchors import (
     split_groups,
     token_advantages,
 )
-from agentgym_trainer.algorithms.advantages.group_relative import Baseline, Scale, relative
+from agentgym_trainer.algorithms.advantages.group_relative import Baseline, Scale, relative, rounding
 from agentgym_trainer.algorithms.advantages.returns import AdvantageEstimate, check_discounts, turn_rewards
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ class NestedStepGroups:
 
     The group of level k holds the turns of a group of episodes that have the same anchor, and the same k anchors before
     it. Its advantage compares discounted returns-to-go. The mean is over the levels from 0 to `history` at which the
-    advantage isn't 0, with weights (k + 1)^`weight_power`. A turn without such a level has the advantage 0.
+    return differs from the baseline by more than rounding, with weights (k + 1)^`weight_power`. A turn without such a
+    level has the advantage 0.
     """
 
     needs_critic: ClassVar[bool] = False
@@ -72,8 +73,10 @@ class NestedStepGroups:
                 # Anchors are from 0, so turns with a shorter history share groups with each other only.
                 earlier_X = anchor_EK[e_X, (k_X - level).clamp(min=0)].where(k_X >= level, -1)
                 group_X = split_groups(group_X, earlier_X)
+            difference_X = relative(return_X, group_X, length_X, baseline=self.baseline)
             advantage_X = relative(return_X, group_X, length_X, baseline=self.baseline, scale=self.scale)
-            weight_X = (level + 1) ** self.weight_power * ((advantage_X != 0) & (k_X >= level)).double()
+            differs_X = difference_X.abs() > rounding(return_X, group_X)
+            weight_X = (level + 1) ** self.weight_power * (differs_X & (k_X >= level)).double()
             weighted_X, weights_X = weighted_X + weight_X * advantage_X, weights_X + weight_X
         advantage_X = (weighted_X / weights_X).where(weights_X > 0, 0.0)
         advantage_EK = turns.reward_EK.new_zeros(turns.reward_EK.shape).index_put((e_X, k_X), advantage_X)
