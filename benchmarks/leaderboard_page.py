@@ -149,7 +149,9 @@ def write(cells: Sequence[Cell], runs: Path, folder: Path) -> None:
         SystemExit: If a cell has neither a finished evaluation nor a record.
     """
     file = folder / "leaderboard.json"
-    before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"measured": [], "models": []}
+    before: dict[str, Any] = (
+        json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"measured": [], "models": []}
+    )
     played = [cell for cell in cells if cell.played]
     known = {(record["name"], record["player"]): record for record in before["measured"]}
     known |= {(cell.world.name, cell.policy): cell.record for cell in played}

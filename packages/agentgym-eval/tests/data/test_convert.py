@@ -221,6 +221,10 @@ def test_folder_of_json_arrays_is_read_in_order(to: str, tmp_path: Path) -> None
             "message 2 is no",
         ),
         ('{"messages": 3}\n', "conversation 1 is not a valid trl record: `messages` is not a list"),
+        (
+            '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "a"}]}\n{"text": "x"}\n',
+            "conversation 2 is not a valid trl record: it has no 'messages'",
+        ),
         ('{"messages": ["x"]}\n', "message 1 of `messages` is not a JSON object"),
         ('{"messages": [{"role": [], "content": "a"}]}\n', "message 1 is not text"),
         ('{"messages": [{"role": "user", "content": [{"type": "image"}]}]}\n', "message 1 is not text"),

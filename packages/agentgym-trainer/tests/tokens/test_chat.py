@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from agentgym_envs import Message
-from agentgym_trainer.models.scratch import train_tokenizer
+from agentgym_trainer.models.scratch import CHATML, train_tokenizer
 from agentgym_trainer.tokens.chat import Chat, Context
 from chat_templates import FAMILIES, make_chat, trl_chat
 from hypothesis import assume, given, settings
@@ -301,20 +301,25 @@ def test_tokenizer_without_chat_template_is_rejected() -> None:
 def test_template_without_control_tokens_is_rejected() -> None:
     tokenizer = train_tokenizer(TEXTS, 320)
     tokenizer.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
-    with pytest.raises(ValueError, match="does not begin with a control token"):
+    with pytest.raises(ValueError, match=r"does not begin with a control token\. Save a template .* ends replies with"):
         Chat(tokenizer)
 
 
-def test_a_prompt_that_begins_reasoning_has_it_ended_by_replies_without_any() -> None:
-    chat = trl_chat("qwen3", "qwen3_5_think")
-    prompt = chat.open((Message("user", "U"),))
-    assert chat.tokenizer.decode(prompt).endswith("<|im_start|>assistant\n<think>\n")
-    assert chat.tokenizer.decode(chat.reply_ids("go north")) == "\n</think>\n\ngo north<|im_end|>"
-    assert chat.reply_text(chat.reply_ids("It is dark.\n</think>\n\nleave")) == "It is dark.\n</think>\n\nleave"
-    closed = chat.tokenizer.chat_template
-    shown = [{"role": "user", "content": "U"}, {"role": "assistant", "content": "go north"}]
-    whole = chat.tokenizer.apply_chat_template(shown, chat_template=closed, tokenize=False)
-    assert whole.startswith(chat.tokenizer.decode(prompt + chat.reply_ids("go north")))
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{{ strftime_later('%d') }}CHATML", "can't render a reply: 'strftime_later' is undefined"),
+        ("{% for message in messages %}", "can't render a reply: Unexpected end of template"),
+        ("{{ 1 + messages[0].content }}", "can't render a reply: unsupported operand"),
+        # As of early fine-tuned models: the role before a reply is only in the history.
+        (CHATML.partition("{% if add_generation_prompt")[0], "ignores add_generation_prompt"),
+    ],
+)
+def test_unusable_templates_are_rejected_with_what_to_do(template: str, reason: str) -> None:
+    tokenizer = train_tokenizer(TEXTS, 320)
+    tokenizer.chat_template = template.replace("CHATML", CHATML)
+    with pytest.raises(ValueError, match=rf"{reason}.* Save a (working )?template .*chat_template = "):
+        Chat(tokenizer)
 
 
 def test_prompts_do_not_depend_on_the_date(monkeypatch: pytest.MonkeyPatch) -> None:

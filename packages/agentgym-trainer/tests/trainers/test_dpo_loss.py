@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import isfinite, log
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import numpy as np
@@ -302,6 +303,9 @@ def pair_with_two_trials() -> list[Episode]:
     return [play("bare+retry:1", (*lost, note, *second_trial)) for second_trial in (won, lost)]
 
 
+UNLIMITED = SimpleNamespace(config=SimpleNamespace())
+
+
 def test_the_context_budget_applies_to_each_context_of_a_side(chat: Chat) -> None:
     episodes = pair_with_two_trials()
     diverging_early = [
@@ -313,13 +317,17 @@ def test_the_context_budget_applies_to_each_context_of_a_side(chat: Chat) -> Non
     assert [len(side) for side in row.values()] == [2, 2]
     longest = max(len(segment["ids"]) for side in row.values() for segment in side)
 
-    def learnable_rows(max_context: int) -> tuple[list[Row], str]:
+    def learnable_rows(max_context: int, of_model: int = 512) -> tuple[list[Row], str]:
         config = DPOConfig(model="scratch", generation=Generation(max_tokens=1, max_context=max_context))
-        return learnable(TrainingSetup(None, chat, diverging_early), pairs, config)
+        model = SimpleNamespace(config=SimpleNamespace(max_position_embeddings=of_model))
+        return learnable(TrainingSetup(model, chat, diverging_early), pairs, config)
 
     assert learnable_rows(longest) == ([row], "")
     with pytest.raises(UsageError, match=f"1 pairs have a context of more than generation.max_context, {longest - 1}"):
         learnable_rows(longest - 1)
+    assert learnable_rows(512, longest) == ([row], "")
+    with pytest.raises(UsageError, match=f"1 pairs .* than the context of the model, {longest - 1} tokens. Choose"):
+        learnable_rows(512, longest - 1)
 
 
 def test_pairs_without_tokens_in_the_loss_are_reported_separately(chat: Chat) -> None:
@@ -327,8 +335,8 @@ def test_pairs_without_tokens_in_the_loss_are_reported_separately(chat: Chat) ->
     masked = replace(lost, turns=tuple(replace(turn, loss=False) for turn in lost.turns))
     (pair,), config = make_pairs([won, lost], Pairing()), DPOConfig(model="scratch")
     masked_pair = replace(pair, rejected=masked)
-    rows, left_out = learnable(TrainingSetup(None, chat, [won, masked]), [pair, masked_pair], config)
+    rows, left_out = learnable(TrainingSetup(UNLIMITED, chat, [won, masked]), [pair, masked_pair], config)
     assert rows == [encode_pair(chat, pair)]
     assert left_out == "; in 1 more, one side has no tokens in the loss (`loss: false`)"
     with pytest.raises(UsageError, match="one side has no tokens in the loss: its replies are marked `loss: false`"):
-        learnable(TrainingSetup(None, chat, [won, masked]), [masked_pair], config)
+        learnable(TrainingSetup(UNLIMITED, chat, [won, masked]), [masked_pair], config)

@@ -22,7 +22,7 @@ from agentgym_trainer.trainers.training_data import good_enough
 from agentgym_trainer.trainers.trl_run import TrainingSetup
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_learner import episode_with_samples, sft_flags, train_cli
+from toy_learner import TEXTS, episode_with_samples, sft_flags, train_cli
 
 LONGEST = 512
 
@@ -123,6 +123,22 @@ def test_runs_report_what_the_context_budget_cuts(tmp_path: Path, capfd: pytest.
     assert "max_context" not in stderr
 
 
+@pytest.mark.long
+def test_contexts_end_within_those_of_the_model(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def run(name: str, context: int, *more: str) -> str:
+        data = tmp_path / f"{name}.jsonl"
+        data.write_text("".join(f"{e.to_json()}\n" for e in (EPISODES[0], EPISODES[2])))
+        more = ("--data.files", str(data), "--data.keep", "all", "--scratch.context", str(context), *more)
+        train_cli(sft_flags(tmp_path / name, *more, "--epochs", "1", "--evaluation.tasks", "1"))
+        return " ".join(capfd.readouterr().err.split())
+
+    stderr = run("cut", 60)
+    assert "The context of the model, 60 tokens, cuts 1 of 2 contexts and drops 0: " in stderr
+    assert "are not trained on. Choose a model with a longer one to keep more." in stderr
+    stderr = run("long", 8)
+    assert "In none of the 2 episodes does a reply end within the context of the model, 8 tokens. Choose a" in stderr
+
+
 @settings(max_examples=25)
 @given(
     st.lists(st.tuples(st.text(max_size=6), st.text(max_size=6), st.booleans()), min_size=1, max_size=5),
@@ -150,7 +166,7 @@ def test_episodes_are_selected_by_success_and_score() -> None:
 
 @pytest.fixture
 def imitator(chat: Chat, new_model: Callable[..., Any], tmp_path: Path) -> Callable[..., Imitator]:
-    def make(examples: list[Example], *, lora: bool = False, **settings: Any) -> Imitator:
+    def make(examples: list[Example], *, lora: bool = False, chat: Chat = chat, **settings: Any) -> Imitator:
         defaults: dict[str, Any] = {
             "generation": Generation(max_context=LONGEST),
             "optimizer": Optimizer(lr=1e-3, micro_tokens=LONGEST),
@@ -195,6 +211,16 @@ def test_the_loss_is_the_mean_over_labels_in_any_layout(
         assert other_gradient.keys() == gradient.keys()
         for name, grad in gradient.items():
             torch.testing.assert_close(other_gradient[name], grad, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_tokenizers_without_padding_and_end_tokens_work(imitator: Callable[..., Imitator], packing: bool) -> None:
+    tokenizer = train_tokenizer(TEXTS, 320)
+    tokenizer.pad_token = tokenizer.eos_token = None
+    chat = Chat(tokenizer)
+    examples = list(encode_examples(chat, EPISODES, Trimming(LONGEST)))
+    expected, _ = losses(imitator(examples, packing=packing))
+    assert losses(imitator(examples, packing=packing, chat=chat))[0] == pytest.approx(expected, rel=1e-6)
 
 
 def test_packed_examples_share_one_row(chat: Chat, imitator: Callable[..., Imitator]) -> None:

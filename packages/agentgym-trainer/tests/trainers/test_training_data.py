@@ -85,6 +85,20 @@ def test_both_warnings_are_printed_before_training(tmp_path: Path, capfd: pytest
     assert "4 of 4 episodes of coin/Coin-v0 are of its test tasks; 4 of the 4 test tasks" in before
 
 
+def test_incomplete_lines_and_other_environments_are_reported(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data, (here, there) = tmp_path / "some.jsonl", (play("bare", *TRAIN), play("bare", *OTHERS))
+    recorded = replace(here[0], env="", agent="")
+    lines = [f"{episode.to_json()}\n" for episode in (*here, *there, recorded)]
+    data.write_text("".join([*lines, lines[0][:50]]))
+    more = ("--data.files", str(data), "--data.keep", "all", "--epochs", "1", "--generation.max-context", "2000")
+    assert train_cli(sft_flags(tmp_path / "run", *more)) == 0
+    before = " ".join(capfd.readouterr().err.partition("after 0 steps")[0].split())
+    assert f"{data}, line 6: half a line, left by a killed process, is left out." in before
+    assert "2 of 5 episodes are of environments that this run doesn't play: coin/OneSided-v0." in before
+
+
 def test_an_unusable_model_is_rejected_before_playing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()

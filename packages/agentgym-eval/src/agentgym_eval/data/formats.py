@@ -105,7 +105,8 @@ class _Reading:
             except RecursionError as error:
                 raise UsageError(f"{path}, conversation {number} is nested too deeply.") from error
             except (ValueError, TypeError, KeyError, AttributeError) as error:
-                raise UsageError(f"{path}, conversation {number} is not a valid {kind} record: {error}.") from error
+                why = f"it has no {error}" if isinstance(error, KeyError) else error
+                raise UsageError(f"{path}, conversation {number} is not a valid {kind} record: {why}.") from error
 
     def _ours(self, path: Path) -> Iterator[Episode]:
         annotations = read_annotations(path) if self.label else {}

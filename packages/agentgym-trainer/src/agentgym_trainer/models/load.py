@@ -138,7 +138,11 @@ def load_chat(name: str) -> Chat:
 
     with _loading(name) as path:
         # Mistral's own format, which it would otherwise be with vLLM installed, has no chat template.
-        return Chat(AutoTokenizer.from_pretrained(path, mistral_format=False))
+        tokenizer = AutoTokenizer.from_pretrained(path, mistral_format=False)
+        try:
+            return Chat(tokenizer)
+        except ValueError as error:
+            raise UsageError(f"The model {name} can't be used: {error}") from error
 
 
 def check_model(name: str) -> None:

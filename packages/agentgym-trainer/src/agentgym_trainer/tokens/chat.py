@@ -37,7 +37,7 @@ class Chat:
         """Wrap a Hugging Face tokenizer.
 
         Raises:
-            ValueError: The tokenizer has no chat template, or the template has no end-of-turn token.
+            ValueError: The tokenizer has no chat template, or the template is unusable; the message says why.
         """
         if not tokenizer.chat_template:
             raise ValueError(
@@ -56,6 +56,14 @@ class Chat:
         # Observations repeat often, and template markup even more.
         self._encode_short = lru_cache(maxsize=_TEXTS)(self._encode_uncached)
         self._with_tools = lru_cache(maxsize=_TOOL_SETS)(self._with_tools_uncached)
+
+    def padding_tokenizer(self) -> Any:
+        """Return the tokenizer for TRL's trainers, with a padding token if it has neither one nor an end token."""
+        tokenizer = self.tokenizer
+        if tokenizer.pad_token is None and tokenizer.eos_token is None:
+            tokenizer = copy.deepcopy(tokenizer)
+            tokenizer.pad_token = self._template.end
+        return tokenizer
 
     def with_tools(self, tools: Sequence[dict[str, Any]]) -> Chat:
         """Return the same chat for an agent that can call the functions with these JSON schemas."""
@@ -86,10 +94,14 @@ class Chat:
         return ids[1:] if ids[:1] == [self.end_id] else None
 
     def reply_ids(self, text: str) -> list[int]:
-        """Return the ids of a reply as the model would have sampled it, including the end-of-turn token."""
-        reply, lead = self._template.in_history(text), self._template.lead
-        # A reply with the end of reasoning, which the prompt may begin, has reasoning of its own.
-        has_lead = reply.startswith(lead) or (lead.strip() and lead.strip() in reply)
+        """Return the ids of a reply as the model would have sampled it, including the end-of-turn token.
+
+        A tag that begins reasoning is left out where the prompt ends with it.
+        """
+        own = self._template.after_opening(text)
+        reply, lead = self._template.in_history(own), self._template.lead
+        # A reply with the begin or end of reasoning, which the prompt may begin, has reasoning of its own.
+        has_lead = own != text or reply.startswith(lead) or (lead.strip() and lead.strip() in reply)
         reply = reply if has_lead else lead + reply
         if self._template.has_special(reply):
             return [*self._fill(reply, ()), self.end_id]

@@ -30,6 +30,7 @@ SLOT = re.compile(f"{_OPEN}([cmj]\\d+){_CLOSE}")
 _CACHE_SIZE = 1_024  # keeps the memory of a long run bounded
 _REASONING = re.compile(r"<(\w*think\w*|\w*reason\w*)>\s*$")
 """The end of a prompt that begins the model's reasoning, such as Qwen3.5's and DeepSeek-R1's."""
+_SAVE = "template with the tokenizer (tokenizer.chat_template = ...)"
 _CALL_ID = "call00000"  # Mistral's templates require nine letters and digits
 _NEEDS_ESCAPING = 'a "b"\nc'
 """A text that JSON escapes."""
@@ -71,7 +72,8 @@ class Template:
             tools: JSON schemas of the functions that the agent can call.
 
         Raises:
-            ValueError: The template doesn't end replies with a control token.
+            ValueError: The template can't render a reply, has no generation prompt where replies need one, or doesn't
+                end replies with a control token.
         """
         self._tokenizer = tokenizer
         # `all_special_tokens` is incomplete: Llama 3's <|start_header_id|> is only among the added tokens.
@@ -82,8 +84,14 @@ class Template:
         """Tokens in the template that aren't special, such as Qwen3's <think> and DeepSeek's role names."""
         self.control = _any_of(_longest_first([*special, *self.known]))
         """Matches control tokens in a text, including those that aren't special."""
+        try:
+            self.header, self.lead, self.end, self._opening = self._find_ends()
+        except (TemplateError, TypeError) as error:
+            raise ValueError(
+                f"The chat template can't render a reply: {str(error).rstrip('.')}. Save a working {_SAVE}."
+            ) from error
+        self._splits_reasoning = "reasoning_content" in tokenizer.get_chat_template()
         self.takes_system = self._takes_system()
-        self.header, self.lead, self.end = self._find_ends()
         self.style = self._find_style()
         own = self._special.findall(self.style.head + self.style.tail) if self.style and tools else []
         self._quotable = [*special, _OPEN, _CLOSE]
@@ -128,6 +136,13 @@ class Template:
         call = self._call(reply) if '"function_name"' in reply else None
         return self._native(call) if call else self._escape_reply.sub(self._slot, reply)
 
+    def after_opening(self, reply: str) -> str:
+        """Return a reply without the tag that begins its reasoning, if the prompt ends with it."""
+        tag, said = self._opening.rstrip(), reply.lstrip()
+        if not tag or not said.startswith(tag):
+            return reply
+        return said.removeprefix(tag).removeprefix(self._opening.removeprefix(tag))
+
     def has_special(self, scaffold: str) -> bool:
         """Whether a rendered text has special tokens outside of slots."""
         return bool(self._special.search(SLOT.sub("", scaffold)))
@@ -167,7 +182,19 @@ class Template:
             return _called(_name(i), {})
         if role == "tool" and self.style:
             return _answered(f"{_OPEN}{self.style.answer}{i}{_CLOSE}")
-        return {"role": role, "content": text if role == "assistant" else f"{_OPEN}m{i}{_CLOSE}"}
+        if role == "assistant":
+            return {"role": role, **self._said(text)}
+        return {"role": role, "content": f"{_OPEN}m{i}{_CLOSE}"}
+
+    def _said(self, reply: str) -> dict[str, str]:
+        """Return a reply with its reasoning as a message of its own key, which not all templates find in its text, if
+        the prompt has begun it.
+        """
+        closing = f"</{self._opening.strip()[1:]}" if self._opening else ""
+        if not self._splits_reasoning or not closing or closing not in reply:
+            return {"content": reply}
+        reasoning, *_, content = self.after_opening(reply).split(closing)
+        return {"reasoning_content": reasoning.strip("\n"), "content": content.lstrip("\n")}
 
     def _native(self, call: Call) -> str:
         """Return a call in the template's format, with slots in place of the control tokens that it contains."""
@@ -204,10 +231,10 @@ class Template:
         except TemplateError:
             return False
 
-    def _find_ends(self) -> tuple[str, str, str]:
+    def _find_ends(self) -> tuple[str, str, str, str]:
         """Return the text before a reply since the last control token; what the template writes between this and a
-        reply without reasoning, which is white space and the end of reasoning that the prompt begins; and the
-        end-of-turn token.
+        reply without reasoning, which is white space and the end of reasoning that the prompt begins; the end-of-turn
+        token; and what begins reasoning at the end of the prompt, if anything does.
         """
         turns = [{"role": "user", "content": "x"}, {"role": "assistant", "content": _OPEN}]
         prompt = self._apply(turns[:1])
@@ -215,15 +242,22 @@ class Template:
         end = self.control.match(tail)
         if end is None:
             raise ValueError(
-                f"The chat template ends a reply with {tail!r}, which does not begin with a control token."
+                f"The chat template ends a reply with {tail!r}, which does not begin with a control token. Save a "
+                f"{_SAVE} that ends replies with a special token, such as the tokenizer's eos_token."
             )
         header, lead = self.control.split(prompt)[-1], head.removeprefix(prompt)
-        if opened := _REASONING.search(prompt):
+        if self.control.search(lead) and prompt == self._apply(turns[:1], prompt=False):
+            raise ValueError(
+                f"The chat template ignores add_generation_prompt, and writes {lead!r} before a reply, so that a model "
+                f"would not get it before its own. Save a {_SAVE} that ends prompts with it."
+            )
+        opened = _REASONING.search(prompt)
+        if opened:
             closing = f"</{opened[1]}>"
             lead = lead if head.startswith(prompt) and closing in lead else f"\n{closing}\n\n"
         elif not lead.isspace():
             lead = ""
-        return header, lead, end[0]
+        return header, lead, end[0], opened[0] if opened else ""
 
     def _find_style(self) -> CallStyle | None:
         """Return the format of calls and results; None if the template has none, drops some of them, or writes calls

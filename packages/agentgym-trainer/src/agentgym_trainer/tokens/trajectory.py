@@ -35,12 +35,32 @@ class Segment:
         return Segment(self.ids[:end], self.loss_mask[:end], self.logprobs[:end], self.turns[:end])
 
 
+@dataclass(frozen=True, slots=True)
+class ContextLimit:
+    """The maximum number of tokens of a context that is trained on; as text, with what sets it."""
+
+    tokens: int
+    of_model: bool = False
+    """Whether the model sets it, and not `generation.max_context`."""
+
+    @property
+    def remedy(self) -> str:
+        """How to raise it, as an imperative."""
+        return "Choose a model with a longer one" if self.of_model else "Raise it"
+
+    def __str__(self) -> str:
+        """What sets the limit, and the limit."""
+        return f"{'the context of the model' if self.of_model else 'generation.max_context'}, {self.tokens:,} tokens"
+
+
 @dataclass(slots=True)
 class Trimming:
     """Statistics on segments that are trimmed to a token limit."""
 
     longest: int
     """Maximum number of tokens per context."""
+    of_model: bool = False
+    """Whether the model sets this limit; see `ContextLimit`."""
     contexts: int = 0
     """Number of segments with completion tokens, before trimming."""
     cut: int = 0
@@ -51,6 +71,11 @@ class Trimming:
     """Number of completion tokens before trimming."""
     lost: int = 0
     """Number of completion tokens that were cut."""
+
+    @property
+    def limit(self) -> ContextLimit:
+        """The limit, for messages."""
+        return ContextLimit(self.longest, self.of_model)
 
     def trim(self, segment: Segment) -> Segment:
         """Trim the segment to the limit (see `Segment.within`) and count it."""
@@ -67,11 +92,12 @@ class Trimming:
         """One sentence on what is lost; empty if nothing is."""
         if not self.lost:
             return ""
-        return (
-            f"generation.max_context, {self.longest:,} tokens, cuts {self.cut} of {self.contexts} contexts and drops "
-            f"{self.dropped}: {self.lost / self.total:.1%} of the completion tokens are not trained on. Raise it to "
-            "keep more."
+        sentence = (
+            f"{self.limit}, cuts {self.cut} of {self.contexts} contexts and drops {self.dropped}: "
+            f"{self.lost / self.total:.1%} of the completion tokens are not trained on. {self.limit.remedy} to keep "
+            "more."
         )
+        return f"T{sentence[1:]}" if self.of_model else sentence
 
 
 @dataclass(frozen=True, slots=True)

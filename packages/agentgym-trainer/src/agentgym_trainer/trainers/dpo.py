@@ -41,8 +41,9 @@ from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.encode import encode
-from agentgym_trainer.tokens.trajectory import trajectory
+from agentgym_trainer.tokens.trajectory import ContextLimit, trajectory
 from agentgym_trainer.trainers.evaluation import Evaluator
+from agentgym_trainer.trainers.setup import context_limit
 from agentgym_trainer.trainers.stored_play import StoredPlay
 from agentgym_trainer.trainers.training_data import keep_episodes
 from agentgym_trainer.trainers.trl_guard import GuardedTrainer
@@ -130,7 +131,7 @@ class PairTrainer(GuardedTrainer, DPOTrainer):
             args=settings,
             data_collator=PairCollator(chat.pad_id),
             train_dataset=Dataset.from_list(list(rows)),
-            processing_class=chat.tokenizer,
+            processing_class=chat.padding_tokenizer(),
         )
         self.moves = settings.sync_ref_model
         if reference is None:
@@ -198,12 +199,13 @@ def learnable(setup: TrainingSetup, pairs: Sequence[Pair], config: DPOConfig) ->
     Raises:
         UsageError: when there is none; the message says why.
     """
+    limit = context_limit(config, setup.model)
     in_loss = [row for pair in pairs if all((row := encode_pair(setup.chat, pair)).values())]
-    rows = [row for row in in_loss if longest_segment(row) <= config.generation.max_context]
+    rows = [row for row in in_loss if longest_segment(row) <= limit.tokens]
     if not rows:
-        raise UsageError(_why_none(config, len(setup.episodes), len(pairs), len(in_loss)))
+        raise UsageError(_why_none(config, limit, len(setup.episodes), len(pairs), len(in_loss)))
     masked, too_long = len(pairs) - len(in_loss), len(in_loss) - len(rows)
-    left_out = f"; {too_long} more are longer than generation.max_context" if too_long else ""
+    left_out = f"; {too_long} more are longer than {limit}" if too_long else ""
     if masked:
         left_out += f"; in {masked} more, one side has no tokens in the loss (`loss: false`)"
     return rows, left_out
@@ -294,12 +296,12 @@ def _by_experts(config: DPOConfig, chosen: Sequence[tuple[OpenEnvironment, list[
             yield episode
 
 
-def _why_none(config: DPOConfig, episodes: int, pairs: int, in_loss: int) -> str:
+def _why_none(config: DPOConfig, limit: ContextLimit, episodes: int, pairs: int, in_loss: int) -> str:
     """Return why no pair can be trained on; `in_loss` of the `pairs` have tokens in the loss on both sides."""
     if in_loss:
         return (
-            f"All {in_loss} pairs have a context of more than generation.max_context, {config.generation.max_context} "
-            "tokens. Raise it, or play episodes with the habit window, which keeps contexts short."
+            f"All {in_loss} pairs have a context of more than {limit}. {limit.remedy}, or play episodes with the habit "
+            "window, which keeps contexts short."
         )
     if pairs:
         return f"In all {pairs} pairs, one side has no tokens in the loss: its replies are marked `loss: false`."

@@ -102,7 +102,8 @@ def save_start(folder: RunFolder, model: Any, chat: Chat) -> None:
 
 
 def export_model(checkpoint: Path, folder: Path) -> None:
-    """Export the model of a checkpoint as a whole model, with adapters merged.
+    """Export the model of a checkpoint as a whole model, with adapters merged and an end-of-turn token that ends
+    replies in other programs.
 
     Raises:
         OSError: when it can't be written, for example because the disk is full. No partial files are left.
@@ -110,7 +111,18 @@ def export_model(checkpoint: Path, folder: Path) -> None:
     # Adapters are merged in float32; whole models are exported as they were saved.
     dtype = torch.float32 if is_adapter(str(checkpoint)) else "auto"
     model, chat = load_model(str(checkpoint), dtype=dtype, device=torch.device("cpu"))
+    _end_with_turn(model.generation_config, chat.end_id)
     save_model(model, chat, folder)
+
+
+def _end_with_turn(generation: Any, end_id: int) -> None:
+    """Make other programs end a reply at its end-of-turn token, as the model was trained to. In the configuration of a
+    base model, only the end of a text ends one.
+    """
+    own = generation.eos_token_id
+    ends: list[int] = [] if own is None else [own] if isinstance(own, int) else own
+    if end_id not in ends:
+        generation.eos_token_id = [*ends, end_id] if ends else end_id
 
 
 def save_model(model: Any, chat: Chat, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:

@@ -45,6 +45,7 @@ from agentgym_trainer.rollout.play import find_harness
 from agentgym_trainer.rollout.runner import RolloutRunner
 from agentgym_trainer.run.disk import writing
 from agentgym_trainer.tokens.chat import Chat
+from agentgym_trainer.tokens.trajectory import ContextLimit
 
 _POINT = PluginPoint("engine", Engine, GROUP, ())
 
@@ -165,6 +166,15 @@ def _whole_model(config: BaseConfig, name: str, policy: Any, accelerator: Accele
         return policy
     model, _ = load_model(name, dtype=compute_dtype(accelerator), device=accelerator.device)
     return with_lora(model, config.lora, seed=config.seed) if config.lora.rank else model
+
+
+def context_limit(config: BaseConfig, model: Any) -> ContextLimit:
+    """Return the limit on contexts from data: `generation.max_context`, or the context of the model if it is shorter,
+    which limits the engine, too.
+    """
+    chosen = config.generation.max_context
+    longest = getattr(model.config, "max_position_embeddings", None) or chosen
+    return ContextLimit(min(chosen, longest), of_model=longest < chosen)
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.demonstrations import demonstration
 from agentgym_trainer.tokens.trajectory import Trimming
+from agentgym_trainer.trainers.setup import context_limit
 from agentgym_trainer.trainers.training_data import imitated
 from agentgym_trainer.trainers.trl_guard import GuardedTrainer
 from agentgym_trainer.trainers.trl_run import TrainingSetup, train_on_data, trainer_arguments
@@ -110,7 +111,8 @@ def train(config: SFTConfig, folder: RunFolder, tracker: RunConsole, stopping: S
     """
 
     def make_trainer(setup: TrainingSetup) -> Imitator:
-        trimming = Trimming(config.generation.max_context)
+        limit = context_limit(config, setup.model)
+        trimming = Trimming(limit.tokens, limit.of_model)
         data = config.data
         demonstrations = imitated(setup.episodes, noise=data.imitate_noise, labels=data.imitate_labels)
         examples = list(encode_examples(setup.chat, demonstrations, trimming))
@@ -143,10 +145,7 @@ def encode_examples(chat: Chat, episodes: Iterable[Episode], trimming: Trimming)
 def _why_none(episodes: int, trimming: Trimming) -> str:
     """Return why the episodes contain nothing to train on."""
     if trimming.total:
-        return (
-            f"In none of the {episodes} episodes does a reply end within generation.max_context, {trimming.longest} "
-            "tokens. Raise it."
-        )
+        return f"In none of the {episodes} episodes does a reply end within {trimming.limit}. {trimming.limit.remedy}."
     return (
         f"The {episodes} episodes contain nothing to train on: there are no replies, or all are marked `loss: false` "
         "or are random actions of a noisy expert, which data.imitate_noise would include."
@@ -175,7 +174,7 @@ def make_imitator(config: SFTConfig, folder: RunFolder, setup: TrainingSetup, ex
         args=arguments,
         data_collator=collator,
         train_dataset=Dataset.from_dict(columns),
-        processing_class=setup.chat.tokenizer,
+        processing_class=setup.chat.padding_tokenizer(),
     )
     if config.packing:
         # Packed attention avoids a mask over the whole row, whose size is quadratic in its length.

@@ -76,12 +76,35 @@ def _collect(
         keep_episodes(found, data, "the experts", folder, tracker)
         return
     changes = Counter[str]()
-    found = list(read_data(data.files, score=data.score, keep=True, on_change=lambda what: changes.update([what])))
+    found = list(
+        read_data(
+            data.files,
+            score=data.score,
+            keep=True,
+            half=lambda where: tracker.say(f"{where}, left by a killed process, is left out."),
+            on_change=lambda what: changes.update([what]),
+        )
+    )
     for what, times in changes.most_common():
         tracker.say(f"In the data, {what} ({times} times).")
     kept = keep_episodes(found, data, ", ".join(data.files), folder, tracker)
-    for sentence in (*played_otherwise(config, worlds, kept), *not_held_out(config, worlds, kept)):
+    about = *played_otherwise(config, worlds, kept), *not_held_out(config, worlds, kept)
+    for sentence in (*not_played(worlds, kept), *about):
         tracker.say(sentence)
+
+
+def not_played(worlds: Sequence[OpenEnvironment], episodes: Sequence[Episode]) -> Iterator[str]:
+    """Yield a message if some episodes are of environments that the run doesn't have. Conversations without an
+    environment aren't counted.
+    """
+    others = Counter(episode.env for episode in episodes if episode.env)
+    for world in worlds:
+        del others[world.name]
+    if others:
+        yield (
+            f"{others.total()} of {len(episodes)} episodes are of environments that this run doesn't play: "
+            f"{', '.join(sorted(others))}. The model is trained on them, but not evaluated in these."
+        )
 
 
 def played_otherwise(

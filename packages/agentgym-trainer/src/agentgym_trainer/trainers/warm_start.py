@@ -43,7 +43,7 @@ from agentgym_trainer.trainers.dagger import Round, check_experts
 from agentgym_trainer.trainers.layers import Layers
 from agentgym_trainer.trainers.model_setup import load_policy, model_from_scratch, policy_dtype, save_model, save_start
 from agentgym_trainer.trainers.renaming import rename_share
-from agentgym_trainer.trainers.setup import play_tasks, refusing
+from agentgym_trainer.trainers.setup import context_limit, play_tasks, refusing
 from agentgym_trainer.trainers.training_data import imitated
 
 
@@ -143,7 +143,8 @@ class WarmStarter:
         quantized = config.lora.quantize != "off"
         if quantized:
             check_layers(model)
-        trimming = Trimming(config.generation.max_context)
+        limit = context_limit(config, model)
+        trimming = Trimming(limit.tokens, limit.of_model)
         with ranks.errors_together():
             examples = encode_demonstrations(chat, data, trimming)
         if trimming.lost:
@@ -182,7 +183,7 @@ def encode_demonstrations(chat: Chat, episodes: Sequence[Episode], trimming: Tri
     if whole and not kept:
         why = "all of their actions are random: lower warm_start.noise, or set warm_start.imitate_labels"
         if trimming.total:
-            why = f"no reply ends within generation.max_context, {trimming.longest} tokens: raise it"
+            why = f"no reply ends within {trimming.limit}: {trimming.limit.remedy.lower()}"
         raise UsageError(f"The {len(whole)} demonstrations contain nothing to train on; {why}.")
     return kept
 

@@ -17,7 +17,7 @@ from agentgym_trainer.engines.hf.engine import transformers_engine
 from agentgym_trainer.tokens.chat import Chat
 from engine_checks import EXACT, assert_exact, full_logprobs, gather, random_ids
 from toy_learner import VOCAB
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
 
 
 @pytest.fixture
@@ -54,6 +54,17 @@ def test_logprobs_of_concurrent_requests_match_a_full_forward(
     for temperature, trajectory in zip(temperatures, trajectories, strict=True):
         for context, completion in trajectory:
             assert_exact(model, context, completion, temperature)
+
+
+def test_models_without_grouped_queries_are_exact() -> None:
+    # Its configuration has no number of key heads.
+    config = GPT2Config(vocab_size=VOCAB, n_layer=2, n_head=2, n_embd=32, bos_token_id=0, eos_token_id=0)
+    model = GPT2LMHeadModel(config).eval()
+    engine = transformers_engine(model, end_id=0)
+    prompts = [random_ids(np.random.default_rng(k), 20, 40) for k in range(3)]
+    for trajectory in gather(*(_trajectory(engine, k, prompt=prompt) for k, prompt in enumerate(prompts))):
+        for context, completion in trajectory:
+            assert_exact(model, context, completion, 1.0)
 
 
 def test_samples_depend_on_the_seed_and_not_on_the_batch(model: Any, chat: Chat) -> None:

@@ -95,7 +95,8 @@ def open_engine(context: EngineContext) -> Batching:
 def _kept_tokens(config: Any, device: torch.device) -> int:
     """Return how many tokens of idle rows to keep, for keys and values of at most 4 bytes."""
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    token = 2 * 4 * config.num_hidden_layers * config.num_key_value_heads * width
+    key_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads  # GPT-2 has only the latter
+    token = 2 * 4 * config.num_hidden_layers * key_heads * width
     on_gpu = device.type == "cuda"
     return int(idle_cache_bytes(torch.cuda.get_device_properties(device).total_memory if on_gpu else 0) / token)
 
