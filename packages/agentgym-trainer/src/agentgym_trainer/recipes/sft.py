@@ -56,23 +56,27 @@ _ALL_GOALS = replace(
     horizon=FixedHorizon(30),
 )
 
-# The other environments with their default options and the paper's horizons. Only BabyAI lists its actions, so only its
-# expert can be noisy. Observations are mostly fixed phrases; where no names need to be copied, each is a single token.
+# BabyAI with its default options and the paper's horizon. Its objective, objects and actions share words, each of which
+# is a token. Only BabyAI and TextCraft list their actions, so only their experts can be noisy.
 _BABYAI = replace(
     _FROM_SCRATCH,
     world=WorldConfig("agentgym/BabyAI-v0", agent="bare", instructions=False),
-    scratch=replace(_FROM_SCRATCH.scratch, vocab=1_500, merges="phrases", context=2_048),
+    scratch=replace(_FROM_SCRATCH.scratch, vocab=1_000, context=4_096, episodes=500),
     horizon=FixedHorizon(20),
-    generation=Generation(max_tokens=24, max_context=2_048),
+    generation=Generation(max_tokens=24, max_context=4_096),
     evaluation=Evaluation(tasks=30, test_tasks=60, samples=2, ks=(1, 2), every=0),
-    data=DataConfig(episodes=5_000, noise=0.3, imitate_noise=True, keep="all"),
+    data=DataConfig(episodes=16_000, noise=0.1, rename=0.5),
 )
+
+# The other environments, likewise. Observations are mostly fixed phrases, each of which is a token where no names need
+# to be copied.
 _SCIWORLD = replace(
     _BABYAI,
     # The expert takes seconds to a minute per solution, so there is one for each of the 30 tasks.
     world=WorldConfig("agentgym/SciWorld-v0", ("variations=1",), agent="bare", instructions=False),
-    scratch=replace(_BABYAI.scratch, vocab=1_000),
+    scratch=replace(_FROM_SCRATCH.scratch, vocab=1_000, merges="phrases", context=2_048),
     horizon=FixedHorizon(30),
+    generation=Generation(max_tokens=24, max_context=2_048),
     evaluation=Evaluation(tasks=10, test_tasks=20, samples=1, ks=(1,), every=0),
     data=DataConfig(episodes=30, keep="all"),
     epochs=30,
@@ -80,7 +84,7 @@ _SCIWORLD = replace(
 _SEARCHQA = replace(
     _BABYAI,
     world=WorldConfig("agentgym/SearchQA-v0", agent="bare", instructions=False),
-    scratch=replace(_BABYAI.scratch, vocab=2_000, merges="words"),
+    scratch=replace(_SCIWORLD.scratch, vocab=2_000, merges="words"),
     horizon=FixedHorizon(10),
     generation=Generation(max_tokens=48, max_context=2_048),
     data=DataConfig(episodes=1_600),
@@ -88,7 +92,7 @@ _SEARCHQA = replace(
 _WEBARENA = replace(
     _SCIWORLD,
     world=WorldConfig("agentgym/WebArena-v0", agent="bare", instructions=False),
-    scratch=replace(_BABYAI.scratch, vocab=4_000, context=4_096),
+    scratch=replace(_SCIWORLD.scratch, vocab=4_000, context=4_096),
     horizon=FixedHorizon(15),
     generation=Generation(max_tokens=48, max_context=4_096),
     data=DataConfig(episodes=120),
@@ -120,7 +124,7 @@ SFT_RECIPES = {
     "sft-textcraft-all-goals": Recipe(
         "the model of sft-textcraft-renamed goes on with all goals and ten distractors", _ALL_GOALS
     ),
-    "sft-babyai": Recipe("a model from scratch imitates BabyAI's expert, on a CPU in minutes", _BABYAI),
+    "sft-babyai": Recipe("a model from scratch imitates BabyAI's expert, on a CPU in an hour", _BABYAI),
     "sft-sciworld": Recipe("a model from scratch imitates SciWorld's expert, on a CPU in minutes", _SCIWORLD),
     "sft-searchqa": Recipe("a model from scratch imitates SearchQA's expert, on a CPU in minutes", _SEARCHQA),
     "sft-webarena": Recipe("a model from scratch imitates WebArena's expert, on a CPU in minutes", _WEBARENA),
