@@ -221,7 +221,7 @@ class Episode:
 
         Raises:
             ValueError: if the line isn't JSON, has another schema version, has missing or unknown keys, or a value has
-                the wrong type for its key; the message names the key.
+                the wrong type for its key or is out of range; the message names the key.
         """
         record: Any = parse(line)
         found = record.pop("schema", None) if isinstance(record, dict) else None
@@ -234,6 +234,8 @@ class Episode:
             raise ValueError(f"{record['stop']!r} is not a stop reason; there are {', '.join(_STOPS)}.")
         if record["stop"] != "failed" and (record["score"] is None or record["success"] is None):
             raise ValueError("`score` and `success` can be null only in a failed episode.")
+        if record["score"] is not None and not 0 <= record["score"] <= 1:
+            raise ValueError(f"`score` is from 0 to 1, not {record['score']}.")
         _check_each("seconds", record["seconds"].values(), _NUMBER)
         _check_each("tools", record["tools"], _OBJECT)
         record["turns"] = tuple(_turn(turn) for turn in record["turns"])
