@@ -201,7 +201,7 @@ def prepare(study: Study) -> str:
     """Record the expert's episodes, measure them, and save the initial models, as far as it isn't done yet."""
     from agentgym_trainer.models.load import load_chat, scratch_model
     from agentgym_trainer.tokens.encode import encode
-    from agentgym_trainer.tokens.trajectory import Trimming, trajectory
+    from agentgym_trainer.tokens.trajectory import ContextLimit, Trimming, trajectory
 
     wanted = 12 if study.quick else EPISODES
     plain_file, compact_file = (study.demonstrations(arm) for arm in (WHOLE, COMPACT))
@@ -234,7 +234,7 @@ def prepare(study: Study) -> str:
         write_episodes(compact_file, play_expert(COMPACT.agent(measured), wanted, chat))
     compact = list(read_episodes(compact_file))
     write_episodes(study.data(COMPACT), renamed(compact))
-    trimming = Trimming(measured.quarter)
+    trimming = Trimming(ContextLimit(measured.quarter))
     for episode in compact:
         for segment in trajectory(encode(chat, episode)).segments:
             trimming.trim(segment)

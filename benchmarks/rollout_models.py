@@ -23,7 +23,7 @@ from agentgym_trainer.learner.learner import Learner
 from agentgym_trainer.models.load import load_model, scratch_model
 from agentgym_trainer.models.policy import PolicyModel
 from agentgym_trainer.tokens.chat import Chat
-from agentgym_trainer.tokens.trajectory import Trimming
+from agentgym_trainer.tokens.trajectory import ContextLimit, Trimming
 from agentgym_trainer.trainers.warm_start import encode_demonstrations, warm_start
 
 HORIZON = 8
@@ -69,7 +69,7 @@ def _train(env: ReplyWrapper, folder: Path, episodes: int) -> None:
     steps = -(-len(examples) // _BATCH)
     optimizer = Optimizer(lr=4e-3, warmup=steps // 10, schedule="linear", micro_tokens=4096)
     learner = Learner(PolicyModel(model), Accelerator(cpu=True), optimizer, total_steps=steps)
-    encoded = encode_demonstrations(chat, examples, Trimming(MODEL.context))
+    encoded = encode_demonstrations(chat, examples, Trimming(ContextLimit(MODEL.context)))
     for _ in warm_start(learner, encoded, epochs=1, batch=_BATCH, seed=0, ranks=Ranks()):
         pass
     learner.policy.save_pretrained(folder)

@@ -189,12 +189,12 @@ def finish_sft(config: SFTConfig, path: Path) -> Path:
 def sft_tokens(folder: RunFolder) -> int:
     """Return the number of tokens in the epochs of an SFT run."""
     from agentgym_trainer.models.load import load_chat
-    from agentgym_trainer.tokens.trajectory import Trimming
+    from agentgym_trainer.tokens.trajectory import ContextLimit, Trimming
     from agentgym_trainer.trainers.sft import encode_examples
 
     _, config, _ = RunFolder.open(folder.path)
     assert isinstance(config, SFTConfig)
-    trimming = Trimming(config.generation.max_context)
+    trimming = Trimming(ContextLimit(config.generation.max_context))
     examples = encode_examples(load_chat(str(folder.model)), folder.read_data(), trimming)
     return config.epochs * sum(len(example.ids) for example in examples)
 

@@ -18,7 +18,7 @@ from agentgym_trainer.learner.learner import Learner
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.demonstrations import Demonstrations, walk
 from agentgym_trainer.tokens.encode import encode
-from agentgym_trainer.tokens.trajectory import Trajectory, trajectory
+from agentgym_trainer.tokens.trajectory import ContextLimit, Trajectory, trajectory
 from coin_world import Coin
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -150,17 +150,19 @@ def test_long_demonstrations_are_trimmed_to_whole_turns(chat: Chat) -> None:
     (full,) = trajectory(encode(chat, demonstration)).segments
     ends = [i + 1 for i, token in enumerate(full.ids) if token == chat.end_id and full.loss_mask[i]]
     for longest, end in ((ends[-1], ends[-1]), (ends[-1] - 1, ends[-2]), (ends[0] - 1, 0)):
-        drawn = Demonstrations([demonstration], chat, batch=2, longest=longest, seed=0, ranks=Ranks()).of_step(0)
+        limit = ContextLimit(longest)
+        demonstrations = Demonstrations([demonstration], chat, batch=2, limit=limit, seed=0, ranks=Ranks())
+        drawn = demonstrations.of_step(0)
         assert [place for place, _ in drawn] == [(0, 0), (1, 0)]
         assert [[segment.ids for segment in item.segments] for _, item in drawn] == [[full.ids[:end]]] * 2
-        trimming = Demonstrations([demonstration], chat, batch=2, longest=longest, seed=0, ranks=Ranks()).trimming()
+        trimming = demonstrations.trimming()
         assert (trimming.contexts, trimming.dropped) == (1, end == 0)
         assert (trimming.total, trimming.lost) == (sum(full.loss_mask), sum(full.loss_mask[end:]))
 
 
 def test_steps_continue_where_the_previous_one_ended(chat: Chat) -> None:
     episodes = list(play_many(Bare(Coin()), Oracle(), [EpisodeSpec(f"coin/train/{i}", seed=0) for i in range(4)]))
-    demonstrations = Demonstrations(episodes, chat, batch=2, longest=999, seed=0, ranks=Ranks())
+    demonstrations = Demonstrations(episodes, chat, batch=2, limit=ContextLimit(999), seed=0, ranks=Ranks())
     assert {item.group for step in (0, 1) for _, item in demonstrations.of_step(step)} == {e.task_id for e in episodes}
 
 

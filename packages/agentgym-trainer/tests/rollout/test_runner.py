@@ -22,7 +22,7 @@ from agentgym_trainer.rollout.environments import OpenEnvironment
 from agentgym_trainer.rollout.runner import EnginePolicy, TokenBudget
 from agentgym_trainer.tokens.batch import make_batch
 from agentgym_trainer.tokens.chat import Chat
-from agentgym_trainer.tokens.trajectory import Trajectory, Trimming, trajectory
+from agentgym_trainer.tokens.trajectory import ContextLimit, Trajectory, Trimming, trajectory
 from agentgym_trainer.trainers.warm_start import encode_demonstrations, warm_start
 from chat_templates import FAMILIES, make_chat
 from coin_rollouts import (
@@ -228,7 +228,7 @@ def model(new_model: Callable[..., Any], chat: Chat, textcrafts: list[OpenEnviro
     world = textcrafts[0].wrapped
     specs = [EpisodeSpec(task.id, seed=0) for task in text_env(world).tasks.train[4:36]]
     student = make_learner(new_model(), micro_tokens=10_000)
-    encoded = encode_demonstrations(chat, list(play_many(world, Oracle(), specs)), Trimming(10_000))
+    encoded = encode_demonstrations(chat, list(play_many(world, Oracle(), specs)), Trimming(ContextLimit(10_000)))
     list(warm_start(student, encoded, epochs=4, batch=8, seed=0, ranks=Ranks()))
     return student.policy.eval()
 

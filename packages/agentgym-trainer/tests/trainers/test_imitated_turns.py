@@ -17,7 +17,7 @@ from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.demonstrations import demonstration
 from agentgym_trainer.tokens.encode import encode
-from agentgym_trainer.tokens.trajectory import Trimming, trajectory
+from agentgym_trainer.tokens.trajectory import ContextLimit, Trimming, trajectory
 from agentgym_trainer.trainers.renaming import rename
 from agentgym_trainer.trainers.sft import IGNORED, encode_examples
 from agentgym_trainer.trainers.training_data import exclude_turns, imitated
@@ -61,7 +61,7 @@ def test_random_actions_are_imitated_on_request(noisy: list[Episode]) -> None:
 
 
 def test_labels_of_sft_leave_out_random_actions(chat: Chat, noisy: list[Episode]) -> None:
-    examples = list(encode_examples(chat, imitated(noisy, noise=False), Trimming(10_000)))
+    examples = list(encode_examples(chat, imitated(noisy, noise=False), Trimming(ContextLimit(10_000))))
     labels = sum(label == chat.end_id for example in examples for label in example.labels if label != IGNORED)
     assert labels == sum(not turn.reply.noise for episode in noisy for turn in episode.turns)
 
@@ -98,7 +98,7 @@ def test_labels_of_turns_that_are_not_in_the_loss_are_left_out(chat: Chat, label
     without = [exclude_turns(episode, lambda turn: turn.reply.noise) for episode in labeled]
     with pytest.raises(UsageError, match="has labels"):
         imitated(without, noise=False, labels=True)
-    examples = list(encode_examples(chat, imitated(labeled, noise=False, labels=True), Trimming(10_000)))
+    examples = list(encode_examples(chat, imitated(labeled, noise=False, labels=True), Trimming(ContextLimit(10_000))))
     ends = sum(label == chat.end_id for example in examples for label in example.labels if label != IGNORED)
     assert ends == sum(len(episode.turns) for episode in labeled)  # one reply of the expert for each turn
 
@@ -124,7 +124,7 @@ def test_the_warm_start_trains_on_unmasked_turns_only(
 
     learner.actor.register_forward_hook(hook)
     masked = imitated(noisy, noise=False)
-    encoded = encode_demonstrations(chat, masked, Trimming(10_000))
+    encoded = encode_demonstrations(chat, masked, Trimming(ContextLimit(10_000)))
     list(warm_start(learner, encoded, epochs=1, batch=4, seed=0, ranks=Ranks()))
     assert trained.count(chat.end_id) == sum(turn.loss for episode in masked for turn in episode.turns)
 

@@ -16,7 +16,7 @@ from agentgym_trainer.models.load import with_lora
 from agentgym_trainer.models.scratch import train_tokenizer
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.tokens.chat import Chat
-from agentgym_trainer.tokens.trajectory import Trimming
+from agentgym_trainer.tokens.trajectory import ContextLimit, Trimming
 from agentgym_trainer.trainers.sft import IGNORED, Example, Imitator, encode_examples, make_imitator
 from agentgym_trainer.trainers.training_data import good_enough
 from agentgym_trainer.trainers.trl_run import TrainingSetup
@@ -25,6 +25,11 @@ from hypothesis import strategies as st
 from toy_learner import TEXTS, episode_with_samples, sft_flags, train_cli
 
 LONGEST = 512
+
+
+def trimming() -> Trimming:
+    """Return statistics for a limit that no context exceeds."""
+    return Trimming(ContextLimit(LONGEST))
 
 
 def recorded(*exchanges: tuple[str, str], loss: Sequence[bool] = ()) -> Episode:
@@ -56,7 +61,7 @@ def labelled_runs(example: Example) -> list[list[int]]:
 
 @pytest.mark.parametrize("recording", EPISODES)
 def test_labels_are_exactly_the_completion_tokens(chat: Chat, recording: Episode) -> None:
-    (example,) = encode_examples(chat, [recording], Trimming(LONGEST))
+    (example,) = encode_examples(chat, [recording], trimming())
     assert len(example.ids) == len(example.labels)
     assert all(label in (IGNORED, token) for token, label in zip(example.ids, example.labels, strict=True))
     assert labelled_runs(example) == [chat.reply_ids(turn.reply.text) for turn in recording.turns]
@@ -68,36 +73,36 @@ def test_labels_are_exactly_the_completion_tokens(chat: Chat, recording: Episode
 
 def test_turns_out_of_the_loss_are_only_context(chat: Chat) -> None:
     exchanges = (("Flip 1.", "heads"), ("Flip 2.", "tails"), ("Flip 3.", "heads"))
-    (complete,) = encode_examples(chat, [recorded(*exchanges)], Trimming(LONGEST))
-    (partial,) = encode_examples(chat, [recorded(*exchanges, loss=(False, True, True))], Trimming(LONGEST))
+    (complete,) = encode_examples(chat, [recorded(*exchanges)], trimming())
+    (partial,) = encode_examples(chat, [recorded(*exchanges, loss=(False, True, True))], trimming())
     assert partial.ids == complete.ids
     assert labelled_runs(partial) == labelled_runs(complete)[1:]
-    assert list(encode_examples(chat, [recorded(*exchanges, loss=(False,) * 3)], Trimming(LONGEST))) == []
+    assert list(encode_examples(chat, [recorded(*exchanges, loss=(False,) * 3)], trimming())) == []
 
 
 def test_long_contexts_are_cut_at_the_end_of_a_turn(chat: Chat) -> None:
-    (complete,) = encode_examples(chat, EPISODES[:1], Trimming(LONGEST))
+    (complete,) = encode_examples(chat, EPISODES[:1], trimming())
     ends = [i + 1 for i, label in enumerate(complete.labels) if label == chat.end_id]
     for budget in range(1, len(complete.ids) + 1):
-        examples = list(encode_examples(chat, EPISODES[:1], Trimming(budget)))
+        examples = list(encode_examples(chat, EPISODES[:1], Trimming(ContextLimit(budget))))
         end = max((end for end in ends if end <= budget), default=0)
         assert [example.ids for example in examples] == ([complete.ids[:end]] if end else [])
 
 
 def test_completion_tokens_lost_to_the_context_budget_are_counted(chat: Chat) -> None:
-    (complete,) = encode_examples(chat, EPISODES[:1], Trimming(LONGEST))
+    (complete,) = encode_examples(chat, EPISODES[:1], trimming())
     replies = [len(chat.reply_ids(turn.reply.text)) for turn in EPISODES[0].turns]
     short, masked = EPISODES[2], recorded(("Flip 1.", "heads"), loss=(False,))
-    budget = Trimming(len(complete.ids) - 1)
+    budget = Trimming(ContextLimit(len(complete.ids) - 1))
     list(encode_examples(chat, [EPISODES[0], short, masked], budget))
     total = sum(replies) + len(chat.reply_ids("tails"))
     assert (budget.contexts, budget.cut, budget.dropped) == (2, 1, 0)
     assert (budget.total, budget.lost) == (total, replies[-1])
     assert f"cuts 1 of 2 contexts and drops 0: {replies[-1] / total:.1%} of the completion tokens" in str(budget)
-    too_small = Trimming(1)
+    too_small = Trimming(ContextLimit(1))
     assert not list(encode_examples(chat, [EPISODES[0], short, masked], too_small))
     assert (too_small.cut, too_small.dropped, too_small.lost) == (0, 2, total)
-    sufficient = Trimming(LONGEST)
+    sufficient = trimming()
     list(encode_examples(chat, EPISODES, sufficient))
     assert str(sufficient) == ""
 
@@ -147,7 +152,7 @@ def test_labels_are_the_replies_for_arbitrary_texts(chat: Chat, exchanges: list[
     recording = recorded(
         *((observation, reply) for observation, reply, _ in exchanges), loss=[in_loss for *_, in_loss in exchanges]
     )
-    labels = [run for example in encode_examples(chat, [recording], Trimming(4096)) for run in labelled_runs(example)]
+    labels = [run for example in encode_examples(chat, [recording], trimming()) for run in labelled_runs(example)]
     assert labels == [chat.reply_ids(reply) for _, reply, in_loss in exchanges if in_loss]
 
 
@@ -197,7 +202,7 @@ def losses(trainer: Imitator) -> tuple[float, dict[str, torch.Tensor]]:
 def test_the_loss_is_the_mean_over_labels_in_any_layout(
     chat: Chat, new_model: Callable[..., Any], imitator: Callable[..., Imitator]
 ) -> None:
-    examples = list(encode_examples(chat, EPISODES, Trimming(LONGEST)))
+    examples = list(encode_examples(chat, EPISODES, trimming()))
     model, nlls = new_model(), list[float]()
     for example in examples:
         with torch.no_grad():
@@ -218,13 +223,13 @@ def test_tokenizers_without_padding_and_end_tokens_work(imitator: Callable[..., 
     tokenizer = train_tokenizer(TEXTS, 320)
     tokenizer.pad_token = tokenizer.eos_token = None
     chat = Chat(tokenizer)
-    examples = list(encode_examples(chat, EPISODES, Trimming(LONGEST)))
+    examples = list(encode_examples(chat, EPISODES, trimming()))
     expected, _ = losses(imitator(examples, packing=packing))
     assert losses(imitator(examples, packing=packing, chat=chat))[0] == pytest.approx(expected, rel=1e-6)
 
 
 def test_packed_examples_share_one_row(chat: Chat, imitator: Callable[..., Imitator]) -> None:
-    examples = list(encode_examples(chat, EPISODES, Trimming(LONGEST)))
+    examples = list(encode_examples(chat, EPISODES, trimming()))
     (row,) = imitator(examples, packing=True).get_train_dataloader()
     assert row["input_ids"].shape == (1, sum(len(example.ids) for example in examples))
     assert sorted(row["input_ids"][0].tolist()) == sorted(token for example in examples for token in example.ids)
@@ -251,7 +256,7 @@ def test_no_telemetry_is_sent(chat: Chat, imitator: Callable[..., Imitator], mon
     sent: list[Any] = []
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.setattr("trl.trainer.base_trainer.send_telemetry", lambda **event: sent.append(event))
-    imitator(list(encode_examples(chat, EPISODES, Trimming(LONGEST))))
+    imitator(list(encode_examples(chat, EPISODES, trimming())))
     assert sent == []
 
 

@@ -16,7 +16,7 @@ from agentgym_trainer.learner.learner import Learner
 from agentgym_trainer.tokens.batch import make_batch
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.encode import encode
-from agentgym_trainer.tokens.trajectory import Trimming, trajectory
+from agentgym_trainer.tokens.trajectory import ContextLimit, Trimming, trajectory
 from agentgym_trainer.trainers.warm_start import encode_demonstrations, warm_start
 from coin_world import Coin
 from toy_learner import make_learner
@@ -31,7 +31,7 @@ def demonstrations() -> list[Episode]:
 def imitate(
     student: Learner, chat: Chat, episodes: Sequence[Episode], *, batch: int, epochs: int = 1, seed: int = 0
 ) -> Iterator[dict[str, float]]:
-    encoded = encode_demonstrations(chat, episodes, Trimming(10_000))
+    encoded = encode_demonstrations(chat, episodes, Trimming(ContextLimit(10_000)))
     return warm_start(student, encoded, epochs=epochs, batch=batch, seed=seed, ranks=Ranks())
 
 
@@ -81,17 +81,17 @@ def test_failed_demonstrations_are_skipped_and_the_seed_sets_the_order(
 
 
 def test_turns_beyond_the_context_are_not_imitated(chat: Chat, demonstrations: list[Episode]) -> None:
-    whole = encode_demonstrations(chat, demonstrations, Trimming(10_000))
+    whole = encode_demonstrations(chat, demonstrations, Trimming(ContextLimit(10_000)))
     longest = max(each.tokens for each in whole) - 1
-    trimming = Trimming(longest)
+    trimming = Trimming(ContextLimit(longest))
     kept = encode_demonstrations(chat, demonstrations, trimming)
     assert trimming.lost > 0
     assert max(each.tokens for each in kept) <= longest
     with pytest.raises(UsageError, match=r"The 8 demonstrations .* 3 tokens: raise it"):
-        encode_demonstrations(chat, demonstrations, Trimming(3))
+        encode_demonstrations(chat, demonstrations, Trimming(ContextLimit(3)))
     random = [replace(each, turns=tuple(replace(turn, loss=False) for turn in each.turns)) for each in demonstrations]
     with pytest.raises(UsageError, match="all of their actions are random"):
-        encode_demonstrations(chat, random, Trimming(10_000))
+        encode_demonstrations(chat, random, Trimming(ContextLimit(10_000)))
 
 
 def test_batches_contain_complete_demonstrations(chat: Chat, demonstrations: list[Episode]) -> None:

@@ -13,7 +13,7 @@ from agentgym_envs import Episode, Reply
 from agentgym_trainer.config import Optimizer, SFTConfig
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.tokens.chat import Chat
-from agentgym_trainer.tokens.trajectory import Trimming
+from agentgym_trainer.tokens.trajectory import ContextLimit, Trimming
 from agentgym_trainer.trainers.sft import IGNORED, encode_examples, make_imitator
 from agentgym_trainer.trainers.trl_run import TrainingSetup
 from toy_learner import episode_with_samples, sft_flags, train_cli
@@ -39,7 +39,7 @@ def loss_of(chat: Chat, new_model: Callable[..., Any], tmp_path: Path) -> Callab
             config,
             RunFolder(tmp_path),
             TrainingSetup(model, chat, episodes),
-            list(encode_examples(chat, episodes, Trimming(512))),
+            list(encode_examples(chat, episodes, Trimming(ContextLimit(512)))),
         )
         batches = list(trainer.get_train_dataloader())
         labels = sum((batch["labels"] != IGNORED).sum() for batch in batches)
@@ -56,7 +56,7 @@ def test_episodes_are_weighted_by_their_score(
 ) -> None:
     model, total, tokens = new_model(), 0.0, 0
     for scored_episode in EPISODES:
-        (example,) = encode_examples(chat, [scored_episode], Trimming(512))
+        (example,) = encode_examples(chat, [scored_episode], Trimming(ContextLimit(512)))
         with torch.no_grad():
             logp = model(torch.tensor([example.ids])).logits[0].log_softmax(-1)
         for i, label in enumerate(example.labels):

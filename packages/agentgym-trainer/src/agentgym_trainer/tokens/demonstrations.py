@@ -12,23 +12,23 @@ from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.encode import encode
 from agentgym_trainer.tokens.labels import label_trajectory
-from agentgym_trainer.tokens.trajectory import Trajectory, Trimming, trajectory
+from agentgym_trainer.tokens.trajectory import ContextLimit, Trajectory, Trimming, trajectory
 
 
 class Demonstrations:
     """Demonstration episodes. The selection for a step depends only on the seed and the step."""
 
     def __init__(
-        self, episodes: Sequence[Episode], chat: Chat, *, batch: int, longest: int, seed: int, ranks: Ranks
+        self, episodes: Sequence[Episode], chat: Chat, *, batch: int, limit: ContextLimit, seed: int, ranks: Ranks
     ) -> None:
         """Select `batch` of `episodes` at each step. Every process holds all episodes and takes its share.
 
-        Of contexts with more than `longest` tokens, only the turns that end within the limit are used.
+        Of contexts with more tokens than `limit`, only the turns that end within it are used.
         """
         self._episodes = episodes
         self._chat = chat
         self._batch = batch
-        self._longest = longest
+        self._limit = limit
         self._seed = seed
         self._ranks = ranks
 
@@ -40,7 +40,7 @@ class Demonstrations:
 
     def trimming(self) -> Trimming:
         """Return statistics on what exceeds the token limit, over all demonstrations. Encodes every episode once."""
-        statistics = Trimming(self._longest)
+        statistics = Trimming(self._limit)
         for episode in self._episodes:
             for segment in demonstration(self._chat, episode).segments:
                 statistics.trim(segment)
@@ -48,7 +48,7 @@ class Demonstrations:
 
     def _trajectory(self, episode: Episode) -> Trajectory:
         whole = demonstration(self._chat, episode)
-        return replace(whole, segments=tuple(segment.within(self._longest) for segment in whole.segments))
+        return replace(whole, segments=tuple(segment.within(self._limit.tokens) for segment in whole.segments))
 
 
 def demonstration(chat: Chat, episode: Episode) -> Trajectory:

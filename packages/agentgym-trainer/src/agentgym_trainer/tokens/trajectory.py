@@ -57,10 +57,8 @@ class ContextLimit:
 class Trimming:
     """Statistics on segments that are trimmed to a token limit."""
 
-    longest: int
-    """Maximum number of tokens per context."""
-    of_model: bool = False
-    """Whether the model sets this limit; see `ContextLimit`."""
+    limit: ContextLimit
+    """Maximum length of a context."""
     contexts: int = 0
     """Number of segments with completion tokens, before trimming."""
     cut: int = 0
@@ -72,14 +70,9 @@ class Trimming:
     lost: int = 0
     """Number of completion tokens that were cut."""
 
-    @property
-    def limit(self) -> ContextLimit:
-        """The limit, for messages."""
-        return ContextLimit(self.longest, self.of_model)
-
     def trim(self, segment: Segment) -> Segment:
         """Trim the segment to the limit (see `Segment.within`) and count it."""
-        kept, tokens = segment.within(self.longest), sum(segment.loss_mask)
+        kept, tokens = segment.within(self.limit.tokens), sum(segment.loss_mask)
         lost = tokens - sum(kept.loss_mask)
         self.contexts += tokens > 0
         self.cut += 0 < lost < tokens
@@ -97,7 +90,7 @@ class Trimming:
             f"{self.lost / self.total:.1%} of the completion tokens are not trained on. {self.limit.remedy} to keep "
             "more."
         )
-        return f"T{sentence[1:]}" if self.of_model else sentence
+        return f"T{sentence[1:]}" if self.limit.of_model else sentence
 
 
 @dataclass(frozen=True, slots=True)

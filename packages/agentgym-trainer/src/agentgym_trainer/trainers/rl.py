@@ -33,6 +33,7 @@ from agentgym_trainer.trainers.layers import Layers, choose_layers
 from agentgym_trainer.trainers.model_setup import export_model, load_policy
 from agentgym_trainer.trainers.rl_loop import RLLoop
 from agentgym_trainer.trainers.setup import (
+    context_limit,
     engine_has_weights,
     init_processes,
     is_sharded,
@@ -107,8 +108,18 @@ def train(config: RLConfig, folder: RunFolder, console: RunConsole, stopping: St
         with RolloutRunner(engine, stopping.check) as rollouts, open_expert(config, rollouts) as expert:
             # Dropout only draws from torch's global generator, whose state is part of checkpoints.
             set_seed(config.seed, device_specific=True)
-            settings = {"batch": config.imitation.batch, "longest": config.generation.max_context, "seed": config.seed}
-            demonstrations = Demonstrations(demonstrated, chat, **settings, ranks=ranks) if demonstrated else None
+            demonstrations = (
+                Demonstrations(
+                    demonstrated,
+                    chat,
+                    batch=config.imitation.batch,
+                    limit=context_limit(config, model),
+                    seed=config.seed,
+                    ranks=ranks,
+                )
+                if demonstrated
+                else None
+            )
             if demonstrations and ranks.is_main and (trimmed := str(demonstrations.trimming())):
                 console.say(trimmed)
             loop = RLLoop(config, folder, worlds, learner, chat, console, rollouts, demonstrations, expert)

@@ -111,8 +111,7 @@ def train(config: SFTConfig, folder: RunFolder, tracker: RunConsole, stopping: S
     """
 
     def make_trainer(setup: TrainingSetup) -> Imitator:
-        limit = context_limit(config, setup.model)
-        trimming = Trimming(limit.tokens, limit.of_model)
+        trimming = Trimming(context_limit(config, setup.model))
         data = config.data
         demonstrations = imitated(setup.episodes, noise=data.imitate_noise, labels=data.imitate_labels)
         examples = list(encode_examples(setup.chat, demonstrations, trimming))

@@ -143,8 +143,7 @@ class WarmStarter:
         quantized = config.lora.quantize != "off"
         if quantized:
             check_layers(model)
-        limit = context_limit(config, model)
-        trimming = Trimming(limit.tokens, limit.of_model)
+        trimming = Trimming(context_limit(config, model))
         with ranks.errors_together():
             examples = encode_demonstrations(chat, data, trimming)
         if trimming.lost:
