@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -117,6 +117,14 @@ def pretrained(records: Sequence[Record]) -> Iterator[dict[str, str]]:
         yield row
 
 
+def _means(records: Iterable[Record]) -> dict[str, list[float]]:
+    """Return the means of success and turns by environment and policy, which tell whether a picture has the results."""
+    return {
+        f"{record['name']}, {record['player']}": [round(record[name]["mean"], 4) for name in ("success", "turns")]
+        for record in records
+    }
+
+
 def _learned(run: Path) -> str:
     """Return success of the sampled episodes of the run's test tasks before and after RL, in percent."""
     played = json.loads(RunFolder(run).summary.read_text())["evaluations"]["test"]["sampled"]
@@ -170,9 +178,9 @@ def write(cells: Sequence[Cell], runs: Path, folder: Path) -> None:
     if all(cell.played for cell in drawable):
         (folder / "leaderboard").mkdir(parents=True, exist_ok=True)
         draw_curves(folder / "leaderboard", [Evaluated(cell.policy, cell.world.name, cell.report) for cell in drawable])
-        drawn = {f"{cell.world.name}, {cell.policy}": cell.record["commit"] for cell in drawable}
-    now = {f"{record['name']}, {record['player']}": record["commit"] for record in records}
-    older = [name for name, commit in drawn.items() if now[name] != commit]
+        drawn = _means(cell.record for cell in drawable)
+    now = _means(records)
+    older = [name for name, means in drawn.items() if now[name] != means]
     example = next((record for record in records if (record["name"], record["player"]) == _EXAMPLE), records[0])
     begun = {commit for record in records for commit in record["commit"].split(", ")}
     page = _PAGE.format(
@@ -281,7 +289,8 @@ a greedy model play every task once. The score, also in percent, includes partia
 They imitate experts' episodes of training tasks, with the reply format `bare` (a reply is an action) and without
 instructions, and weren't trained on anything else, not even English. They show what the commands do on a laptop, not
 what language models can do: within minutes they learn the form of actions and frequent sequences, but hardly to copy a
-name from the context. TextCraft's learns to copy, from [episodes with other names and layouts](textcraft-names.md).
+name from the context. Those of TextCraft and BabyAI, with an hour of one core, learn to copy: episodes have permuted
+names and other layouts ([TextCraft](textcraft-names.md)), or permuted colors, and words are tokens.
 SearchQA's model asks well-formed but irrelevant questions; SciWorld's memorizes its 30 episodes;
 WebArena's reaches its context limit of 4,096 tokens after a few pages (`length`). A model with figures before and after
 RL, on the run's test tasks, learned by GRPO after the imitation. Each has one training seed, and the intervals are only

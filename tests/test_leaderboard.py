@@ -76,7 +76,7 @@ def test_the_page_has_all_policies_and_published_results(board: Any, tmp_path: P
     assert "| MiniWoB++, twelve pages | `miniwob` | 22 | as it is played | 25.0 → 75.0 | 2 |" in page
     assert "| `c` | 100.0 | 10.0 | 50.0 | 50.0 |" in page
     assert "| `smollm2-textcraft` | 2 | 45.0 | 60.0 | 50.0 | 70.0 |" in page
-    assert "| 22 |" in page and "| 4 |" in page  # parameters, and minutes of TextCraft's two recipes
+    assert "| 22 |" in page and "| 6 |" in page  # parameters, and minutes of TextCraft's three recipes
     assert (tmp_path / "results" / "leaderboard" / "turns.png").exists()
     measured = json.loads((tmp_path / "results" / "leaderboard.json").read_text())["measured"]
     assert len(measured) == len(cells) == 27
@@ -99,6 +99,20 @@ def test_a_policy_without_a_run_keeps_its_record(board: Any, tmp_path: Path) -> 
     changed = [(old, new) for old, new in zip(before.splitlines(), after.splitlines(), strict=True) if old != new]
     assert [new.split(" (")[0] for _, new in changed[:1]] == ["| random | measured here | 50.0"]
     assert "80.0 (" in changed[0][1] and "MiniWoB++ | random" in changed[1][1]
+
+
+def test_pictures_with_earlier_results_than_the_table_are_named(board: Any, tmp_path: Path) -> None:
+    runs, results = tmp_path / "runs", tmp_path / "results"
+    cells = _write_runs(board, runs, {}, other=0.5)
+    board.write(cells, runs, results)
+    assert "Earlier results" not in (results / "leaderboard.md").read_text()
+    file = results / "leaderboard.json"
+    record = json.loads(file.read_text())
+    record["drawn"]["TextCraft, random"][0] = 0.25
+    file.write_text(json.dumps(record))
+    board.write(cells[:1], tmp_path / "later", results)
+    page = (results / "leaderboard.md").read_text()
+    assert "Earlier results than those of the table are drawn for TextCraft, random." in page
 
 
 def test_missing_runs_are_named(board: Any, tmp_path: Path) -> None:
