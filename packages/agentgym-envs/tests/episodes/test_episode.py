@@ -135,7 +135,7 @@ def changed(path: list[Any], value: Any) -> str:
         (changed(["score"], True), "`score` in Episode is a number or null, not True"),
         (changed(["score"], float("nan")), "`score` in Episode is a number or null, not nan"),
         (EPISODE.to_json().replace('"score":0.5', '"score":null'), "`score` and `success` can be null only"),
-        (EPISODE.to_json().replace('"score":0.5', '"score":-1'), "`score` is from 0 to 1, not -1"),
+        (EPISODE.to_json().replace('"score":0.5', '"score":-1'), r"`score` is -1, and not in \[0, 1\]"),
         (changed(["success"], 1), "`success` in Episode is true, false or null, not 1"),
         (changed(["task_id"], 7), "`task_id` in Episode is text, not 7"),
         (changed(["stop"], []), r"`stop` in Episode is text, not \[\]"),

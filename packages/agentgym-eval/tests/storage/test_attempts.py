@@ -31,7 +31,7 @@ def test_every_line_of_training_data_counts(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["episodes.jsonl", "data.jsonl"])
 def test_a_score_outside_of_0_to_1_is_an_error(tmp_path: Path, name: str, score: float) -> None:
     path = write_episodes(tmp_path / name, [episode(), replace(episode("t/2"), score=score)])
-    with pytest.raises(ValueError, match=rf"{name}, line 2: the score {score} is not in \[0, 1\]"):
+    with pytest.raises(ValueError, match=rf"{name}, line 2: `score` is {score}, and not in \[0, 1\]"):
         read_attempts(path)
     index = Index(tmp_path, tmp_path / "index.sqlite")
     index.refresh()

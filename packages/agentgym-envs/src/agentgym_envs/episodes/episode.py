@@ -235,7 +235,7 @@ class Episode:
         if record["stop"] != "failed" and (record["score"] is None or record["success"] is None):
             raise ValueError("`score` and `success` can be null only in a failed episode.")
         if record["score"] is not None and not 0 <= record["score"] <= 1:
-            raise ValueError(f"`score` is from 0 to 1, not {record['score']}.")
+            raise ValueError(f"`score` is {record['score']}, and not in [0, 1]; rescale the scores.")
         _check_each("seconds", record["seconds"].values(), _NUMBER)
         _check_each("tools", record["tools"], _OBJECT)
         record["turns"] = tuple(_turn(turn) for turn in record["turns"])

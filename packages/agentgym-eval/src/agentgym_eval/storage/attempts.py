@@ -6,7 +6,6 @@ A file may have several lines for one attempt, for example if it was appended to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,11 +29,9 @@ class Attempts:
 
 
 def read_attempts(path: Path) -> Attempts:
-    """Read the attempts in a file; every line is one in files that `may_repeat`. Raises as `read_episodes`, and
-    `ValueError` for a score outside [0, 1].
-    """
+    """Read the attempts in a file; every line is one in files that `may_repeat`. Raises as `read_episodes`."""
     left_out: list[str] = []
-    read = enumerate(_scored(path, read_episodes(path, half=left_out.append)), 1)
+    read = enumerate(read_episodes(path, half=left_out.append), 1)
     if may_repeat(path):
         return Attempts([episode for _, episode in read], left_out)
     lines: dict[AttemptKey, int] = {}
@@ -45,19 +42,6 @@ def read_attempts(path: Path) -> Attempts:
             left_out.append(repeated(path, lines[key], number, episode))
         lines[key], episodes[key] = number, episode
     return Attempts(list(episodes.values()), left_out)
-
-
-def _scored(path: Path, episodes: Iterable[Episode]) -> Iterator[Episode]:
-    """Yield the episodes. Raises `ValueError` for a score outside [0, 1]."""
-    for number, episode in enumerate(episodes, 1):
-        if not valid_score(episode.score):
-            raise ValueError(f"{path}, line {number}: the score {episode.score} is not in [0, 1]; rescale the scores.")
-        yield episode
-
-
-def valid_score(score: float | None) -> bool:
-    """Return whether an episode can have this score; None is that of a failed one."""
-    return score is None or 0 <= score <= 1  # nor NaN
 
 
 def attempt_key(episode: Episode) -> AttemptKey:

@@ -15,8 +15,6 @@ import msgspec
 from agentgym_envs import Episode, Reply, Sample, Turn
 from agentgym_envs.episodes.episode import SCHEMA, TokenUsage
 
-from agentgym_eval.storage.attempts import valid_score
-
 _MAX_INTEGER = 2**63 - 1
 """The largest SQLite integer."""
 
@@ -91,7 +89,7 @@ def _can_show(episode: Episode) -> bool:
     numbers = (*episode.seconds.values(), *(turn.reward for turn in episode.turns))
     samples = (turn.reply.sample for turn in episode.turns)
     return (
-        valid_score(episode.score)
+        (episode.score is None or 0 <= episode.score <= 1)
         and all(map(math.isfinite, numbers))
         and all(len(sample.ids) == len(sample.logprobs) for sample in samples if sample)
     )
