@@ -95,8 +95,10 @@ def check_tokens(episode: Episode, habits: Scaffold) -> None:
         summarized = turn.kind == "summary"
 
 
-def shortens(conversation: Conversation, *, least: float = 0.25) -> bool:
-    """Whether a summary would replace an action, and at least this share of a conversation."""
+def shortens(conversation: Conversation, *, least: float = 0.3) -> bool:
+    """Whether a summary would replace an action, and at least this share of a conversation: by default somewhat more
+    than the share at which it is due, since tokens are rounded and what stays is joined.
+    """
     within = conversation[2:-1]  # after the instructions and the first message
     share = sum(len(m.content) for m in within) / sum(len(m.content) for m in conversation)
     return any(m.role == "assistant" and m.content[-1:].isalpha() for m in within) and share >= least
