@@ -222,7 +222,7 @@ def test_verb_with_any_arguments_gives_an_action_or_a_message(verb: str, rest: s
     assert isinstance(parsed, Action) or (parsed.isprintable() and parsed)
 
 
-@given(st.integers(0, 10**6), st.text(), st.booleans())
+@given(st.integers(0, 10**6), st.text(st.characters(exclude_characters="\\")), st.booleans())
 def test_any_text_can_be_typed(element: int, text: str, enter: bool) -> None:
     assert parse(f"type [{element}] [{text}] [{int(enter)}]") == Type(element, text, enter)
 
