@@ -11,7 +11,14 @@ import gymnasium
 import pytest
 from agentgym_envs import Bare, Episode, EpisodeSpec, ReAct, Reply, Turn, TurnContext, play
 from agentgym_envs.agents.agent import Agent
-from agentgym_envs.episodes.conversation import Conversation, ConversationBuilder, Message, Scaffold, replay
+from agentgym_envs.episodes.conversation import (
+    LEAST_SUMMARIZED,
+    Conversation,
+    ConversationBuilder,
+    Message,
+    Scaffold,
+    replay,
+)
 from door_episodes import kinds, opens_too_early, play_door
 from door_world import Door, registered_env
 from hypothesis import HealthCheck, given, settings
@@ -95,13 +102,14 @@ def check_tokens(episode: Episode, habits: Scaffold) -> None:
         summarized = turn.kind == "summary"
 
 
-def shortens(conversation: Conversation, *, least: float = 0.3) -> bool:
-    """Whether a summary would replace an action, and at least this share of a conversation: by default somewhat more
-    than the share at which it is due, since tokens are rounded and what stays is joined.
-    """
-    within = conversation[2:-1]  # after the instructions and the first message
-    share = sum(len(m.content) for m in within) / sum(len(m.content) for m in conversation)
-    return any(m.role == "assistant" and m.content[-1:].isalpha() for m in within) and share >= least
+def shortens(conversation: Conversation, *, least: float = LEAST_SUMMARIZED) -> bool:
+    """Whether a summary would replace an action, and at least this share of a conversation's tokens."""
+    if len(conversation) < 4:
+        return False
+    instructions, first, *within, last = conversation
+    tokens = sum(len(message.content) for message in conversation) // 4
+    stay = len("\n\n".join(message.content for message in (first, last)) + instructions.content) // 4
+    return any(m.role == "assistant" and m.content[-1:].isalpha() for m in within) and tokens - stay >= least * tokens
 
 
 def check_rewards(episode: Episode, horizon: int) -> None:
