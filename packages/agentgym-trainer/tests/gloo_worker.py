@@ -1,7 +1,11 @@
-"""An extension of vLLM's workers that replaces NCCL in vLLM's own weight transfer with gloo, for servers on a CPU."""
+"""An extension of vLLM's workers for servers on a CPU.
+
+It replaces NCCL in vLLM's own weight transfer with gloo, and can make the model slow.
+"""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import torch
@@ -29,6 +33,16 @@ class _GlooEngine(NCCLWeightTransferEngine):
 
 class GlooReceiver(WeightReceiver):
     """The extension; importing its module replaces vLLM's engine."""
+
+    def lengthen_steps(self, seconds: float) -> None:
+        """Have every step of the model take this much longer from now on."""
+        runner = self.model_runner
+
+        def execute_late(*args: Any, **kwargs: Any) -> Any:
+            time.sleep(seconds)
+            return type(runner).execute_model(runner, *args, **kwargs)
+
+        runner.execute_model = execute_late
 
 
 WeightTransferEngineFactory._registry["nccl"] = lambda: _GlooEngine

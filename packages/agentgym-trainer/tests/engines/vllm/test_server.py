@@ -6,9 +6,7 @@ import asyncio
 import copy
 import os
 import re
-import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -95,28 +93,6 @@ def _family() -> list[psutil.Process]:
     ]
 
 
-def _core() -> psutil.Process:
-    """Return the process that samples, a child of the server."""
-    (core,) = (process for process in _family() if "EngineCore" in f"{process.name()} {process.cmdline()}")
-    return core
-
-
-@contextmanager
-def _stopped(process: psutil.Process) -> Generator[Callable[[], None]]:
-    """Suspend a process; the yielded function lets it run for a moment."""
-
-    def run_briefly() -> None:
-        process.resume()
-        time.sleep(0.003)
-        process.suspend()
-
-    process.suspend()
-    try:
-        yield run_briefly
-    finally:
-        process.resume()
-
-
 def _prompt_tokens(served: Served) -> float:
     """Return the number of prompt tokens that the server has processed."""
     metrics = httpx.get(f"{served.process.url}/metrics", trust_env=False, timeout=PATIENCE).text
@@ -181,51 +157,47 @@ def test_replies_depend_on_the_seed_and_end_at_the_budget(served: Served, chat: 
 
 def test_running_replies_continue_with_new_weights(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     contexts, http = [[5, 6, 7 + n] for n in range(8)], served.engine._http
-    generate, replace_weights = http.generate, http.replace_weights
+    generate, begin = http.generate, http.begin_replacement
 
-    async def scene(version: int) -> tuple[list[Completion], list[Completion]]:
+    async def scene() -> tuple[list[Completion], list[Completion]]:
         sent = asyncio.Event()
 
         def ask(tokens: int) -> list[asyncio.Task[Completion]]:
             sampling = SamplingParams(max_tokens=tokens, seed=1)
             return [asyncio.create_task(served.engine.generate(context, sampling)) for context in contexts]
 
-        # The server doesn't wait for the weights. So the requests are sent right before them, and the server runs only
-        # in short slices until it has started on all requests, and is then suspended until the weights are announced.
+        # The server doesn't wait for the weights. So the requests are sent right before them, and from the requests to
+        # the pause, its steps are so long that 250 of them outlast a busy machine.
         async def generate_late(*args: Any, **kwargs: Any) -> Any:
             await sent.wait()
             return await generate(*args, **kwargs)
 
-        async def replace_while_suspended(*args: Any, **kwargs: Any) -> None:
-            tokens_before = _prompt_tokens(served)
-            with _stopped(_core()) as run_briefly:
-                sent.set()
-                await eventually_async(lambda: run_briefly() or _prompt_tokens(served) == tokens_before + 8 * 3)
-                replacing = asyncio.create_task(replace_weights(*args, **kwargs))
-                for _ in range(2):
-                    await asyncio.to_thread(_prompt_tokens, served)  # its response follows those to earlier requests
-            await replacing
+        async def begin_slowly(*args: Any, **kwargs: Any) -> None:
+            tokens = _prompt_tokens(served) + 8 * 3
+            await http.call_workers("lengthen_steps", 0.1)
+            sent.set()
+            await eventually_async(lambda: _prompt_tokens(served) == tokens)
+            await begin(*args, **kwargs)
+            await http.call_workers("lengthen_steps", 0.0)
 
         monkeypatch.setattr(http, "generate", generate_late)
-        monkeypatch.setattr(http, "replace_weights", replace_while_suspended)
+        monkeypatch.setattr(http, "begin_replacement", begin_slowly)
         early = ask(250)
         await eventually_async(lambda: served.engine._meter.requests == len(early))
-        loading = asyncio.create_task(served.engine.load(make_learner(served.model).weights(version)))
+        loading = asyncio.create_task(served.engine.load(make_learner(served.model).weights(7)))
         await asyncio.sleep(0)
         late = ask(20)
         await loading
         return await asyncio.gather(*early), await asyncio.gather(*late)
 
     served.load(6)
-    for version in range(7, 17):
-        before = copy.deepcopy(served.model)
-        served.perturb_weights(version)
-        first, later = served.run(scene(version))
-        assert {(completion.version, completion.versions) for completion in later} == {(version, ())}
-        assert max_logprob_gap(served.model, contexts, later) < TOLERANCE
-        assert max_logprob_gap_by_version({version - 1: before, version: served.model}, contexts, first) < TOLERANCE
-        if any(completion.versions for completion in first):
-            break  # on a busy machine all replies may end before the weights arrive
+    before = copy.deepcopy(served.model)
+    served.perturb_weights(7)
+    first, later = served.run(scene())
+    assert {(completion.version, completion.versions) for completion in later} == {(7, ())}
+    assert max_logprob_gap(served.model, contexts, later) < TOLERANCE
+    assert any(completion.versions for completion in first)
+    assert max_logprob_gap_by_version({6: before, 7: served.model}, contexts, first) < TOLERANCE
     assert min(max_logprob_gap(model, contexts, first) for model in (before, served.model)) > 0.1
 
 
