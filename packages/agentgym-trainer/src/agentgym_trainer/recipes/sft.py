@@ -65,7 +65,7 @@ _BABYAI = replace(
     horizon=FixedHorizon(20),
     generation=Generation(max_tokens=24, max_context=4_096),
     evaluation=Evaluation(tasks=30, test_tasks=60, samples=2, ks=(1, 2), every=0),
-    data=DataConfig(episodes=16_000, noise=0.1, rename=0.5),
+    data=DataConfig(episodes=32_000, noise=0.1, rename=0.5),
 )
 
 # The other environments, likewise. Observations are mostly fixed phrases, each of which is a token where no names need
