@@ -50,6 +50,19 @@ def test_incomplete_last_line_is_skipped_with_a_message(tmp_path: Path, capsys: 
     assert "holds 1 records; 1 left out" in out
 
 
+@pytest.mark.parametrize("left", [0, 99])
+def test_runs_that_were_killed_in_their_first_episode_dont_hide_the_others(
+    left: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = play_episode("react").to_json()
+    played, begun = (tmp_path / "runs" / name / "episodes.jsonl" for name in ("a", "b"))
+    for file, content in ((played, f"{line}\n"), (begun, line[:left])):
+        file.parent.mkdir(parents=True)
+        file.write_text(content, encoding="utf-8")
+    assert len(convert_records("trl", tmp_path / "trl.jsonl", tmp_path / "runs")) == 1
+    assert (f"Left out: {begun}, line 1: half a line" in capsys.readouterr().err) == (left > 0)
+
+
 def test_text_parts_and_lone_surrogates_are_read(tmp_path: Path) -> None:
     parts = [{"type": "text", "text": "Go "}, {"type": "text", "text": "\ud800on."}]
     messages = [{"role": "user", "content": parts}, {"role": "assistant", "content": parts}]

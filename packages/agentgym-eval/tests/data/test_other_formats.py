@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from agentgym_envs import Episode
-from agentgym_eval.data.formats import read_data
+from agentgym_eval.data.formats import read_data, records
 from agentgym_eval.data.pairing import Pairing
 from agentgym_eval.data.pairs import make_pairs, to_trl
 from agentgym_eval.util.errors import UsageError
@@ -167,6 +167,23 @@ def test_our_preference_pairs_round_trip(tmp_path: Path) -> None:
         (e.env, e.task_id, e.agent, e.score) for e in (good, bad)
     ]
     assert [to_trl(pair) for pair in make_pairs(back, Pairing())] == pairs
+
+
+@pytest.mark.parametrize("agent", ["tags+window:2+plan", "react+plan:2", "bare+window:1", "function-call+plan"])
+def test_pairs_of_agents_with_habits_are_read_as_the_conversations_that_they_are(agent: str, tmp_path: Path) -> None:
+    good = play_episode(agent, 4)
+    *before, last = good.turns
+    bad = replace(good, turns=(*before, replace(last, reply=replace(last.reply, text="no"))), score=0.25, success=False)
+    (pair,) = (to_trl(pair) for pair in make_pairs([good, bad], Pairing()))
+    back, _ = read(tmp_path, pair, score=None)
+    assert {e.agent for e in back} == {agent.partition("+")[0]}
+    for episode, side in zip(back, ("chosen", "rejected"), strict=True):
+        (record,) = records([episode], "trl")
+        assert contents(record["messages"]) == contents([*pair["prompt"], *pair[side]])
+
+
+def contents(messages: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(message["role"], message["content"]) for message in messages]
 
 
 def test_convert_prints_the_number_of_conversions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

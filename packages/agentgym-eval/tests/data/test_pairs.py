@@ -103,6 +103,18 @@ def test_only_episodes_of_one_task_and_agent_are_paired(other: dict[str, Any], p
     assert len(pairs([make_episode("a", 1.0), make_episode("b", 0.0, **other)])) == pair_count
 
 
+def test_most_is_the_number_of_pairs_of_a_task_over_all_agents_and_beginnings() -> None:
+    changes: list[dict[str, Any]] = [{}, {"agent": "react"}, {"first_observations": ["other"]}, {"task_id": "lamp/2"}]
+    episodes = [
+        make_episode(replies, score, **each)
+        for each in changes
+        for replies, score in (("a", 1.0), ("b", 0.5), ("c", 0))
+    ]
+    for most, counts in ((2, (2, 2)), (4, (4, 3))):
+        tasks = Counter(pair.chosen.task_id for pair in pairs(episodes, most=most))
+        assert (tasks["lamp/1"], tasks["lamp/2"]) == counts
+
+
 def test_failed_and_empty_episodes_are_not_paired() -> None:
     assert pairs([make_episode("a", 1.0), make_episode("b", None), make_episode("", 0.0)]) == []
 

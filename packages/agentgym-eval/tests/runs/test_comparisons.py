@@ -68,6 +68,16 @@ def test_compare_names_incomplete_runs(many: Path, tmp_path: Path, capsys: pytes
     assert incomplete == [None, sentence]
 
 
+def test_runs_with_named_tasks_of_several_environments_are_complete(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = ["--task", "count/test/2", "count/test/2", "textcraft/test/leather_boots", "textcraft/test/map"]
+    flags = ["--env", ENV, "textcraft", *named, "--policy", "oracle", "random", "--horizon", "5"]
+    assert evaluate([*flags, "--out", str(tmp_path)]) == 0
+    assert compare([str(tmp_path)]) == 0
+    assert "is incomplete" not in capsys.readouterr().out
+
+
 def test_policies_that_share_no_environment_are_not_compared(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert compare([str(many / "count-oracle-test"), str(many / "textcraft-random-test"), str(many)]) == 0
     out = " ".join(capsys.readouterr().out.split())

@@ -37,6 +37,8 @@ FORMATS = {
 """The formats that can be written, and the key that identifies their records. `other_formats` has the read-only
 ones.
 """
+_BEGINNING = b'{"schema":"agentgym.episode/'
+"""How `Episode.to_json` begins."""
 
 
 def read_data(
@@ -88,6 +90,9 @@ class _Reading:
 
     def file(self, path: Path) -> Iterator[Episode]:
         if self.label and not annotations_file(path).exists():
+            return
+        if _is_ours(path):
+            yield from self._ours(path)
             return
         found = _records(path)
         number, first = next(found, (0, {}))
@@ -179,7 +184,8 @@ def _files(path: Path) -> list[Path]:
         return [path]
     if (path / "episodes.jsonl").exists():
         return [path / "episodes.jsonl"]
-    lines, trained = [file for file in path.rglob("*.jsonl") if not _is_beside_episodes(file)], training_runs(path)
+    lines = [file for file in path.rglob("*.jsonl") if not (_is_beside_episodes(file) or _is_empty(file))]
+    trained = training_runs(path)
     found = [file for file in lines if _counts(file, trained)]
     found += [file for file in path.rglob("*.json") if _counts(file, trained) and not _is_about(file)]
     if found:
@@ -196,6 +202,11 @@ def _is_beside_episodes(path: Path) -> bool:
     """Return whether a file belongs to episodes in other files, or to a run."""
     tokens = path.name.endswith(".tokens.jsonl")
     return tokens or is_annotations_file(path) or is_distances_file(path) or path.name in (REPLIES, "metrics.jsonl")
+
+
+def _is_empty(path: Path) -> bool:
+    """Return whether a file is empty, as that of a run is until its first episode ends."""
+    return path.is_file() and not path.stat().st_size
 
 
 def _counts(path: Path, trained: Iterable[Path]) -> bool:
@@ -231,6 +242,15 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         if isinstance(error, UsageError):
             raise
         raise UsageError(f"{path} is neither a JSON array nor JSON lines: {error}.") from error
+
+
+def _is_ours(path: Path) -> bool:
+    """Return whether a file begins with an episode of this package, which may be half a line."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_BEGINNING)) == _BEGINNING
+    except OSError:  # which reading the records reports
+        return False
 
 
 def _is_array(path: Path) -> bool:

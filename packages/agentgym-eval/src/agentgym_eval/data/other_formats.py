@@ -78,7 +78,10 @@ def _completion(record: dict[str, Any], on_change: OnChange) -> Iterator[Found]:
 
 
 def _preference(record: dict[str, Any], on_change: OnChange) -> Iterator[Found]:
-    """Yield the chosen conversation, then the rejected one; without scores in the record, they score 1 and 0."""
+    """Yield the chosen conversation, then the rejected one; without scores in the record, they score 1 and 0.
+
+    Of the agent only the reply format is kept: its habits, such as `window`, have shaped the messages already.
+    """
     prompt = _messages(record.get("prompt") or [], "user", "prompt")
     sides = [_messages(record[side], "assistant", side) for side in ("chosen", "rejected")]
     shared = _shared_prefix(*sides)
@@ -88,7 +91,9 @@ def _preference(record: dict[str, Any], on_change: OnChange) -> Iterator[Found]:
         yield Found(
             recording(whole, record.get("tools"), on_change=on_change),
             default if score is None else score,
-            **{name: str(record.get(name) or "") for name in ("env", "task_id", "agent")},
+            env=str(record.get("env") or ""),
+            task_id=str(record.get("task_id") or ""),
+            agent=str(record.get("agent") or "").partition("+")[0],
         )
 
 

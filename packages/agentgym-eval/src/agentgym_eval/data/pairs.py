@@ -66,8 +66,10 @@ def make_pairs(episodes: Iterable[Episode], pairing: Pairing) -> list[Pair]:
         pairing: Settings of the pairs.
     """
     rng = np.random.default_rng(pairing.seed)
-    made = (_pairs(group, pairing) for group in _comparable(episodes))
-    return [_cut(pair, pairing) for some in made for pair in _select(some, most=pairing.most, rng=rng)]
+    made: dict[tuple[str, str], list[Pair]] = {}
+    for group in _comparable(episodes):
+        made.setdefault((group[0].env, group[0].task_id), []).extend(_pairs(group, pairing))
+    return [_cut(pair, pairing) for some in made.values() for pair in _select(some, most=pairing.most, rng=rng)]
 
 
 def to_trl(pair: Pair) -> dict[str, Any]:
@@ -103,7 +105,7 @@ def _from(episode: Episode, start: int) -> Episode:
 
 
 def _comparable(episodes: Iterable[Episode]) -> list[list[Episode]]:
-    """Group scored episodes by task and agent, without duplicates."""
+    """Group scored episodes by task, agent and beginning, without duplicates."""
     groups: dict[tuple[str, ...], dict[tuple[Any, ...], Episode]] = {}
     for episode in episodes:
         if not episode.failed and episode.turns:

@@ -277,5 +277,7 @@ def expected_episodes(about: Mapping[str, Any]) -> int | None:
     """Return the number of episodes of a complete run with this `run.json`; None if its settings don't give it."""
     resolved, settings = (at if isinstance(at := about.get(key), dict) else {} for key in ("resolved", "settings"))
     named, samples = settings.get("task"), settings.get("samples")
-    tasks = len(named) if named and isinstance(named, list) else resolved.get("tasks", settings.get("tasks"))
+    # The named tasks may be of several environments, each with a run of its own.
+    asked = len(named) if named and isinstance(named, list) else settings.get("tasks")
+    tasks = resolved.get("tasks", asked)
     return tasks * samples if isinstance(tasks, int) and isinstance(samples, int) else None
