@@ -33,7 +33,7 @@ ALLOWED = {
     "counting_world.py::_act": "takes as long as its option says",
     "server/strange_worlds.py::_act": "`dawdle` takes longer than a turn of the event loop",
     "server/test_storm.py::send_and_disconnect": "disconnects at any moment",
-    "engines/vllm/test_server.py::_stopped": "lets a process run for a moment, as often as needed",
+    "gloo_worker.py::lengthen_steps": "makes a server slow, so that what a test does comes before its replies end",
     "engines/vllm/test_ipc_transfer.py::test_a_sleeping_server_that_dies_is_left_alone_until_it_is_needed": (
         "gives the watch time for a request that it must not send"
     ),

@@ -90,6 +90,17 @@ def test_new_stage_is_reported_once(why: str, reason: str) -> None:
     assert output.count("From step") == 1
 
 
+def test_new_stage_that_begins_later_is_reported_once() -> None:
+    """An adaptive stage of an asynchronous run begins with the first update on its own episodes."""
+    stages = [{"number": 1, "since": since, "why": "plateau"} for since in (1, 2, 3, 3)]
+    output = displayed(line(1), *(line(step, horizon=8, stage=stage) for step, stage in enumerate(stages, 2)))
+    assert output.count("From step 2 on, episodes have up to 8 turns: success in evaluations has stopped rising.") == 1
+    assert output.count("From step") == 1
+    later = line(6, horizon=9, stage={"number": 2, "since": 5, "why": "cut"})
+    output = displayed(line(2, horizon=8, stage=stages[0]), later)
+    assert output.count("From step") == 2
+
+
 def test_warnings_are_printed_once_without_parsing_markup() -> None:
     warning = {"id": "flat-groups", "sentence": "Nothing was learned [red]in step 2[/]."}
     output = displayed(line(1, warnings=[]), line(2, warnings=[warning]), line(3), terminal=True, width=200)

@@ -127,6 +127,14 @@ def test_negative_advantage_requires_a_whole_window_below_0() -> None:
     assert warned(lines((12, below)), window=4) == [(4, "negative-advantage")]
 
 
+@pytest.mark.parametrize("signal", [{"teacher/kl": 0.3}, {"label/weight": 1.0, "label/turns": 40}])
+def test_low_return_variance_is_no_problem_where_a_teacher_or_labels_train(signal: dict[str, Any]) -> None:
+    low = {"group_return_std": 0.01}
+    assert warned(lines((20, low | signal))) == []
+    # Labels may end before the run does.
+    assert warned(lines((20, low | signal), (12, low))) == [(30, "low-return-variance")]
+
+
 def test_solved_tasks_give_no_entropy_warning() -> None:
     certain = {"entropy": 0.05}
     assert warned(lines((20, {}), (20, {**certain, "success": 0.97}))) == []

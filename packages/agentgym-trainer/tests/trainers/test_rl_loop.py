@@ -271,6 +271,24 @@ def test_a_run_with_a_lost_engine_is_saved_and_resumes_identically(
     assert _lines(loop.folder) == _lines(uninterrupted.folder)
 
 
+def test_an_interrupted_evaluation_goes_on_where_it_stopped(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = build(loop_config(save_every=100, evaluation=Evaluation(tasks=2, samples=1, ks=(1,), every=1)))
+    play, played = loop.evaluator._played, list[tuple[int, str]]()
+
+    def play_once_lost(split: str, step: int, decoding: str) -> Any:
+        played.append((step, decoding))
+        if played.count((1, "greedy")) == 1 and played[-1] == (1, "greedy"):
+            raise EngineGone("gone")
+        return play(split, step, decoding)
+
+    monkeypatch.setattr(loop.evaluator, "_played", play_once_lost)
+    with pytest.raises(EngineGone):
+        loop.run(lambda: False)
+    loop.run(lambda: False)
+    assert played.count((1, "sampled")) == 1
+    assert played.count((1, "greedy")) == 2
+
+
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n == "gigpo" else pytest.mark.long) for n in PRESETS if n != "ppo"]
 )

@@ -30,7 +30,8 @@ class Warnings:
     gap: float = 2.0
     """engine-gap: `logprob_check_gap` exceeds this multiple of its lowest window, and by at least 0.005 nats."""
     return_std: float = 0.02
-    """low-return-variance: the window's mean of `group_return_std` is below this."""
+    """low-return-variance: the window's mean of `group_return_std` is below this, and neither a teacher nor labels
+    train."""
     template: float = 0.3
     """template-collapse: `mutual_information` falls below this share of its highest window, if that was at least 0.1
     nats."""

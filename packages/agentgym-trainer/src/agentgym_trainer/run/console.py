@@ -50,6 +50,8 @@ class RunConsole:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._printed = 0.0
+        self._stage = 0
+        """Number of the stage that was shown last."""
         self._progress = _Bars(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -109,7 +111,8 @@ class RunConsole:
     def step(self, metrics: dict[str, Any], steps: int) -> None:
         """Show one of `steps` steps of reinforcement learning; `metrics` is its line."""
         stage, step = metrics["stage"], metrics["step"]
-        if stage["number"] and stage["since"] == step - 1:
+        if stage["number"] != self._stage and stage["since"] == step - 1:
+            self._stage = stage["number"]
             why = _REASONS.get(stage["why"], stage["why"])
             begin = f" and begin where the expert has {left} left" if (left := stage.get("remaining")) else ""
             self.say(f"From step {step} on, episodes have up to {metrics['horizon']} turns{begin}: {why}.")

@@ -42,7 +42,7 @@ class Signals:
     gap: float | None
     """Mean absolute difference of the log-probabilities of engine and learner, in nats per token."""
     return_std: float | None
-    """Standard deviation of the returns within a group."""
+    """Standard deviation of the returns within a group; None where more than returns trains."""
     information: float | None
     """Mutual information of task and reply, in nats."""
 
@@ -52,6 +52,7 @@ class Signals:
         groups, flat = _number(line, "groups", "all"), _number(line, "groups", "zero_variance")
         advantage, spread = _number(line, "advantage/mean_token"), _number(line, "advantage_std")
         episodes, cut = _number(line, "episodes"), _number(line, "stops", "length")
+        distilled = "teacher/kl" in line or "label/weight" in line
         tried = _number(line, "grad_norm") is not None or bool(_number(line, "skipped"))
         return cls(
             step=line["step"],
@@ -64,7 +65,7 @@ class Signals:
             entropy=_number(line, "entropy"),
             length=(cut or 0.0) / episodes if episodes and "stops" in line else None,
             gap=_number(line, "logprob_check_gap"),
-            return_std=_number(line, "group_return_std"),
+            return_std=None if distilled else _number(line, "group_return_std"),
             information=_number(line, "mutual_information"),
         )
 

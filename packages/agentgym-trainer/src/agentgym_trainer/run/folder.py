@@ -230,7 +230,7 @@ class RunFolder:
                 count += 1
         return count
 
-    def rewind(self, step: int, kept: Path | None = None) -> str | None:
+    def rewind(self, step: int, kept: Path | None = None, *, evaluated: int | None = None) -> str | None:
         """Remove metrics and evaluations after `step`, which a resumed run will produce again.
 
         For a resumed run, the current provenance (versions and commit) is added to the settings.
@@ -238,6 +238,7 @@ class RunFolder:
         Args:
             step: The last step to keep.
             kept: The checkpoint's copy of the metrics, if there is one.
+            evaluated: The last step whose evaluation is kept, as far as it was played; None: `step`.
 
         Returns:
             A message if the metrics were damaged or lacked steps and were replaced by the checkpoint's copy.
@@ -272,7 +273,7 @@ class RunFolder:
                 )
         _write(self.metrics, "".join(json.dumps(line) + "\n" for line in lines))
         for path in self.evaluations.iterdir() if self.evaluations.exists() else ():
-            if (ours := _EVALUATION.fullmatch(path.name)) and int(ours[1]) > step:
+            if (ours := _EVALUATION.fullmatch(path.name)) and int(ours[1]) > (step if evaluated is None else evaluated):
                 path.unlink()
         return message
 

@@ -132,9 +132,9 @@ class RLLoop:
             state = resumed or TrainingState(stage=begun(config.horizon))
         with self.ranks.errors_together():
             if self.ranks.is_main:
-                # The line of an update whose evaluation is still to come is written after that evaluation.
+                # The line of an update is written after its evaluation, which may have been interrupted.
                 kept = self.checkpoints.at(state.step) / METRICS
-                if message := self.folder.rewind(state.step - bool(state.learned), kept):
+                if message := self.folder.rewind(state.step - bool(state.learned), kept, evaluated=state.step):
                     self.console.say(message)
                 self.folder.forget_rollouts(state.step)
                 self.monitor.resume(self.folder.read_metrics())

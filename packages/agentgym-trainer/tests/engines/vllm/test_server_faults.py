@@ -12,7 +12,7 @@ import pytest
 import torch
 from agentgym_trainer.engines.base import EngineGone
 from agentgym_trainer.engines.vllm import backoff, weight_transfer
-from agentgym_trainer.engines.vllm.client import VllmHttp
+from agentgym_trainer.engines.vllm.client import Away, VllmHttp
 from agentgym_trainer.engines.vllm.server import VllmServer
 from agentgym_trainer.engines.vllm.weight_transfer import offered
 from agentgym_trainer.models.weights import Weights
@@ -223,6 +223,38 @@ def test_repaired_fault_does_not_count_against_patience(monkeypatch: pytest.Monk
         assert (await sampler.generate([5], SAMPLING)).version == 2
 
     run_scene(scene, watch_every=0.02)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_server_that_falls_asleep_while_the_watch_asks_it_is_left_alone(
+    lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would otherwise take back the GPU's memory while the learner needs it."""
+    monkeypatch.setattr(backoff, "_FIRST", 0.0)
+
+    async def scene(server: FakeServer, sampler: VllmServer) -> None:
+        asked, may_answer, label = asyncio.Event(), asyncio.Event(), sampler._http.label
+
+        async def late_label() -> str:
+            asked.set()
+            await may_answer.wait()
+            if lost:
+                raise Away("the connection was lost")
+            return await label()
+
+        await sampler.load(fake_weights(1))
+        monkeypatch.setattr(sampler._http, "label", late_label)
+        await asked.wait()
+        await sampler.sleep()
+        monkeypatch.setattr(sampler._http, "label", label)
+        may_answer.set()
+        for _ in range(50):  # several times as many round trips as the watch would need to wake the server
+            await sampler._http.alive()
+        assert server.asleep == {"weights", "kv_cache"}
+        assert len(server.worker.loaded) == 1
+        assert (await sampler.generate([5], SAMPLING)).version == 1
+
+    run_scene(scene, watch_every=0.01, sleeps=True)
 
 
 def test_interrupted_transfer_leaves_no_partial_weights(monkeypatch: pytest.MonkeyPatch) -> None:

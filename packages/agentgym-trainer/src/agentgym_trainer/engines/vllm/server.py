@@ -140,6 +140,7 @@ class VllmServer:
         drops = self._sleeps and self._weights is not None and self._weights.adapter is None
         if self._sleeps and self.pushes:
             async with self.lock:
+                self._ready = False
                 try:
                     await self._http.sleep(2 if drops else 1)
                     if drops:
@@ -148,7 +149,6 @@ class VllmServer:
                     self._patience.tried(error)
                 except Refused as error:
                     raise EngineGone(f"The vLLM server at {self.url} can't sleep: {error} {self._hint}") from error
-                self._ready = False
         return drops and self._ipc is not None
 
     async def _pass(self) -> None:
@@ -234,9 +234,10 @@ class VllmServer:
                     if self._ready and (label := await self._http.label()) != self._label:
                         raise Away(f"it has the weights {label}")
                 except (Away, Refused) as error:
-                    self._patience.tried(error)
-                    self._ready = False
-                    await self._be_ready()
+                    if self._ready:  # it was neither put to sleep nor given other weights in the meantime
+                        self._patience.tried(error)
+                        self._ready = False
+                        await self._be_ready()
 
     def _on_fault(self, error: Exception) -> None:
         """Mark the server as not ready, so that it is checked before the next request.
@@ -284,10 +285,9 @@ class VllmServer:
         Raises:
             EngineGone: when it died again, or this engine is closed.
         """
-        process = self._process
         if self._closed:
             raise EngineGone("This engine is closed.")
-        if process is None or process.running:
+        if (process := self._process) is None or process.running:
             return
         if self._starts > 1:
             raise EngineGone(f"The vLLM server died again after a restart: {process.last_words()}{self._see_log}.")
