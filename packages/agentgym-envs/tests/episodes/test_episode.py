@@ -145,6 +145,8 @@ def changed(path: list[Any], value: Any) -> str:
         (changed(["turns", 0], "knock"), "A Turn is a JSON object, not 'knock'"),
         (changed(["turns", 0, "kind"], "dance"), "'dance' is not a kind of turn; there are act, plan"),
         (changed(["turns", 0, "reward"], float("inf")), "`reward` in Turn is a number, not inf"),
+        (changed(["turns", 0, "reward"], 10**400), "`reward` in Turn is a number, not 1000"),
+        (changed(["seconds"], {"world": 10**400}), "Each of `seconds` is a number"),
         (changed(["turns", 0, "action"], 5), "`action` in Turn is text or null, not 5"),
         (changed(["turns", 0, "reply"], "knock"), "`reply` in Turn is a JSON object"),
         (changed(["turns", 0, "reply", "text"], 5), "`text` in Reply is text, not 5"),
@@ -204,6 +206,14 @@ def test_lone_surrogates_in_json_are_replaced() -> None:
     episode = Episode.from_json(json.dumps(record))
     assert (episode.error, episode.tools) == ("half ? of one", ({"?": ["\U0001f511"]},))
     assert Episode.from_json(episode.to_json().encode().decode()) == episode
+
+
+def test_lone_surrogates_of_a_policy_are_written_as_question_marks(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.jsonl"
+    turn = Turn("o", Reply("half \ud83e"), "half \ud83e", True, 0.0, "s")
+    path.write_text(replace(EPISODE, turns=(turn,)).to_json(), encoding="utf-8")
+    (read,) = read_episodes(path)
+    assert (read.turns[0].reply.text, read.turns[0].action) == ("half ?", "half ?")
 
 
 def test_last_line_truncated_within_a_character_is_skipped(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from agentgym_envs import (
     Policy,
     RegisteredWorld,
     Reply,
+    Task,
     TurnContext,
     make,
     play_many,
@@ -212,6 +213,23 @@ def test_a_fault_of_the_expert_is_retried() -> None:
         (episode,) = play_door(env, expert(), 2, retries=1)
     assert episode.success
     assert episode.acts == 2
+
+
+class Drawn(Door):
+    """Draws how often to knock."""
+
+    def _start(self, task: Task) -> str:
+        super()._start(task)
+        self.goal = int(self.np_random.integers(3, 100))
+        return f"Knock {self.goal} times."
+
+
+def test_episodes_with_seeds_of_their_own_for_the_environment_have_prefixes_of_their_own() -> None:
+    specs = [EpisodeSpec(TASK, sample, seed=3, env_seed=sample) for sample in range(2)]
+    with registered_env(Drawn) as env:
+        episodes = list(play_many(env, expert(), specs, expert_start=ExpertStart(2), retries=0))
+    assert [(episode.error, episode.success, episode.acts) for episode in episodes] == [(None, True, 2)] * 2
+    assert len({len(episode.turns) for episode in episodes}) == 2
 
 
 def test_the_spec_must_determine_the_prefix(door: gymnasium.Env[str, str]) -> None:

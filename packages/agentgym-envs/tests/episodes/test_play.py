@@ -153,6 +153,34 @@ class FaultyDoor(Door):
         return super()._act(action)
 
 
+class StartsOnce(Door):
+    """Breaks at the start of its second episode."""
+
+    starts = 0
+
+    def _start(self, task: Task) -> str:
+        self.starts += 1
+        if self.starts > 1:
+            raise EnvFault("the hinge broke")
+        return super()._start(task)
+
+
+def test_the_fault_of_an_environment_that_cannot_start_a_task_of_its_own_choice_is_raised() -> None:
+    with registered_env(StartsOnce) as env:
+        env.reset(options={"task": "door/test/0"})
+        assert play(env, knocker(), EpisodeSpec("door/test/1")).error == "EnvFault: the hinge broke"
+        with pytest.raises(EnvFault, match="the hinge broke"):
+            play(env, knocker(), EpisodeSpec(seed=1))
+
+
+def test_a_drawn_task_that_cannot_be_started_again_is_recorded_as_failed() -> None:
+    with registered_env(StartsOnce) as env:
+        wrapped = Agent.parse("bare+retry").wrap(env)
+        episode = play(wrapped, knocker(), EpisodeSpec(seed=1, split="test"), horizon=1, retries=0)
+    assert (episode.stop, episode.error, episode.split) == ("failed", "EnvFault: the hinge broke", "test")
+    assert episode.turns[0].observation == f"Knock {episode.difficulty} times."
+
+
 @pytest.mark.parametrize(("faults", "retries"), [(1, 1), (2, 2), (0, 0)])
 def test_fault_is_retried_from_the_start(faults: int, retries: int) -> None:
     with registered_env(type("FaultyDoor", (FaultyDoor,), {"faults": faults})) as env:

@@ -9,8 +9,10 @@ import gymnasium
 import pytest
 from agentgym_envs import EnvFault, Episode, EpisodeSpec, Reply, TurnContext, play, text_env
 from agentgym_envs.agents.agent import Agent
+from agentgym_envs.episodes import replay as replaying
 from agentgym_envs.episodes.conversation import replay
 from door_episodes import kinds, opens_too_early, play_door
+from door_policies import FunctionPolicy, knocker
 from door_world import Door, registered_env
 from recording_policy import RecordingPolicy, check_conversations
 
@@ -51,6 +53,34 @@ def test_trials_share_task_and_seed_and_keep_reflections() -> None:
     assert third[-1].content.endswith(f"1. reflect 2\n2. reflect 4\n\nNow it begins again.\n\n{observation}")
     assert len(first) == len(second) == len(third) == 2
     assert [turn.trial for turn in episode.turns] == [0, 1, 1, 2, 2, 2]
+
+
+@pytest.mark.parametrize("turns", range(7))
+def test_a_failed_episode_is_replayed_to_where_it_failed(door: gymnasium.Env[str, str], turns: int) -> None:
+    def knock_or_fail(_: TurnContext) -> str | EnvFault:
+        return EnvFault("the endpoint is gone") if len(policy.contexts) > turns else "knock"
+
+    policy = FunctionPolicy(knock_or_fail)
+    wrapped, spec = Agent.parse("bare+retry:2").wrap(door), EpisodeSpec("door/train/5", seed=5)
+    episode = play(wrapped, policy, spec, horizon=2, retries=0)
+    assert (episode.stop, len(episode.turns)) == ("failed", turns)
+    *_, taken = replaying.replay(text_env(door), episode, seed=5)
+    assert taken == ("knock",) * (turns % 3)
+
+
+def test_an_episode_that_failed_at_the_reset_of_a_trial_is_replayed() -> None:
+    class Heavy(Door):
+        def _start(self, task: Any) -> str:
+            if self.knocks:
+                raise EnvFault("the door is stuck")
+            return super()._start(task)
+
+    with registered_env(Heavy) as env:
+        wrapped, spec = Agent.parse("bare+retry").wrap(env), EpisodeSpec("door/train/5", seed=5)
+        episode = play(wrapped, knocker(), spec, horizon=2, retries=0)
+    assert (episode.stop, len(episode.turns)) == ("failed", 3)
+    *_, taken = replaying.replay(Door(), episode, seed=5)
+    assert taken == ("knock", "knock")
 
 
 def test_trials_share_a_randomly_drawn_task(door: gymnasium.Env[str, str]) -> None:

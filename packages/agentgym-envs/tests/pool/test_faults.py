@@ -105,7 +105,13 @@ def test_sys_exit_of_an_environment_is_a_fault() -> None:
         reset_all(pool)
 
 
-@pytest.mark.parametrize("error", [SystemExit(0), asyncio.CancelledError("stop")])
+class PanicException(BaseException):
+    """Raised by panics of packages in Rust, as this one is no `Exception`."""
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(0), asyncio.CancelledError("stop"), PanicException("index out of bounds")]
+)
 @pytest.mark.parametrize("hook", ["__init__", "_act"])
 def test_what_would_end_the_caller_is_a_fault_also_in_the_main_thread(
     hook: str, error: BaseException, monkeypatch: pytest.MonkeyPatch
@@ -113,8 +119,6 @@ def test_what_would_end_the_caller_is_a_fault_also_in_the_main_thread(
     def leave(*_: Any, **__: Any) -> Any:
         raise error
 
-    if isinstance(error, asyncio.CancelledError) and hook == "__init__":
-        pytest.skip("gymnasium.make isn't called within a task")
     monkeypatch.setattr(Toy, hook, leave)
     with EnvPool(TOY, 1, "inline") as pool:
         pool.reset(0, "door/test/1")
@@ -125,16 +129,39 @@ def test_what_would_end_the_caller_is_a_fault_also_in_the_main_thread(
         assert isinstance(fault, EnvFault) and type(error).__name__ in str(fault)
 
 
-def test_an_exit_by_a_signal_handler_is_not_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("stuck"), SystemExit("bye"), asyncio.CancelledError("stop"), PanicException("index out of bounds")],
+)
+def test_what_an_environment_raises_on_closing_keeps_no_other_from_closing(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    closed: list[Toy] = []
+
+    def close(toy: Toy) -> None:
+        closed.append(toy)
+        raise error
+
+    monkeypatch.setattr(Toy, "close", close)
+    with EnvPool(TOY, 2, "inline") as pool:
+        reset_all(pool)
+    assert len(closed) == 2
+    assert caplog.text.count("did not close") == caplog.text.count(str(error)) == 2
+
+
+@pytest.mark.parametrize("error", [SystemExit(143), asyncio.CancelledError("stop"), PanicException("stop")])
+def test_what_a_signal_handler_raises_is_not_the_environments(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def terminate(*_: Any) -> None:
-        raise SystemExit(143)
+        raise error
 
     monkeypatch.setattr(Toy, "_act", lambda *_: os.kill(os.getpid(), signal.SIGUSR2))
     before = signal.signal(signal.SIGUSR2, terminate)
     try:
         with EnvPool(TOY, 1, "inline") as pool:
             reset_all(pool)
-            with pytest.raises(SystemExit):
+            with pytest.raises(type(error)):
                 pool.send(0, "knock")
     finally:
         signal.signal(signal.SIGUSR2, before)

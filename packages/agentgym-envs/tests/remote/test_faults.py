@@ -14,7 +14,7 @@ from agentgym_envs.remote.client import Client, split_urls
 from agentgym_envs.remote.slots import RemoteSlot, Servers
 from patience import PATIENCE, eventually
 from remote_servers import BLOCKING, FaultyProxy, RemoteServer, remote_server
-from starlette.responses import HTMLResponse, JSONResponse
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from uvicorn_threads import served
 
 PAUSES = (0.01,) * 9
@@ -173,6 +173,35 @@ def test_a_server_of_something_else_is_named_and_does_not_stop_the_others(server
         assert both(Reset("door/train/1")).observation == "Knock 1 times."
         alone.close()
         both.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (207, b'{"index":0,"status":200,"outcome":{"info":null}}\n'),
+        (207, b'{"index":0,"status":200,"outcome":' + b"[" * 5_000 + b"\n"),
+        (200, b'{"index":0,"status":409,"error":{"type":"busy","message":null}}\n'),
+        (400, b"[" * 5_000),
+    ],
+    ids=["null", "deep", "busy", "deep-error"],
+)
+def test_a_broken_answer_to_a_batch_is_a_fault(status: int, body: bytes) -> None:
+    async def broken(scope: Any, receive: Any, send: Any) -> None:
+        made = JSONResponse({"id": "s", "instructions": ""}, 201)
+        await (made if scope["path"] == "/v1/sessions" else Response(body, status))(scope, receive, send)
+
+    with served(broken) as url:
+        caller = Caller(url)
+        assert isinstance(caller(Reset("door/train/1")).error, EnvFault)
+        caller.close()
+
+
+def test_an_action_that_is_no_text_is_an_error_and_keeps_the_episode(caller: Caller) -> None:
+    action: Any = 5
+    error = caller(Step(action)).error
+    assert isinstance(error, TypeError)
+    assert "must be text (str), not int" in str(error)
+    assert caller(Step("knock")).observation == "You knocked 1 times."
 
 
 def test_urls_are_given_as_a_list_or_separated_by_commas() -> None:

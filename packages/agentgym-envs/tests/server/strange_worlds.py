@@ -58,6 +58,10 @@ def all_closed() -> bool:
     return eventually(lambda: not open_envs)
 
 
+class PanicException(BaseException):
+    """Raised by panics of packages in Rust, as this one is no `Exception`."""
+
+
 class Quick(Door):
     """Door, executed in the server's thread, with actions that block or fail."""
 
@@ -94,6 +98,8 @@ class Quick(Door):
                 raise EnvFault("The door fell off.")
             case ["bug"]:
                 raise KeyError("a mistake of the world's")
+            case ["panic"]:
+                raise PanicException("index out of bounds")
             case ["die"]:
                 os._exit(3)
             case ["half"]:

@@ -105,6 +105,14 @@ def test_environment_fault_is_reported_and_reset_recovers(client: Client) -> Non
     assert expect_ok(client.step(session, "knock"))["info"]["raw"]["acted"] == 1
 
 
+@pytest.mark.parametrize("world", [strange_worlds.QUICK, strange_worlds.WAITING])
+def test_a_panic_in_an_environment_is_a_fault(client: Client, world: str) -> None:
+    session = client.start_episode(world)
+    assert "PanicException" in expect_error(client.step(session, "panic"), 502, "world_fault")
+    expect_ok(client.reset(session, task=TASK))
+    assert expect_ok(client.step(session, "knock"))["info"]["raw"]["acted"] == 1
+
+
 def test_fault_at_creation_leaves_no_session(client: Client) -> None:
     body = {"world": strange_worlds.WAITING, "options": {"mood": "broken"}, "key": "k"}
     for _ in range(2):
@@ -173,6 +181,12 @@ def test_size_of_bodies_is_limited(serve: Callable[..., Client]) -> None:
     assert expect_ok(client.post_bytes(path, b'{"action":"knock"}' + b" " * 982))["info"]["valid"]
     headers |= {"content-length": "0" * 5_000 + "1"}
     expect_error(client.post(path, content=body, headers=headers), 413, "too_large")
+
+
+def test_size_of_bodies_in_pieces_is_limited_on_routes_of_other_protocols(serve: Callable[..., Client]) -> None:
+    client, headers = serve(max_body=1_000), {"content-type": "application/json"}
+    pieces = (b" " * 100 for _ in range(20))
+    expect_error(client.post("/compat/babyai/step", content=pieces, headers=headers), 413, "too_large")
 
 
 def test_length_of_actions_and_batches_is_limited(serve: Callable[..., Client]) -> None:

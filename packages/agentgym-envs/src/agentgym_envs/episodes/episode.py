@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 import reprlib
+import sys
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from agentgym_envs.core.feedback import writable
 from agentgym_envs.util.json_text import parse
 
 SCHEMA = "agentgym.episode/2"
@@ -199,7 +200,7 @@ class Episode:
         return sum(turn.kind == "act" and not turn.reply.expert for turn in self.turns)
 
     def to_json(self) -> str:
-        """Convert to one line of JSON.
+        """Convert to one line of JSON. Lone surrogates, which UTF-8 can't encode, become question marks.
 
         Raises:
             ValueError: if it holds a number that isn't finite, which `from_json` would reject.
@@ -208,12 +209,13 @@ class Episode:
         if self.final_picture is None:
             del record["final_picture"]
         try:
-            return json.dumps(record, ensure_ascii=False, separators=(",", ":"), default=_encoded, allow_nan=False)
+            line = json.dumps(record, ensure_ascii=False, separators=(",", ":"), default=_encoded, allow_nan=False)
         except ValueError as error:
             raise ValueError(
                 f"The episode of {self.task_id} in {self.env} can't be written: a reward, score or log-probability "
                 f"isn't a finite number ({error})."
             ) from error
+        return writable(line)
 
     @classmethod
     def from_json(cls, line: str) -> Episode:
@@ -345,13 +347,18 @@ def _check(cls: type[Any], record: Any, optional: Set[str] = frozenset()) -> Non
         raise ValueError(f"A {cls.__name__} of {SCHEMA} lacks {lacks} or has unknown {unknown}.")
     for name, value in record.items():
         types, description = expected[name]
-        if type(value) not in types or (type(value) is float and not math.isfinite(value)):
+        if type(value) not in types or (isinstance(value, float | int) and not _is_finite(value)):
             raise ValueError(f"`{name}` in {cls.__name__} is {description}, not {reprlib.repr(value)}.")
 
 
 def _check_each(name: str, values: Any, types: _Types) -> None:
-    if not set(map(type, values)) <= types[0] or (types is _NUMBER and not all(map(math.isfinite, values))):
+    if not set(map(type, values)) <= types[0] or (types is _NUMBER and not all(map(_is_finite, values))):
         raise ValueError(f"Each of `{name}` is {types[1]}; one is not.")
+
+
+def _is_finite(number: float) -> bool:
+    """Return whether a number is finite as a float, which an int of hundreds of digits isn't."""
+    return abs(number) <= sys.float_info.max
 
 
 def read_episodes(path: Path | str, *, half: Callable[[str], object] | None = None) -> Iterator[Episode]:

@@ -60,9 +60,10 @@ class ExpertStart:
             EnvFault: if the expert doesn't reach the goal, or the environment raised anything.
             ValueError: if the spec doesn't name both task and seed, which determine the prefix.
         """
-        if spec.task_id is None or spec.seed is None:
+        seed = spec.reset_seed
+        if spec.task_id is None or seed is None:
             raise ValueError("An episode that begins with an expert's turns must have a task id and a seed.")
-        key = slot.name, spec.task_id, spec.seed
+        key = slot.name, spec.task_id, seed
         async with self._locks.setdefault(key, asyncio.Lock()):
             if key not in self._prefixes:
                 self._prefixes[key] = await self._demonstrated(slot, spec)

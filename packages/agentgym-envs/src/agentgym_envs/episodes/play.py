@@ -154,6 +154,7 @@ async def play_episode(
     Raises:
         KeyError: for a task that doesn't exist.
         ValueError: for a negative number of retries, a horizon below 1, or a slot or an expert that needs a task id.
+        EnvFault: if the environment can't be started and the spec names no task, so that none has failed.
         Exception: whatever the policy raises other than `EnvFault`.
     """
     if retries < 0:
@@ -176,10 +177,12 @@ async def play_episode(
             if retries:
                 retries -= 1
                 continue
+            if task is None and not recorder.begun:
+                raise
             stop, error = "failed", f"{type(fault).__name__}: {fault}"
         finally:
             policy.forget(recorder.key)
-        return recorder.episode(task or text_env(slot.env).task, policy.name, stop, error)
+        return recorder.episode(task or text_env(slot.env).tasks[recorder.task_id], policy.name, stop, error)
 
 
 async def play_slots(

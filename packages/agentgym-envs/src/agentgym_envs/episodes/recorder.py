@@ -133,6 +133,11 @@ class EpisodeRecorder:
         self._conversation.add_observation(self._observation, self._picture)
 
     @property
+    def begun(self) -> bool:
+        """Whether there was a first observation, so that the task is known."""
+        return bool(self._info)
+
+    @property
     def task_id(self) -> str:
         """Id of the task that is played."""
         return self._info["task_id"]

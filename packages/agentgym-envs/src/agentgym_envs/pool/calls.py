@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import traceback
 from collections.abc import Callable, Mapping
@@ -88,7 +87,11 @@ Done = Callable[[Result], None]
 
 
 def carry_out(env: gymnasium.Env[str, str], slot: int, call: Call) -> Result:
-    """Carry out `call` in `env`. Never raises an `Exception`: errors are in the result."""
+    """Carry out `call` in `env`. Errors are in the result.
+
+    Raises:
+        BaseException: see `refused`.
+    """
     try:
         match call:
             case Step():
@@ -102,20 +105,20 @@ def carry_out(env: gymnasium.Env[str, str], slot: int, call: Call) -> Result:
                 return Result(slot, value=value(*call.arguments, **call.keywords) if callable(value) else value)
     except Exception as error:  # noqa: BLE001 - the caller gets it in the result
         return Result(slot, error=error)
-    except asyncio.CancelledError as error:  # would cancel the caller's task
-        return Result(slot, error=EnvFault(f"The environment raised CancelledError({error})."))
-    except SystemExit as error:
-        return refused_exit(slot, error)
+    except BaseException as error:  # noqa: BLE001 - raised again unless it is the environment's
+        return refused(slot, error)
 
 
-def refused_exit(slot: int, error: SystemExit) -> Result:
-    """Return the result of a call in which the environment tried to end the process.
+def refused(slot: int, error: BaseException) -> Result:
+    """Return the result of a call in which the environment raised what isn't an `Exception`, such as `SystemExit`,
+    `CancelledError` or the `PanicException` of a package in Rust, and would end the caller's process, task or thread.
 
     Raises:
-        SystemExit: if a signal handler raised it.
+        BaseException: the error itself, if it is a `KeyboardInterrupt`, or a signal handler raised it.
     """
     handlers = map(signal.getsignal, signal.valid_signals())
     codes = [getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers]
-    if any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__)):
+    by_handler = any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
+    if by_handler or isinstance(error, KeyboardInterrupt):
         raise error
-    return Result(slot, error=EnvFault(f"The environment tried to end its process: SystemExit({error})."))
+    return Result(slot, error=EnvFault(f"The environment raised {type(error).__name__}({error})."))

@@ -15,7 +15,7 @@ from typing import Protocol
 import gymnasium
 
 from agentgym_envs.core.text_env import EnvFault
-from agentgym_envs.pool.calls import Call, Done, Result, WorldSpec, carry_out, refused_exit
+from agentgym_envs.pool.calls import Call, Done, Result, WorldSpec, carry_out, refused
 
 _log = logging.getLogger(__name__)
 
@@ -74,8 +74,8 @@ class InlineSlot:
             result = carry_out(env, self.number, call)
         except Exception as error:  # noqa: BLE001 - creation failed; the caller gets the error in the result
             result = Result(self.number, error=error)
-        except SystemExit as error:
-            result = refused_exit(self.number, error)
+        except BaseException as error:  # noqa: BLE001 - raised again unless it is the environment's
+            result = refused(self.number, error)
         finally:
             self._running = False
         if self._discarded or self._closed:
@@ -111,8 +111,9 @@ class InlineSlot:
         while self._discarded:
             try:
                 self._discarded.pop().close()
-            except Exception as error:  # noqa: BLE001 - a broken environment must not keep others from closing
-                _log.warning("%s in slot %d did not close: %s", self._spec.id, self.number, error)
+            except BaseException as error:  # noqa: BLE001 - a broken environment must not keep others from closing
+                reason = error if isinstance(error, Exception) else refused(self.number, error).error
+                _log.warning("%s in slot %d did not close: %s", self._spec.id, self.number, reason)
 
 
 class ThreadSlot:

@@ -192,6 +192,7 @@ class Servers:
 
         Raises:
             RuntimeError: If this client is closed.
+            TypeError: If an action is not text.
         """
         kind, fields = _request_fields(call)
         body = json.dumps({"session": session.id, "key": next(self._keys), **fields})
@@ -273,8 +274,10 @@ class Servers:
 
 
 def _request_fields(call: Reset | Step) -> tuple[str, dict[str, Any]]:
-    """Return the route and the JSON fields of a call."""
+    """Return the route and the JSON fields of a call. Raises TypeError if the action is not text."""
     if isinstance(call, Step):
+        if not isinstance(call.action, str):
+            raise TypeError(f"An action must be text (str), not {type(call.action).__name__}.")
         action = writable(call.action)[:MAX_ACTION_CHARS]
         if isinstance(call.action, Malformed):
             return "step", {"action": action, "hint": writable(call.action.hint)}

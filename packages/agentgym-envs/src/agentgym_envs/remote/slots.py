@@ -56,6 +56,8 @@ class RemoteSlot:
                 self._servers.submit(session, call, partial(self._on_outcome, session, done))
             else:
                 self._servers.loop.start(self._carry_out(generation, call, done))
+        except TypeError as error:
+            done(Result(self.number, error=error))
         except RuntimeError as error:
             done(Result(self.number, error=SessionLost(f"The connection to the servers is closed: {error}")))
 

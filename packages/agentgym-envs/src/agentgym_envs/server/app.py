@@ -99,6 +99,8 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def unrouted(request: Request, error: HTTPException) -> Response:
+        if isinstance(error.__cause__, Refusal):  # FastAPI wraps what is raised while it reads a body
+            return await refused(request, error.__cause__)
         known = {
             404: ("not_found", f"There is no route {request.url.path}; /openapi.json lists the routes."),
             405: ("method_not_allowed", f"{request.url.path} doesn't accept {request.method}; see /openapi.json."),
