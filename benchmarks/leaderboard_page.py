@@ -296,7 +296,8 @@ greedily (at commits dbef3d78+ and 4e437f8f, with the recipe's other settings; t
 SearchQA's model asks well-formed but irrelevant questions: it copies no names from the question, nor did one with 400
 updates on five times the episodes. SciWorld's learns from 782 episodes of the 20 tasks that the expert solves within 30
 turns. It finds rooms and objects and so reaches subgoals, which the [score](#other-metrics) counts, but has learned
-much of its episodes by heart, and errs in states that they don't contain. Its minutes are by the clock, beside other
+much of its episodes by heart, and errs in states that they don't contain. No other setting was trained to its end, and
+20 of its test tasks had been played after training. Its minutes are by the clock, beside other
 runs: 17 for the episodes, which `collect` played beforehand, and 34 for training. WebArena's reaches its context limit
 of 4,096 tokens after a few pages (`length`). A model with figures before and after RL, on the run's test tasks, learned
 by GRPO after the imitation. Each has one training seed, and the intervals are only over tasks.

@@ -39,6 +39,7 @@ def test_advantages_are_those_of_rewards_less_the_log_ratio() -> None:
     found = with_teacher(output, batch, same, reward_weight=0.5, teacher_weight=2.0)
     assert found.advantages_N.tolist() == pytest.approx([0.5 - 2 * 0.5, -1 + 2 * 0.25, 0.25 + 2 * 2.0])
     assert found.metrics["teacher/kl"] == pytest.approx((0.5 - 0.25) / 2)
+    assert found.metrics["teacher/weight"] == 2.0
     assert found.metrics["advantage"] == pytest.approx(found.advantages_N.mean().item())
     assert found.metrics["advantage_std"] == pytest.approx(found.advantages_N.std(correction=0).item())
     # The policy before the update is the learner's, if it was computed.

@@ -122,17 +122,18 @@ def test_negative_advantage_requires_a_whole_window_below_0() -> None:
     assert warned(lines(*([(9, below), (1, {})] * 4))) == []
     assert warned(lines((40, {"advantage/mean_token": -0.01}))) == []
     assert warned(lines((12, below))) == [(10, "negative-advantage")]
-    assert warned(lines((12, below | {"teacher/kl": 0.3}))) == []  # the log-ratio to the teacher is in it
+    assert warned(lines((12, below | {"teacher/weight": 1.0}))) == []  # the log-ratio to the teacher is in it
     assert "by 0.6 standard deviations on average" in sentence("negative-advantage", (10, below))
     assert warned(lines((12, below)), window=4) == [(4, "negative-advantage")]
 
 
-@pytest.mark.parametrize("signal", [{"teacher/kl": 0.3}, {"label/weight": 1.0, "label/turns": 40}])
+@pytest.mark.parametrize("signal", [{"teacher/weight": 1.0}, {"label/weight": 1.0}])
 def test_low_return_variance_is_no_problem_where_a_teacher_or_labels_train(signal: dict[str, Any]) -> None:
     low = {"group_return_std": 0.01}
     assert warned(lines((20, low | signal))) == []
-    # Labels may end before the run does.
-    assert warned(lines((20, low | signal), (12, low))) == [(30, "low-return-variance")]
+    # Both may end before the run does.
+    ended = low | {"teacher/kl": 0.3, "teacher/weight": 0.0}
+    assert warned(lines((20, low | signal), (12, ended))) == [(30, "low-return-variance")]
 
 
 def test_solved_tasks_give_no_entropy_warning() -> None:

@@ -33,8 +33,8 @@ def with_teacher(
         teacher_weight: Coefficient of the log-ratio.
 
     Returns:
-        The advantages with their statistics, and with a teacher the metric `teacher/kl`: the mean log-ratio over
-        completion tokens in the loss, an unbiased estimate of the divergence per token, in nats.
+        The advantages with their statistics, and with a teacher the metrics `teacher/weight` and `teacher/kl`: the mean
+        log-ratio over completion tokens in the loss, an unbiased estimate of the divergence per token, in nats.
     """
     advantages_N, divergences = reward_weight * output.advantages_N, dict[str, float]()
     if batch.teacher_logprobs_N is not None:
@@ -42,6 +42,6 @@ def with_teacher(
         kept = log_ratio_N[batch.loss_mask_N].double()
         summed, count = total(torch.stack([kept.sum(), kept.new_tensor(len(kept))])).tolist()
         advantages_N = advantages_N - teacher_weight * log_ratio_N
-        divergences = {"teacher/kl": summed / count} if count else {}
+        divergences = {"teacher/kl": summed / count, "teacher/weight": teacher_weight} if count else {}
     metrics = {**output.metrics, **statistics("advantage", advantages_N, total), **divergences}
     return replace(output, advantages_N=advantages_N, metrics=metrics)

@@ -52,7 +52,7 @@ class Signals:
         groups, flat = _number(line, "groups", "all"), _number(line, "groups", "zero_variance")
         advantage, spread = _number(line, "advantage/mean_token"), _number(line, "advantage_std")
         episodes, cut = _number(line, "episodes"), _number(line, "stops", "length")
-        distilled = "teacher/kl" in line or "label/weight" in line
+        teacher, labels = _number(line, "teacher/weight"), _number(line, "label/weight")
         tried = _number(line, "grad_norm") is not None or bool(_number(line, "skipped"))
         return cls(
             step=line["step"],
@@ -61,11 +61,11 @@ class Signals:
             success=_number(line, "success"),
             score=_number(line, "score"),
             # With a teacher, the log-ratio to it is part of the advantage, and below 0 on average.
-            advantage=advantage / spread if advantage is not None and spread and "teacher/kl" not in line else None,
+            advantage=advantage / spread if advantage is not None and spread and not teacher else None,
             entropy=_number(line, "entropy"),
             length=(cut or 0.0) / episodes if episodes and "stops" in line else None,
             gap=_number(line, "logprob_check_gap"),
-            return_std=None if distilled else _number(line, "group_return_std"),
+            return_std=None if teacher or labels else _number(line, "group_return_std"),
             information=_number(line, "mutual_information"),
         )
 
