@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agentgym_trainer.cli import parse_config
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks/gpu/first_hour.py"
 
@@ -48,6 +49,14 @@ def test_the_list_has_every_step_with_its_command_and_expectation(
     assert (names[0], names[-1]) == ("facts", last)
     assert len(lines) == 3 * len(names)
     assert all(Path(line.split()[1]).is_file() or line.split()[1] == "-m" for line in lines[1::3])
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_training_steps_have_valid_flags(script: dict[str, Any], device: str) -> None:
+    commands = [step.command for step in script["steps"]("some/model", Path("runs"), tiny=False, device=device)]
+    runs = [command[command.index("agentgym_trainer") + 1 :] for command in commands if "agentgym_trainer" in command]
+    assert len(runs) == 6
+    assert {parse_config(arguments).device for arguments in runs} == {"auto" if device == "cuda" else "cpu"}
 
 
 def test_a_step_that_fails_or_hangs_does_not_end_the_others(

@@ -57,3 +57,14 @@ def test_flags_of_the_short_help_and_of_examples_exist(name: str, capsys: pytest
     short = set(re.findall(r"^  (--[a-z][\w.-]*)", text, re.MULTILINE))
     used = {word for arguments in given for word in arguments if word.startswith("--")}
     assert short | used <= known
+
+
+@every_command
+def test_the_short_help_lists_the_values_that_flags_take(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lists = re.findall(
+        r"^  (--[\w.-]+) .*: ([\w-]+(?:, [\w-]+)* or [\w-]+)(?: [\[(].*)?$", shown(name, "--help", capsys), re.MULTILINE
+    )
+    assert name != "train" or "--device" in dict(lists)
+    taken = {} if name in PARSERS else {flag.name: set(flag.values) for flag in flags_of(agentgym.installed()[name])}
+    for flag, values in lists:
+        assert not taken.get(flag) or {*re.split(", | or ", values)} == taken[flag], flag

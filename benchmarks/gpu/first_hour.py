@@ -71,8 +71,9 @@ def steps(model: str, runs: Path, *, tiny: bool, device: str) -> list[Step]:
 
     def train(name: str, *more: str, minutes: float, expected: str, processes: int = 1, on_cpu: bool = False) -> Step:
         recipe = ("--tiny",) if tiny else ("textcraft-scaling", "--model", model, "--tasks-per-step", "8")
+        where = "auto" if device == "cuda" else device
         # Two steps, since the first one compiles and captures.
-        short = ("--steps", "2", "--evaluation.tasks", "8", "--evaluation.no-test", "--device", device)
+        short = ("--steps", "2", "--evaluation.tasks", "8", "--evaluation.no-test", "--device", where)
         launched = (python,) if processes == 1 else launch(processes)
         command = (*launched, "-m", "agentgym_trainer", *recipe, *short, "--out", str(runs / name), *more)
         return Step(name, command, minutes, expected, 1 if processes == 1 else 8, on_cpu, runs / name)

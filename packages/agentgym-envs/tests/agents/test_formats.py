@@ -6,11 +6,14 @@ import pickle
 import re
 from typing import Any
 
+import gymnasium
 import pytest
 from agentgym_envs import Malformed, ReplyWrapper
+from agentgym_envs.agents.agent import Agent
 from agentgym_envs.agents.formats import REPLY_FORMATS, Bare, ReAct, Tags
 from agentgym_envs.agents.formats.function_calls import _signature
 from agentgym_envs.agents.names import FORMAT_NAMES
+from agentgym_envs.agents.scaffold import Scaffold
 from agentgym_envs.core.json_actions import ToolFunction
 from door_world import Door
 from hypothesis import given
@@ -73,6 +76,9 @@ def test_parse_inverts_format(wrapper: ReplyWrapper, action: str, thought: str) 
         ("Thought: hm\n  Action:\n\n  knock  \nand so on", "knock"),
         ("My last Action: was wrong.\nAction: open", "open"),
         ("<think>\nAction: knock\nor not?\n</think>\n\nThought: no.\nAction: open", "open"),
+        ("<think>\nAction: knock\nor not?\n</think>Action: open", "open"),
+        ("<think>hm</think> Action: open", "open"),
+        ("hm</think>\nAction: say </think> loudly", "say </think> loudly"),
     ],
 )
 def test_react_finds_the_action(reply: str, action: str) -> None:
@@ -95,7 +101,9 @@ def test_tags_find_the_action(reply: str, action: str) -> None:
 
 def test_action_after_a_thought_block_is_found() -> None:
     assert Bare(Door()).parse("<think>\nknock\nor open?\n</think>\n\nopen") == "open"
-    assert isinstance(ReAct(Door()).parse("<think>\nAction: knock\n</think>\n\nI am done."), Malformed)
+    assert Bare(Door()).parse("<think>\nknock\nor open?\n</think>open") == "open"
+    for after in ("\n\nI am done.", "I am done.", ""):
+        assert isinstance(ReAct(Door()).parse(f"<think>\nAction: knock\n</think>{after}"), Malformed)
 
 
 @given(st.lists(st.sampled_from(["<a>", "</a>", "<b>", "</b>", "<", "x", "\n"])).map("".join))
@@ -137,6 +145,17 @@ def test_instructions_end_with_the_reply_format(wrapper: ReplyWrapper) -> None:
     assert instructions.startswith("Knock as often as you are told to, then open.\n\n")
     assert instructions.endswith(f"\n\n{wrapper.format_instructions}")
     assert type(wrapper)(Door(), instructions="").instructions == ""
+
+
+@pytest.mark.parametrize("reply_format", REPLY_FORMATS)
+def test_wrapped_environments_are_made_again_from_their_specification(reply_format: str) -> None:
+    made = gymnasium.make("agentgym/TextCraft-v0", depth=(1, 1))
+    spec = REPLY_FORMATS[reply_format](made, instructions="Craft.", scaffold=Scaffold(window=2)).spec
+    assert spec is not None
+    again = gymnasium.make(spec)
+    assert isinstance(again, ReplyWrapper)
+    assert (again.agent, again.instructions) == (str(Agent(reply_format, Scaffold(window=2))), "Craft.")
+    assert again.reset(seed=0)[0] == made.reset(seed=0)[0]
 
 
 def test_malformed_survives_pickling() -> None:

@@ -36,7 +36,7 @@ COMMON = {
     "engine.kind": "what samples: transformers, vllm or vllm-server",
     "evaluation.every": "updates between evaluations on dev tasks; 0: only before and after",
     "seed": "seed of everything that is drawn",
-    "device": "where to train: auto, cpu or cuda",
+    "device": "where to train: auto or cpu",
     "config": "JSON or TOML file of settings",
     "like": "start from the settings of the run in this folder",
     "plan": "print the memory that the run needs on HARDWARE, such as 8xH100, and exit",

@@ -144,6 +144,22 @@ def test_several_calls_in_one_reply() -> None:
     assert "Result 0.\n\nResult 1." in chat.tokenizer.decode(list(segment.ids))
 
 
+def test_results_in_another_order_than_the_calls_are_read_in_that_of_the_calls() -> None:
+    """Clients send the results of concurrent calls as they come; the ids, which tell them apart, aren't in the text."""
+    chat = make_chat("qwen2.5")
+    with open_gateway(replying(chat, f"{CALL}\n{CALL}", "done"), chat) as gateway:
+        opened = begin(gateway)
+        with openai_client(opened) as client:
+            message = ask(client, USER, tools=[GO]).choices[0].message
+            results: list[Any] = [
+                {"role": "tool", "tool_call_id": call.id, "content": f"Result {i}."}
+                for i, call in enumerate(message.tool_calls)
+            ]
+            ask(client, USER, message, *reversed(results), NEXT, tools=[GO])
+    (segment,) = segments(opened.record)
+    assert "Result 0.\n\nResult 1.\n\nFlip 2" in chat.tokenizer.decode(list(segment.ids))
+
+
 def test_several_choices_branch_off_their_context() -> None:
     chat = make_chat("chatml")
     with open_gateway(replying(chat, "heads", "tails", "get"), chat) as gateway:
@@ -268,6 +284,29 @@ def test_concurrent_requests_share_the_budget_of_an_episode() -> None:
     (refused,) = [reply for reply in replies if not isinstance(reply, ChatReply)]
     assert refused.code == "token_budget_exceeded"
     assert (record.completion_tokens, record.reserved) == (2 * length + 1, 0)
+
+
+def test_a_request_that_waits_for_tokens_when_its_episode_ends_samples_nothing() -> None:
+    chat = make_chat("chatml")
+    length = len(chat.reply_ids("heads"))
+    engine = replying(chat, "heads")
+    replier, generate = EngineReplier(engine, chat), engine.generate
+    record = replier.record(EpisodeLimits(turn=length, episode=length + 1), np.random.default_rng(0), "", 0)
+
+    async def ending(ids: Any, sampling: Any) -> Any:
+        await asyncio.sleep(0)
+        record.closed = True  # the harness goes on without the reply
+        return await generate(ids, sampling)
+
+    engine.generate = ending  # type: ignore[method-assign]
+
+    async def ask_at_once() -> list[Any]:
+        requests = [chat_request({"messages": [USER | {"content": str(i)}]}, fixed_sampling=False) for i in range(2)]
+        return await asyncio.gather(*(replier.reply(record, each) for each in requests), return_exceptions=True)
+
+    _, waited = asyncio.run(ask_at_once())
+    assert waited.code == "no_episode"
+    assert engine.usage.generated == length
 
 
 @pytest.mark.parametrize(

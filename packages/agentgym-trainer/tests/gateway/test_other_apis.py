@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import socket
 from typing import Any
 
 import httpx
@@ -55,8 +57,71 @@ def test_half_an_emoji_is_replaced_wherever_it_is() -> None:
         opened = begin(gateway)
         response = httpx.post(f"{opened.base_url}/chat/completions", content=body)
         nested = httpx.post(f"{opened.base_url}/chat/completions", content="[" * 200_000)
+        no_number = httpx.post(f"{opened.base_url}/chat/completions", content=body.replace("1", "NaN"))
     assert (response.status_code, response.json()["model"]) == (200, "?")
-    assert nested.status_code == 400
+    assert (nested.status_code, no_number.status_code) == (400, 400)
+    assert "NaN" in no_number.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("sampled", "function"),
+    [
+        (r'{"name": "go", "arguments": {"where": "\ud83d"}}', ("go", {"where": "?"})),
+        (r'{"name": "\ud83d", "arguments": {}}', ("?", {})),
+        ('{"name": "go", "arguments": {"where": [NaN, 1e999]}}', ("go", {"where": ["NaN", "Infinity"]})),
+    ],
+)
+@pytest.mark.parametrize("path", ["chat/completions", "responses", "messages"])
+def test_a_sampled_call_that_json_can_not_hold_is_a_call_all_the_same(path: str, sampled: str, function: Any) -> None:
+    """A policy that loses must not be able to break its harness by what it samples: the episode would be left out."""
+    chat, tool = make_chat("qwen2.5"), {"responses": GO, "messages": GO_OF_ANTHROPIC}
+    body: dict[str, Any] = {"tools": [tool.get(path, {"type": "function", "function": GO})], "max_tokens": 99}
+    asked = [{"role": "user", "content": "Flip 1."}]
+    with open_gateway(replying(chat, f"<tool_call>\n{sampled}\n</tool_call>", "done"), chat) as gateway:
+        opened = begin(gateway)
+        response = httpx.post(f"{opened.base_url}/{path}", json=body | {"messages": asked, "input": asked})
+        assert response.status_code == 200
+        match path:
+            case "messages":
+                (use,) = response.json()["content"]
+                said, given = {"role": "assistant", "content": [use]}, use["input"]
+                result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": use["id"]}]}
+            case "responses":
+                (said,) = response.json()["output"]
+                use, given = said, json.loads(said["arguments"])
+                result = {"type": "function_call_output", "call_id": said["call_id"], "output": ""}
+            case _:
+                said = response.json()["choices"][0]["message"]
+                (call,) = said["tool_calls"]
+                use, given = call["function"], json.loads(call["function"]["arguments"])
+                result = {"role": "tool", "tool_call_id": call["id"], "content": ""}
+        asked += [said, result]
+        httpx.post(f"{opened.base_url}/{path}", json=body | {"messages": asked, "input": asked}).raise_for_status()
+    assert (use["name"], given) == function
+    assert len(segments(opened.record)) == 1
+
+
+@pytest.mark.parametrize("path", ["responses", "messages"])
+def test_requests_without_functions_have_none_behind_an_endpoint(path: str) -> None:
+    """Endpoints refuse an empty list of functions, and a choice among none."""
+    (face,) = (face for face in server._FACES if face.path == f"/{path}")
+    body = face.chat_body({"messages": [{"role": "user", "content": "x"}], "input": "x", "max_tokens": 9})
+    assert {name for name, value in body.items() if value is not None} & {"tools", "tool_choice"} == set()
+
+
+def test_a_client_that_disconnects_in_the_middle_of_a_request_leaves_no_traceback(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    chat = make_chat("qwen2.5")
+    with open_gateway(replying(chat, "heads"), chat) as gateway:
+        opened = begin(gateway)
+        address = httpx.URL(opened.base_url)
+        with socket.create_connection((address.host, address.port or 0)) as client:
+            client.sendall(b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n")
+            client.sendall(bytes(f"x-api-key: {opened.api_key}\r\n\r\n{{", "utf-8"))
+        flip = {"messages": [{"role": "user", "content": "Flip."}]}
+        assert httpx.post(f"{opened.base_url}/chat/completions", json=flip).status_code == 200
+    assert capfd.readouterr().err == ""
 
 
 def test_an_episode_that_ends_while_a_request_arrives_samples_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

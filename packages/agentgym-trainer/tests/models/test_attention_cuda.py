@@ -63,7 +63,7 @@ def _policy(name: str, dtype: torch.dtype, *, checkpointing: bool = False) -> Po
         model.gradient_checkpointing_enable({"use_reentrant": False})
     # The comparison of logits on construction needs values.
     with pytest.MonkeyPatch.context() as patches:
-        patches.setattr("agentgym_trainer.models.policy._check_head", lambda _: None)
+        patches.setattr("agentgym_trainer.models.policy._check_model", lambda _: None)
         return PolicyModel(model, attention=name, critic=critic).train()
 
 

@@ -136,7 +136,7 @@ def test_scores_and_gradients_with_kernels_are_float32_on_the_gpu(
     monkeypatch.setattr("torch.cuda.get_device_properties", lambda _: SimpleNamespace(multi_processor_count=4))
     # Its length depends on values, and so does the comparison of logits on construction.
     monkeypatch.setattr(Segments, "returning", property(lambda self: self.bounds.new_zeros(12, dtype=torch.long)))
-    monkeypatch.setattr("agentgym_trainer.models.policy._check_head", lambda _: None)
+    monkeypatch.setattr("agentgym_trainer.models.policy._check_model", lambda _: None)
     with fake_cuda():
         with CUDA:
             model = Qwen2ForCausalLM._from_config(Qwen2Config(**SHAPE))

@@ -14,6 +14,7 @@ from agentgym_trainer.engines.hf.engine import transformers_engine
 from agentgym_trainer.models.load import load_model, with_lora
 from agentgym_trainer.models.policy import PolicyModel
 from agentgym_trainer.tokens.chat import Chat
+from peft import LoraConfig, TaskType, get_peft_model
 from torch import Tensor
 from toy_learner import VOCAB
 from transformers import AutoModelForCausalLM
@@ -110,6 +111,27 @@ def test_saved_adapter_loads_merged_or_as_an_adapter(base: Any, chat: Chat, tmp_
     assert not any("lora" in name for name, _ in merged.named_parameters())
     with actor.without_adapter():
         assert not torch.allclose(actor.policy(IDS[None]).logits, expected, atol=1e-2)
+
+
+@pytest.mark.parametrize("adapted", [True, False])
+def test_weights_of_other_sizes_are_rejected(adapted: bool, base: Any, chat: Chat, tmp_path: Path) -> None:
+    """As those of an adapter that was trained with more tokens than its base model has."""
+    base.save_pretrained(tmp_path / "base")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    size, other = model.config.vocab_size, tmp_path / "other"
+    if adapted:
+        model.resize_token_embeddings(size + 8, mean_resizing=False)
+        saved: Any = {"modules_to_save": ["embed_tokens"], "ensure_weight_tying": True}
+        model = get_peft_model(model, LoraConfig(target_modules=["q_proj"], task_type=TaskType.CAUSAL_LM, **saved))
+        model.save_pretrained(str(other), save_embedding_layers=True)
+    else:
+        model.save_pretrained(other)
+        model.config.vocab_size = size + 8
+        model.config.save_pretrained(other)
+    chat.tokenizer.save_pretrained(other)
+    whose = "base model" if adapted else "config.json"
+    with pytest.raises(UsageError, match=f"the sizes of its weights aren't those of its {whose}"):
+        load_model(str(other), dtype=torch.float32, device=torch.device("cpu"))
 
 
 def test_checkpoint_of_a_moved_run_is_merged_into_its_own_initial_model(

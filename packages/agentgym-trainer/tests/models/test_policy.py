@@ -11,7 +11,14 @@ from agentgym_trainer.algorithms.types import ModelOutputs
 from agentgym_trainer.models.policy import PolicyModel, SeparateCritic, ValueHead, separate_critic
 from torch import Tensor
 from toy_learner import VOCAB
-from transformers import CohereConfig, CohereForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    CohereConfig,
+    CohereForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    StableLmConfig,
+    StableLmForCausalLM,
+)
 
 LENGTHS = (6, 14, 1, 9)
 
@@ -164,3 +171,12 @@ def test_models_that_scale_logits_are_rejected() -> None:
     )  # fmt: skip
     with pytest.raises(ValueError, match="cohere transforms its logits after the head's weight"):
         PolicyModel(CohereForCausalLM(config))
+
+
+def test_models_that_do_not_pass_segments_on_are_rejected() -> None:
+    config = StableLmConfig(
+        vocab_size=32, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=2,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="stablelm can't read packed segments"):
+        PolicyModel(StableLmForCausalLM(config))

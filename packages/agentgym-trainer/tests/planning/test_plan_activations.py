@@ -58,6 +58,23 @@ def test_known_shapes_have_the_published_number_of_weights(name: str, weights: i
     assert count_weights(config_of(name)).weights == weights
 
 
+@pytest.mark.parametrize(
+    ("name", "context"),
+    [
+        ("Qwen/Qwen2.5-0.5B", 32_768),
+        ("Qwen/Qwen2.5-7B", 131_072),
+        ("Qwen/Qwen2.5-7B-Instruct", 32_768),
+        ("Qwen/Qwen3-8B", 40_960),
+        ("Qwen/Qwen3-8B-Base", 32_768),
+        ("meta-llama/Meta-Llama-3-8B-Instruct", 8_192),
+        ("meta-llama/Llama-3.1-8B-Instruct", 131_072),
+        ("HuggingFaceTB/SmolLM2-1.7B-Instruct", 8_192),
+    ],
+)
+def test_base_and_instruct_models_have_their_own_context(name: str, context: int) -> None:
+    assert config_of(name).max_position_embeddings == context
+
+
 def test_unknown_names_have_no_shape() -> None:
     assert known_shape("Qwen/Qwen2.5-8B") is None
     assert known_shape("Qwen/Qwen2.5-7B-Instruct-GGUF") is None

@@ -140,6 +140,14 @@ def test_auto_precision_plans_bfloat16_on_gpus_that_compute_in_it(gpu: str, size
     assert gigabytes(small, gpu, "load", "reference") == pytest.approx(size * 0.494, rel=0.01)
 
 
+def test_float32_on_a_gpu_has_the_logits_of_a_gpu() -> None:
+    """Of a chunk of 1 GiB of logits, the backward pass has a few copies."""
+    config = run("Qwen/Qwen2.5-0.5B-Instruct", engine=SERVER, lora=Lora(rank=8))
+    assert gigabytes(config, "V100", "update", "activations") > 3 * 1.07
+    in_float32 = replace(config, precision="no")
+    assert gigabytes(in_float32, "H100", "update", "activations") > 3 * 1.07
+
+
 def test_this_machine_has_bfloat16_if_all_of_its_gpus_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     for majors, bf16 in (((8, 9), True), ((7, 9), False)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import Counter
 from collections.abc import Callable, Generator
@@ -15,18 +16,21 @@ from agentgym_trainer.algorithms import GRPO, GroupFilter
 from agentgym_trainer.config import AsyncRollout, WorldConfig
 from agentgym_trainer.curriculum.horizon import Stage
 from agentgym_trainer.curriculum.state import TrainingState
+from agentgym_trainer.gateway.harness import HarnessTask, Outcome
+from agentgym_trainer.gateway.recording import EpisodeLimits
 from agentgym_trainer.rollout.async_collector import AsyncCollector
 from agentgym_trainer.rollout.async_metrics import staleness_metrics
 from agentgym_trainer.rollout.collector import RolloutCollector
 from agentgym_trainer.rollout.environments import episode_specs
 from agentgym_trainer.rollout.groups import EpisodeGroup
+from agentgym_trainer.rollout.harness_player import HarnessPlayer
 from agentgym_trainer.rollout.runner import RolloutRequest
 from agentgym_trainer.run.metrics import batch_fill
 from agentgym_trainer.tokens.chat import Chat
 from async_collectors import CollectorSetup
 from coin_configs import SAMPLES, TASKS, coin_config, count_other_tasks
 from coin_world import ENV, OTHER
-from patience import eventually
+from patience import PATIENCE, eventually, eventually_async
 
 MakeSetup = Callable[..., CollectorSetup]
 
@@ -281,6 +285,27 @@ def test_all_slots_are_free_between_settle_and_the_next_collect(make_setup: Make
     assert len(list(setup.rollouts.play([RolloutRequest(world, held_out)], setup.policy))) == 4
     assert len(setup.collect(1)) == TASKS
     assert len(setup.policy.started) > started + 4
+
+
+def test_settle_waits_for_those_episodes_of_a_harness_alone_that_play(make_setup: MakeSetup, chat: Chat) -> None:
+    setup, started = make_setup(async_rollout=AsyncRollout(1), harness_concurrency=2), list[str]()
+
+    async def run(task: HarnessTask, base_url: str, api_key: str) -> Outcome:
+        started.append(task.id)
+        await eventually_async(lambda: collector._settling or task.id not in setup.policy.blocked_tasks)
+        return Outcome(0.0)
+
+    gateway, slots = setup.rollouts.gateway(chat, "tiny"), asyncio.Semaphore(2)
+    player = HarnessPlayer(run, gateway, EpisodeLimits(), timeout=PATIENCE, slots=slots)
+    collector = AsyncCollector(setup.rollouts, player, setup.config, setup.worlds, setup.draw, ranks=setup.ranks)
+    setup.policy.blocked_tasks |= set(_ids(3, 4, 5))
+    collector.collect(TrainingState(Stage(3)))
+    eventually(lambda: len(started) == TASKS * SAMPLES + 2)
+    collector.settle()
+    assert len(started) == TASKS * SAMPLES + 2
+    setup.policy.blocked_tasks.clear()
+    assert len(collector.collect(TrainingState(Stage(3), step=1))) == TASKS
+    collector.close()
 
 
 def test_policy_errors_between_collects_are_raised_by_collect(make_setup: MakeSetup) -> None:

@@ -18,7 +18,7 @@ import pytest
 from agentgym_envs import Episode, EpisodeSpec
 from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.engines.base import Engine, EngineGone
-from agentgym_trainer.gateway.harness import Harness, HarnessTask, run_command, run_function
+from agentgym_trainer.gateway.harness import Harness, HarnessTask, Outcome, run_command, run_function
 from agentgym_trainer.gateway.recording import EpisodeLimits
 from agentgym_trainer.rollout.environments import OpenEnvironment
 from agentgym_trainer.rollout.harness_player import HarnessPlayer
@@ -183,6 +183,7 @@ def test_log_probabilities_that_are_not_finite_fail_the_episode(chat: Chat) -> N
         ('{"reward": 1, "success": false, "truncated": true}', "truncated", 1.0, ""),
         ('{"reward": 1, "notes": "' + "x" * 1000 + '"}', "terminated", 1.0, ""),
         ("crash", "failed", None, "exit code 1: the agent has lost its tools"),
+        ('{"reward": 0.5, "notes": "a\u2028b"}', "terminated", 0.5, ""),
         ("bye", "failed", None, "'bye'"),
         ("[1]", "failed", None, "reward from 0 to 1"),
         ("[" * 100_000, "failed", None, "'[[["),
@@ -229,13 +230,27 @@ def test_an_error_with_half_an_emoji_can_be_saved(chat: Chat) -> None:
     episode.to_json().encode()
 
 
-def test_numbers_of_numpy_are_rewards(chat: Chat) -> None:
+NUMPY: tuple[Any, Any] = np.float32(0.5), np.True_
+
+
+@pytest.mark.parametrize(("result", "score"), [(NUMPY[0], 0.5), (Outcome(NUMPY[0]), 0.5), (Outcome(NUMPY[1]), 1.0)])
+def test_numbers_of_numpy_are_rewards(result: Any, score: float, chat: Chat) -> None:
     def plays(task: Any, base_url: str, api_key: str) -> Any:
         harness_examples.loop(task, base_url, api_key)
-        return np.float32(0.5)
+        return result
 
     (episode,) = play(replying(chat, "heads"), chat, function(plays), coin_specs(1))
-    assert (episode.stop, episode.score) == ("terminated", 0.5)
+    assert (episode.stop, episode.score) == ("terminated", score)
+    assert Episode.from_json(episode.to_json()) == episode
+
+
+@pytest.mark.parametrize("result", [{"reward": 10**400}, {"reward": 1, "success": np.array([True, False])}])
+def test_whatever_a_harness_returns_fails_its_episode_alone(result: Any, chat: Chat) -> None:
+    def returns(*_: Any) -> Any:
+        return result
+
+    (episode,) = play(replying(chat, "heads"), chat, function(returns), coin_specs(1))
+    assert episode.stop == "failed"
 
 
 def test_a_command_that_does_not_end_is_killed(chat: Chat) -> None:

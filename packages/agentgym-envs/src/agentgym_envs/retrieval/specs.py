@@ -44,9 +44,13 @@ def open_retriever(spec: str) -> Retriever:
     return _Lease(_shared(spec))
 
 
-def check_spec(spec: str) -> None:
-    """Raise the errors of `open_retriever(spec)` that can be detected without opening anything."""
-    _plan(spec)
+def check_spec(spec: str) -> str:
+    """Return `spec` with absolute paths: another working directory doesn't change what that means.
+
+    Raises:
+        ValueError, DependencyNotInstalled: those of `open_retriever(spec)` that are detected without opening anything.
+    """
+    return _plan(spec).key
 
 
 @dataclass(slots=True)

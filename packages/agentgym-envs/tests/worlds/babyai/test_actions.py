@@ -33,7 +33,7 @@ def test_pick_up_key_and_open_locked_door() -> None:
     env = make_env()
     env.reset(options={"task": UNLOCK_TASK})
     pick_up = play_until(env, "pick up")
-    observation, _, _, _, info = env.step(str(pick_up["offered"]).replace("pick up", "pickup").upper() + ".")
+    observation, _, _, _, info = env.step(str(pick_up["offered"]).replace("pick up", "pickup").upper() + " .")
     assert info["valid"]
     assert "You are carrying a" in observation
     assert not any("pick up" in action for action in info["available_actions"])

@@ -7,6 +7,7 @@ from importlib import resources
 
 import pytest
 from agentgym_envs import make, text_env
+from agentgym_envs.core.tasks import SPLITS
 from agentgym_envs.worlds.babyai.tasks import all_levels, task_set
 from ci_subset import subset_in_ci
 
@@ -37,6 +38,17 @@ def test_tasks_have_category_difficulty_and_split_seeds() -> None:
     assert not seeds["train"] & seeds["test"]
     assert {task.category for task in ENV.tasks} >= PAPER_CATEGORIES
     assert all(task.difficulty >= 1 for task in ENV.tasks)
+
+
+@pytest.mark.parametrize(("name", "shared"), [("OpenRedDoor", 64), ("GoToObjS4", 54), ("GoToRedBallNoDists", 9)])
+def test_small_levels_share_starts_between_splits(name: str, shared: int) -> None:
+    """The numbers in the docstring of `tasks`."""
+    tasks = task_set((name,))
+    starts = {
+        split: [ENV.reset(options={"task": task_id})[1]["state_key"] for task_id in tasks.split(split).ids]
+        for split in SPLITS
+    }
+    assert sum(start in {*starts["train"], *starts["dev"]} for start in starts["test"]) == shared
 
 
 @pytest.mark.long

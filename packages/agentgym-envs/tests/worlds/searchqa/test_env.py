@@ -184,6 +184,21 @@ def test_oracle_without_derivations_searches_then_answers(new_env: NewEnv, quest
     assert env.step(text_env(env).oracle())[4]["success"]
 
 
+def test_oracle_answers_questions_with_uneven_white_space(new_env: NewEnv, tmp_path: Path) -> None:
+    question = {"question": "How deep\u00a0 is\tthe  pond?", "golden_answers": ["3 metres"]}
+    (tmp_path / "uneven").mkdir()
+    (tmp_path / "uneven/test.jsonl").write_text(json.dumps(question), encoding="utf-8")
+    new_env()  # writes the corpus
+    env = make(
+        "agentgym/SearchQA-v0", dataset="uneven", data=tmp_path, retriever=f"bm25:{tmp_path}/corpus.jsonl", top_k=1
+    )
+    env.reset(options={"split": "test"})
+    assert text_env(env).oracle() == "<search>How deep is the pond?</search>"
+    assert env.step(text_env(env).oracle())[4]["raw"]["found"] == ["2"]
+    assert "\t" not in text_env(env).oracle_thought()
+    assert env.step(text_env(env).oracle())[4]["success"]
+
+
 class Scripted(Policy):
     """A policy that replies with the given texts in order."""
 
@@ -204,6 +219,18 @@ def test_tags_agent_may_think_before_the_action(new_env: NewEnv) -> None:
     episode = play(Tags(new_env()), policy, EpisodeSpec("searchqa/test/ham/0"))
     assert (episode.success, episode.stop, len(episode.turns)) == (True, "terminated", 2)
     assert [turn.action for turn in episode.turns] == ["<search>mayor of Ham</search>", "<answer>Ms. O'Neil</answer>"]
+
+
+def test_relative_corpus_is_that_of_the_folder_where_the_environment_was_made(
+    new_env: NewEnv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_env()  # writes the corpus
+    monkeypatch.chdir(tmp_path)
+    env = make("agentgym/SearchQA-v0", dataset="ham", data="../" + tmp_path.name, retriever="bm25:corpus.jsonl")
+    monkeypatch.chdir(tmp_path / "ham")
+    (tmp_path / "ham/corpus.jsonl").write_text('{"id": "other", "text": "duck"}', encoding="utf-8")
+    env.reset(options={"split": "test"})
+    assert "other" not in env.step("<search>duck</search>")[4]["raw"]["found"]
 
 
 def test_search_failure_is_an_env_fault(new_env: NewEnv, monkeypatch: pytest.MonkeyPatch) -> None:

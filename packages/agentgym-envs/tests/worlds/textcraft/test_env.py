@@ -41,6 +41,7 @@ def test_get_craft_and_inventory(env: TextEnv) -> None:
         "get 2 oak_log",
         "get 2 minecraft:oak_log",
         "get 2 oak log.",
+        "get 2 oak log .",
         "get 02 oak log",
     ],
 )

@@ -74,6 +74,14 @@ def test_layouts_of_episodes_differ_by_seed_and_list_what_is_needed() -> None:
     assert {text(plain, seed) for seed in range(8)} == {brief("red sandstone stairs", 4).text}
 
 
+def test_layout_of_a_drawn_task_is_that_of_the_same_task_and_seed() -> None:
+    env = make("agentgym/TextCraft-v0", layout="episode")
+    for seed in range(5):
+        drawn, info = env.reset(seed=seed)
+        assert env.reset(seed=seed, options={"task": info["task_id"]})[0] == drawn
+        assert env.reset(options={"task": info["task_id"]})[0] != drawn  # the next of the environment's generator
+
+
 def test_invalid_layout_is_rejected() -> None:
     with pytest.raises(ValueError, match="layout is 'task' or 'episode', not 'seed'"):
         make("agentgym/TextCraft-v0", layout="seed")

@@ -98,10 +98,21 @@ def test_skins_have_the_same_tasks() -> None:
 
 def test_tasks_of_one_seed_have_mixed_skins() -> None:
     ids = WebArena().tasks.test.ids[:200]
-    drawn = [[draw_skin(SKINS, task, np.random.default_rng(seed)) for task in ids] for seed in (7, 7, 8)]
-    assert drawn[0] == drawn[1]
-    assert drawn[0] != drawn[2]
-    assert all(len(ids) * 0.35 < skins.count("rough") < len(ids) * 0.65 for skins in drawn)
+    skins = [[draw_skin(SKINS, task, drawn) for task in ids] for drawn in (7, 7, 8)]
+    assert skins[0] == skins[1]
+    assert skins[0] != skins[2]
+    assert all(len(ids) * 0.35 < each.count("rough") < len(ids) * 0.65 for each in skins)
+
+
+def test_mixed_skin_of_a_drawn_task_is_that_of_the_same_task_and_seed() -> None:
+    env = WebArena(skin="mixed")
+
+    def chosen(seed: int, options: dict[str, Any]) -> tuple[str, str]:
+        env.np_random = np.random.default_rng(seed)
+        return env._choose(options).id, env._skin
+
+    drawn = [chosen(seed, {}) for seed in range(20)]
+    assert [chosen(seed, {"task": task}) for seed, (task, _) in enumerate(drawn)] == drawn
 
 
 @pytest.mark.long

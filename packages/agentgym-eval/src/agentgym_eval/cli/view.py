@@ -30,7 +30,7 @@ class ViewSettings:
     """View runs and episodes in a browser: replay, filter and compare them, live while they are running.
 
     All data stays on this machine. Nothing is written into DIR except what you do on the pages: saving episodes that
-    you played, annotating episodes, naming runs, and moving them to DIR/.trash.
+    you played, annotating episodes, naming and tagging runs, and moving them to DIR/.trash.
     """
 
     directory: Annotated[Path, positional(), arg(name="dir", metavar="DIR")] = _RUNS
@@ -41,7 +41,8 @@ class ViewSettings:
     port: int = 0
     """Port to listen on; 0 picks a free one."""
     read_only: bool = False
-    """Change nothing in DIR: runs can't be named or moved to the trash, and nothing is played by hand."""
+    """Change nothing in DIR: episodes can't be annotated, runs can't be named, tagged or moved to the trash, and
+    nothing is played by hand."""
     export: Annotated[Optional[Path], arg(metavar="PATH")] = None  # noqa: UP045  # tyro checks `|` with typeguard
     """Write the pages as static files into this folder and exit. They open from disk without a server."""
     most: int = 2000

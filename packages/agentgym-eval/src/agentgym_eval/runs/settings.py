@@ -202,7 +202,7 @@ class EvaluateSettings(_Tagged, _ByProtocol, _InHarness, _Play, _Policies, _Worl
 
     Each policy in each environment is one run: a folder with its episodes and a report. Several runs are compared task
     by task in one table. Repeating the command resumes an interrupted run. Exit codes: 0 for success, 1 when more than
-    --max-failed of a run's episodes failed, 2 for wrong usage.
+    --max-failed of a run's episodes failed, 2 for wrong usage, 3 when the --budget is spent.
     """
 
     k: tuple[int, ...] = ()

@@ -71,6 +71,7 @@ class Outcome:
     def __post_init__(self) -> None:
         if not math.isfinite(self.reward) or not 0 <= self.reward <= 1:
             raise ValueError(f"A reward is a number from 0 to 1, not {self.reward}.")
+        object.__setattr__(self, "reward", float(self.reward))  # numpy's numbers can't be saved
 
     @property
     def solved(self) -> bool:
@@ -200,20 +201,18 @@ def _outcome(result: Any) -> Outcome:
         return result
     given: Any = result if isinstance(result, dict) else {"reward": result}
     reward, success = given.get("reward"), given.get("success")
-    if not isinstance(reward, Real) or success not in (None, True, False):
-        raise HarnessFailure(
-            f"The harness must end with a reward from 0 to 1 or an Outcome, not {_quoted(repr(result))}."
-        )
     try:
-        return Outcome(float(reward), success, bool(given.get("truncated")))
-    except ValueError as error:
+        if isinstance(reward, Real) and success in (None, True, False):
+            return Outcome(float(reward), success, bool(given.get("truncated")))
+    except (ValueError, OverflowError) as error:  # also from what only looks like a number
         raise HarnessFailure(f"{error}") from error
+    raise HarnessFailure(f"The harness must end with a reward from 0 to 1 or an Outcome, not {_quoted(repr(result))}.")
 
 
 def _last_line(output: IO[bytes]) -> str:
     output.seek(0)
-    lines = str(output.read(), "utf-8", "replace").strip().splitlines()
-    return lines[-1] if lines else ""
+    # Not `splitlines`, which also splits at characters that may stand in a JSON text, such as U+2028.
+    return str(output.read(), "utf-8", "replace").strip().rpartition("\n")[2]
 
 
 def _quoted(text: str) -> str:

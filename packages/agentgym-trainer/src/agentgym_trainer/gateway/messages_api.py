@@ -34,8 +34,8 @@ class Messages:
         return {
             **{name: body.get(name) for name in ("temperature", "top_p", "top_k", "stream", "max_tokens")},
             "messages": messages,
-            "tools": [_tool(tool) for tool in body.get("tools") or []],
-            "tool_choice": "none" if choice == "none" else "auto",
+            "tools": [_tool(tool) for tool in body.get("tools") or []] or None,
+            "tool_choice": "none" if choice == "none" else None,
             "stop": body.get("stop_sequences"),
         }
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from agentgym_envs.core.action_schema import Call
+from agentgym_envs.core.feedback import writable
 
 from agentgym_trainer.gateway.errors import ApiError
 from agentgym_trainer.gateway.recording import EpisodeLimits, EpisodeRecord
@@ -108,11 +109,19 @@ def reply_message(record: EpisodeRecord, content: str, calls: Sequence[Call]) ->
             {
                 "id": f"call{number:05}{i:02}",
                 "type": "function",
-                "function": {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)},
+                "function": {"name": writable(call.name), "arguments": _arguments(call)},
             }
             for i, call in enumerate(calls)
         ]
     return message
+
+
+def _arguments(call: Call) -> str:
+    """Return the arguments as JSON that any client can read: a number that isn't finite becomes a text, and half of an
+    emoji a question mark.
+    """
+    finite = json.loads(json.dumps(call.arguments), parse_constant=str)
+    return writable(json.dumps(finite, ensure_ascii=False))
 
 
 def before_stop(text: str, stops: Sequence[str]) -> tuple[str, str]:

@@ -97,6 +97,7 @@ def _check_supported(body: Mapping[str, Any], *, fixed_sampling: bool) -> None:
 
 def conversation(messages: Any, *, passed_on: bool = False) -> Conversation:
     """Convert OpenAI's messages to a conversation. System messages after the first other one count as the user's.
+    Results of tools have the order of their calls, since nothing else in a conversation tells them apart.
 
     Args:
         messages: The messages.
@@ -109,6 +110,7 @@ def conversation(messages: Any, *, passed_on: bool = False) -> Conversation:
     if not isinstance(messages, list) or not messages:
         raise ApiError("messages must be a list of at least one message.", param="messages")
     converted = [_message(message, i, passed_on=passed_on) for i, message in enumerate(cast("list[Any]", messages))]
+    converted = [converted[i] for i in _reading_order(cast("list[dict[str, Any]]", messages))]
     leading = next((i for i, message in enumerate(converted) if message.role != "system"), len(converted))
     system, rest = converted[:leading], converted[leading:]
     turns = [Message("user", m.content) if m.role == "system" else m for m in rest]
@@ -121,6 +123,19 @@ def conversation(messages: Any, *, passed_on: bool = False) -> Conversation:
     runs = (list(run) for _, run in groupby(turns, key=lambda message: message.role))
     merged = [Message(run[0].role, _joined(run)) for run in runs]
     return (*([Message("system", _joined(system))] if system else []), *merged)
+
+
+def _reading_order(messages: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Return the indices of the messages, those of results in a row in the order of the calls before them."""
+    places, order, called = dict[Any, int](), list[int](), 0
+    for is_result, run in groupby(range(len(messages)), key=lambda i: messages[i]["role"] == "tool"):
+        if is_result:
+            order += sorted(run, key=lambda i: places.get(messages[i].get("tool_call_id"), called))
+        else:
+            order += run
+            calls = messages[order[-1]].get("tool_calls") or ()
+            places, called = {call.get("id"): place for place, call in enumerate(calls)}, len(calls)
+    return order
 
 
 def canonical_reply(message: Mapping[str, Any]) -> str:

@@ -37,7 +37,7 @@ class Responses:
         return {
             **{name: body.get(name) for name in ("temperature", "top_p", "stream", "tool_choice")},
             "messages": messages,
-            "tools": [_tool(tool) for tool in body.get("tools") or []],
+            "tools": [_tool(tool) for tool in body.get("tools") or []] or None,
             "max_completion_tokens": body.get("max_output_tokens"),
             "response_format": form,
         }

@@ -17,7 +17,15 @@ from jinja2 import TemplateError
 from agentgym_trainer.engines.base import Completion, Engine, SamplingParams
 from agentgym_trainer.gateway.errors import ApiError
 from agentgym_trainer.gateway.recording import EpisodeLimits, EpisodeRecord, Prompt, TokenRecord
-from agentgym_trainer.gateway.replies import ChatReply, Choice, before_stop, count_request, failure, reply_message
+from agentgym_trainer.gateway.replies import (
+    ChatReply,
+    Choice,
+    before_stop,
+    count_request,
+    ended_episode,
+    failure,
+    reply_message,
+)
 from agentgym_trainer.gateway.requests import ChatRequest, canonical_reply
 from agentgym_trainer.tokens.chat import Chat
 
@@ -101,6 +109,8 @@ async def _reserved(engine: Engine, record: TokenRecord, prompt: Prompt) -> Asyn
     if limits.episode:
         async with record.released:
             await record.released.wait_for(lambda: not record.reserved or _left(record) >= wanted)
+        if record.closed:  # while the request was waiting
+            raise ended_episode()
         budget = min(budget, _left(record) // replies)
     if budget < 1:
         record.cut = True

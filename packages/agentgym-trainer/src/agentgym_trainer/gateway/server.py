@@ -20,7 +20,7 @@ import numpy as np
 import uvicorn
 from agentgym_envs.util.importing import described
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
@@ -167,14 +167,20 @@ def _chat(face: Face, body: Mapping[str, Any], *, fixed_sampling: bool, passed_o
 
 async def _body(request: Request) -> dict[str, Any]:
     try:
-        body = await request.json()
+        body = json.loads(await request.body(), parse_constant=_refused)
         if "\\ud" in str(await request.body(), "utf-8").lower():  # maybe half of a pair, which no text may have
             body = json.loads(bytes(json.dumps(body, ensure_ascii=False), "utf-8", "replace"))
     except (ValueError, RecursionError) as error:  # also text that isn't UTF-8
         raise ApiError(f"The body isn't JSON: {error}") from error
+    except ClientDisconnect as error:
+        raise ApiError("The client has disconnected.") from error
     if not isinstance(body, dict):
         raise ApiError("The body must be a JSON object.")
     return body
+
+
+def _refused(constant: str) -> None:
+    raise ValueError(f"{constant} is no number in it.")
 
 
 def _not_found(request: Request, _: Exception) -> Response:

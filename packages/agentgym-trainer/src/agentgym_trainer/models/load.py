@@ -5,6 +5,7 @@ A path is that of a folder in Hugging Face's format or of a GGUF file; `resolve_
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -172,6 +173,13 @@ def _loading(name: str) -> Generator[str]:
         raise
     except SafetensorError as error:
         raise UsageError(_damaged(name, Path(path), error)) from error
+    except RuntimeError as error:
+        if not re.search(r"size mismatch|mismatched_sizes", str(error)):
+            raise
+        what = "those of its config.json. Export the model again."
+        if is_adapter(path):
+            what = "those of its base model, whose vocabulary may have been extended for it. Merge it where it trained."
+        raise UsageError(f"The model {name} can't be loaded: the sizes of its weights aren't {what}") from error
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         cause = "There is no such folder, and loading it by name needs network access"

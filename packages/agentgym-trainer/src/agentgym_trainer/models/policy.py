@@ -86,9 +86,11 @@ class PolicyModel(nn.Module):
         self._chunk = chunk
         # accelerate shards these layers one by one, and reads the attribute from the outermost module.
         self._no_split_modules = self.causal_lm._no_split_modules
+        # Weights may be float32 where the other kernels need autocast.
+        use_attention(self.causal_lm, SDPA)
+        _check_model(self.causal_lm)
         for trunk in self.trunks:
             use_attention(trunk, attention)
-        _check_head(self.causal_lm)
 
     @property
     def causal_lm(self) -> Any:
@@ -167,8 +169,9 @@ def separate_critic(model: Any) -> SeparateCritic:
 
 
 @torch.no_grad()
-def _check_head(model: Any) -> None:
-    """Check that the logits are exactly the head's weight applied to the last hidden states.
+def _check_model(model: Any) -> None:
+    """Check that a model with the attention `SDPA` reads packed segments, and that the logits are exactly the head's
+    weight applied to the last hidden states.
 
     Models on the meta device can't be checked; the process that has their weights does it. Nor can models whose memory
     is planned.
@@ -177,6 +180,14 @@ def _check_head(model: Any) -> None:
         return
     was_training = model.training
     model.eval()
+    two = torch.zeros(2, dtype=torch.long, device=model.device)
+    try:
+        model.base_model(**packed_inputs(two, two, Segments((1, 1), model.device)))
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(
+            f"{model.config.model_type} can't read packed segments, since it doesn't pass them on to its attention "
+            f"({str(error).splitlines()[0]}); choose a model such as Qwen2.5 or Llama 3."
+        ) from error
     # Embeddings instead of token ids, since the embedding of a padding token is 0 and gives logits of 0.
     width = model.get_input_embeddings().weight.shape[1]
     embedded = torch.linspace(-1, 1, 2 * width, dtype=model.dtype, device=model.device).view(1, 2, width)

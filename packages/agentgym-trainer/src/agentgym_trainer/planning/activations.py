@@ -36,7 +36,7 @@ class Pass:
     lengths: tuple[int, ...]
     """Number of tokens of each segment of the pack."""
     gpu: bool
-    """Whether the attention kernel of a GPU is used."""
+    """Whether it is on a GPU."""
     precision: torch.dtype
     """Data type of the computation."""
     autocast: bool
@@ -52,6 +52,11 @@ class Pass:
     def tokens(self) -> int:
         """Number of tokens of the pack."""
         return sum(self.lengths)
+
+    @property
+    def fused(self) -> bool:
+        """Whether the fused attention kernel of GPUs is used, which needs half precision."""
+        return self.gpu and self.precision != torch.float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,7 @@ def _run(config: Any, layers: int, run: Pass) -> Activations:
             both = nn.ModuleList([policy, critic] if critic else [policy])
             known = _with_fake_weights(both, None if run.autocast else run.precision)
             chunk = CHUNK_BYTES["cuda"] // (4 * config.vocab_size) if run.gpu else None
-            attention = VARLEN if run.gpu else SDPA
+            attention = VARLEN if run.fused else SDPA
             model = PolicyModel(policy, critic=critic, attention=attention, chunk=chunk).train(run.train)
             ids_T = torch.zeros(run.tokens, dtype=torch.long)
             autocast = torch.autocast("cpu", run.precision) if run.autocast else nullcontext()

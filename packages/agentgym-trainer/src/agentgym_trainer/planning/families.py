@@ -1,7 +1,7 @@
 """Shapes of common models, so that runs with them can be planned without network access.
 
 The numbers are those of the models' `config.json` on the Hugging Face Hub. Base and instruct models of a size have the
-same shape.
+same weights; the context may differ.
 """
 
 from __future__ import annotations
@@ -56,22 +56,29 @@ class _Family(NamedTuple):
     model_type: str
     vocab: int
     context: int
+    other_context: tuple[str, int] = ("", 0)
+    """Regular expression of the names with another context, and that."""
 
 
 _FAMILIES = (
-    _Family(r"Qwen2\.5-([\d.]+B)(-Instruct)?", _QWEN25, "qwen2", 151_936, 32_768),
-    _Family(r"Qwen3-([\d.]+B)(-Base)?", _QWEN3, "qwen3", 151_936, 40_960),
-    _Family(r"(?:Meta-)?Llama-3(?:\.[12])?-([138]B)(-Instruct)?", _LLAMA3, "llama", 128_256, 131_072),
+    _Family(r"Qwen2\.5-([\d.]+B)(-Instruct)?", _QWEN25, "qwen2", 151_936, 32_768, (r".*-(1\.5|7|14|32)B", 131_072)),
+    _Family(r"Qwen3-([\d.]+B)(-Base)?", _QWEN3, "qwen3", 151_936, 40_960, (r".*-Base", 32_768)),
+    _Family(
+        r"(?:Meta-)?Llama-3(?:\.[12])?-([138]B)(-Instruct)?", _LLAMA3, "llama", 128_256, 131_072,
+        (r".*Llama-3-.*", 8_192),
+    ),
     _Family(r"SmolLM2-([\d.]+[MB])(-Instruct)?", _SMOLLM2, "llama", 49_152, 8_192),
-)
+)  # fmt: skip
 
 
 def known_shape(name: str) -> dict[str, Any] | None:
     """Return the configuration of a model, with `model_type` and sizes, by its name on the hub; None if unknown."""
+    name = name.rsplit("/", 1)[-1]
     for family in _FAMILIES:
-        found = re.fullmatch(family.name, name.rsplit("/", 1)[-1], re.IGNORECASE)
+        found = re.fullmatch(family.name, name, re.IGNORECASE)
         size = family.sizes.get(found[1].upper()) if found else None
         if size:
+            others, other = family.other_context
             return {
                 "model_type": family.model_type,
                 "vocab_size": size.vocab or family.vocab,
@@ -82,7 +89,7 @@ def known_shape(name: str) -> dict[str, Any] | None:
                 "num_key_value_heads": size.key_heads,
                 "head_dim": size.head_dim or size.hidden // size.heads,
                 "tie_word_embeddings": size.tied,
-                "max_position_embeddings": family.context,
+                "max_position_embeddings": other if re.fullmatch(others, name, re.IGNORECASE) else family.context,
             }
     return None
 

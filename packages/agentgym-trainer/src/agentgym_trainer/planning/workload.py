@@ -218,7 +218,7 @@ class Workload:
         half = self.dtype != torch.float32
         return Pass(
             (self.pack,),
-            gpu=self.hardware.on_gpu and half,
+            gpu=self.hardware.on_gpu,
             precision=self.dtype,
             autocast=half and not self.hardware.sharded,
             checkpointing=self.checkpointing,
@@ -227,9 +227,9 @@ class Workload:
         )
 
     def _largest(self, run: Pass) -> Activations:
-        """Measure a pass over the segments that need the most memory: on a CPU, it depends on their lengths."""
+        """Measure a pass over the segments that need the most memory: without a fused kernel, it depends on lengths."""
         longest, config = min(self.longest, self.pack), self.shape.config
-        candidates: set[tuple[int, ...]] = {(self.pack,) if run.gpu else _filled(self.pack, longest)}
+        candidates: set[tuple[int, ...]] = {(self.pack,) if run.fused else _filled(self.pack, longest)}
         if not self.hardware.on_gpu and run.precision != torch.float32 and longest > _BLOCKS:
             micro = max(self.config.optimizer.micro_tokens, _BLOCKS)
             candidates.add((_BLOCKS,) * (micro // _BLOCKS))

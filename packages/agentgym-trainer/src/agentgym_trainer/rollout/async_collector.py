@@ -125,6 +125,9 @@ class AsyncCollector:
         """Groups that were started and not yet collected, in the order of drawing."""
         self._places = 0
         """How many of a step's tasks the groups in flight count for."""
+        self._harness_slots = 0 if isinstance(policy, Policy) else config.harness_concurrency
+        """Concurrent episodes of a harness, which needs no slot of a pool; more would only be waited for by `settle`.
+        0 without one."""
         self._queues: dict[str, _EnvironmentQueue] = {}
         self._workers = set[asyncio.Task[None]]()
         self._changed = asyncio.Event()
@@ -230,9 +233,8 @@ class AsyncCollector:
         self._started += 1
         self._under_way.append(flight)
         self._places += flight.places(self._config)
-        queue = self._queues.setdefault(
-            spec.world.name, _EnvironmentQueue(spec.world, list(range(len(spec.world.pool))))
-        )
+        slots = range(self._harness_slots or len(spec.world.pool))
+        queue = self._queues.setdefault(spec.world.name, _EnvironmentQueue(spec.world, list(slots)))
         queue.waiting.extend((flight, episode) for episode in spec.episodes)
         return True
 

@@ -20,7 +20,7 @@ from agentgym_envs.core.text_space import TextSpace
 MAX_REPLY_CHARS = 65_536
 
 
-class ReplyWrapper(gymnasium.Wrapper[str, str, str, str], ABC):
+class ReplyWrapper(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordConstructorArgs, ABC):
     """An environment that takes replies. `info["action"]` is the action found in the reply, or None."""
 
     reply_format: ClassVar[str]
@@ -52,7 +52,8 @@ class ReplyWrapper(gymnasium.Wrapper[str, str, str, str], ABC):
             scaffold: The agent's habits, which `play` and `play_pool` implement. None: no habits and an unlimited
                 context.
         """
-        super().__init__(env)
+        gymnasium.utils.RecordConstructorArgs.__init__(self, instructions=instructions, scaffold=scaffold)
+        gymnasium.Wrapper.__init__(self, env)  # pyright: ignore[reportUnknownMemberType]
         self.action_space = TextSpace(MAX_REPLY_CHARS)
         self._instructions = instructions
         self.scaffold = scaffold or Scaffold()

@@ -18,7 +18,9 @@ class Bare(ReplyWrapper):
 
     def parse(self, reply: str) -> str | Malformed:
         """Return the stripped reply if it is one non-empty line."""
-        action = _answer(reply).strip()
+        action = reply.strip()
+        if len(action.splitlines()) > 1:  # in a single line, `</think>` may be part of the action
+            action = action.rpartition("</think>")[2].strip()
         if not action:
             return Malformed(reply, "Your answer was empty. Answer with one action on one line.")
         if len(action.splitlines()) > 1:
@@ -39,7 +41,7 @@ class ReAct(ReplyWrapper):
 
     def parse(self, reply: str) -> str | Malformed:
         """Return the first non-empty line after the only `Action:` at the start of a line."""
-        answer = _answer(reply)
+        answer = self._answer(reply)
         marks = list(self._MARK.finditer(answer))
         if not marks:
             return Malformed(reply, "There was no action in your answer. Write a line that begins with 'Action:'.")
@@ -49,6 +51,15 @@ class ReAct(ReplyWrapper):
         if not lines:
             return Malformed(reply, "There was nothing after 'Action:' in your answer. Write the action there.")
         return lines[0].strip()
+
+    def _answer(self, reply: str) -> str:
+        """Return the text after the reasoning, which ends with `</think>`, or all of `reply` without reasoning.
+
+        A `</think>` in a line with an action is part of the action, unless further lines follow.
+        """
+        before, _, below = reply.rpartition("</think>")
+        ends = "\n" in below.rstrip() or not self._MARK.match(before.rpartition("\n")[2])
+        return below if ends else reply
 
     def format(self, action: str, thought: str = "") -> str:
         """Return thought and action on a line each."""
@@ -95,12 +106,3 @@ class Tags(ReplyWrapper):
     def format(self, action: str, thought: str = "") -> str:
         """Return thought and action on a line each."""
         return f"<think>{' '.join(thought.replace('</', '< /').split())}</think>\n{action}"
-
-
-def _answer(reply: str) -> str:
-    """Return the lines after the reasoning, or all of `reply` if the text after the last `</think>` is one line.
-
-    In the latter case, `</think>` may be part of the action.
-    """
-    below = reply.rpartition("</think>")[2]
-    return below if below.strip() and "\n" in below else reply

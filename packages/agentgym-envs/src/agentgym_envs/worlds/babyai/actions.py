@@ -48,7 +48,7 @@ def menu(view: View) -> dict[str, Plan]:
 
 def normalise(action: str) -> str:
     """Lower-case the action, collapse spaces and strip full stops; AgentGym's `pickup` becomes `pick up`."""
-    return re.sub(r"^pickup\b", "pick up", " ".join(action.lower().split()).rstrip("."))
+    return re.sub(r"^pickup\b", "pick up", " ".join(action.lower().split()).rstrip(" ."))
 
 
 def refusal(action: str, view: View) -> str:

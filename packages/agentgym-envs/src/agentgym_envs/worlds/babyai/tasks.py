@@ -5,6 +5,11 @@ behind its own door, or the grid too large for the limit on turns. (The oracle s
 null, so that the sets stay the same.) OpenDoorsOrderN2Debug and OpenDoorsOrderN4Debug are
 left out, since most of their goals are unreachable: Minigrid counts opening the first door as opening a wrong second
 one.
+
+Seeds are in one split only, but a small level has few starts: 210 of the 5,995 test tasks begin in the same state, with
+the same mission, as a task of train or dev. They are all 64 of OpenRedDoor, 54 of GoToObjS4, 40 of KeyCorridorS3R1, 18
+each of OpenRedBlueDoors and OpenRedBlueDoorsDebug, 9 of GoToRedBallNoDists, 4 of OneRoomS8, and one each of GoToObjS6,
+OpenTwoDoors and PutNextS4N1.
 """
 
 from __future__ import annotations

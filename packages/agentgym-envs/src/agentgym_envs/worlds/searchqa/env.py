@@ -63,13 +63,12 @@ class SearchQA(TextEnv):
             raise ValueError(f"dataset is empty; name a set, such as {ALMANAC!r}.")
         if isinstance(top_k, bool) or not isinstance(top_k, int) or not 1 <= top_k <= MAX_TOP_K:
             raise ValueError(f"top_k must be an integer from 1 to {MAX_TOP_K}, not {top_k!r}.")
-        check_spec(retriever)
+        self._spec = check_spec(retriever)
         self._names = names
         self._folder = None if data is None else Path(data).expanduser().resolve()
         for name in names:
             if name != ALMANAC:
                 check_set(name, self._folder)
-        self._spec = retriever
         self._top_k = top_k
         self._retriever: Retriever | None = None
 
@@ -102,10 +101,10 @@ class SearchQA(TextEnv):
     def _derivation(self) -> tuple[Derivation, int]:
         """Return the question's derivation, and the index of its first query that wasn't made yet."""
         payload = self.task.payload
-        question = payload["question"]
+        question, answer = _single_spaced(payload["question"]), _single_spaced(payload["answers"][0])
         queries, support = payload.get("queries", [question]), payload.get("support", ())
         compares = self.task.category.endswith("comparison")
-        derivation = Derivation(question, queries, support, payload["answers"][0], compares, self._read)
+        derivation = Derivation(question, queries, support, answer, compares, self._read)
         return derivation, next((i for i, query in enumerate(queries) if query not in self._asked), len(queries))
 
     def _start(self, task: Task) -> str:
@@ -119,7 +118,7 @@ class SearchQA(TextEnv):
     def _act(self, action: str) -> Feedback:
         if len(action) > MAX_ACTION_CHARS:
             return Feedback(f"An action has at most {MAX_ACTION_CHARS} characters. {_HELP}", valid=False)
-        actions = [(verb, " ".join(words.split())) for verb, words in _ACTION.findall(action)]
+        actions = [(verb, _single_spaced(words)) for verb, words in _ACTION.findall(action)]
         if len(actions) != 1:
             return Feedback(_HELP, valid=False)
         verb, words = actions[0]
@@ -183,5 +182,9 @@ def information(hits: Sequence[Hit]) -> str:
 
 
 def _clip(text: str, limit: int) -> str:
-    text = _TAG.sub("&lt;", writable(" ".join(text.split())))
+    text = _TAG.sub("&lt;", writable(_single_spaced(text)))
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _single_spaced(text: str) -> str:
+    return " ".join(text.split())

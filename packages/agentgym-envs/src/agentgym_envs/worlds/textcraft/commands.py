@@ -65,7 +65,7 @@ def read(text: str) -> Command:
     Raises:
         Refusal: if `text` is not a command.
     """
-    command = " ".join(text.lower().replace("minecraft:", "").replace("_", " ").split()).removesuffix(".")
+    command = " ".join(text.lower().replace("minecraft:", "").replace("_", " ").split()).removesuffix(".").rstrip()
     if command == "inventory":
         return Look()
     if found := _GET.fullmatch(command):

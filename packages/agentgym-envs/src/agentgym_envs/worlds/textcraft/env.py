@@ -95,11 +95,15 @@ class TextCraft(TextEnv):
         self._plan = self._plan or plan(self._goal, self._held)
         return self._plan
 
+    def _choose(self, options: dict[str, Any]) -> Task:
+        # Before the task: with the same seed, a task has the same layout whether it is drawn or given.
+        self._drawn = int(self.np_random.integers(2**32)) if self._layout == "episode" else None
+        return super()._choose(options)
+
     def _start(self, task: Task) -> str:
         self._goal = task.payload["goal"]
         self._held, self._plan = {}, []
-        drawn = int(self.np_random.integers(2**32)) if self._layout == "episode" else None
-        briefing = brief(self._goal, self._distractors, drawn)
+        briefing = brief(self._goal, self._distractors, self._drawn)
         self._actions = briefing.actions
         return briefing.text
 

@@ -241,6 +241,13 @@ class WebArena(TextEnv):
 
     # Episodes.
 
+    def _choose(self, options: dict[str, Any]) -> Task:
+        # Before the task: with the same seed, a task has the same skin whether it is drawn or given.
+        drawn = int(self.np_random.integers(2**32)) if len(self._skins) > 1 else 0
+        task = super()._choose(options)
+        self._skin = draw_skin(self._skins, task.id, drawn)
+        return task
+
     def _start(self, task: Task) -> str:
         episode = self._episode_session()
         episode.end()
@@ -249,7 +256,6 @@ class WebArena(TextEnv):
         self._verdict: Verdict | None = None
         self._previous_action = "None"
         self._objective = str(task.payload["intent"])
-        self._skin = draw_skin(self._skins, task.id, self.np_random)
         self._expert = Expert(task.payload.get("plan", ()), episode.start_urls(task.payload)[0])
         self._page_task = PageTask(task.payload) if is_miniwob(task.payload) else None
         self._scripted: ScriptedExpert | None = None

@@ -55,11 +55,11 @@ def choose_skins(skin: str, task_set: str) -> tuple[Skin, ...]:
     return chosen
 
 
-def draw_skin(skins: Sequence[Skin], task_id: str, random: np.random.Generator) -> Skin:
-    """Return the skin of an episode, drawn from the environment's generator and the task: the episodes of an evaluation
-    all have the same seed, and their skins differ by task.
+def draw_skin(skins: Sequence[Skin], task_id: str, drawn: int) -> Skin:
+    """Return the skin of an episode by a number that was drawn from the environment's generator and by the task: the
+    episodes of an evaluation all have the same seed, and their skins differ by task.
     """
-    draw = np.random.default_rng([int(random.integers(2**32)), crc32(task_id.encode())])
+    draw = np.random.default_rng([drawn, crc32(task_id.encode())])
     return skins[int(draw.integers(len(skins)))]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,18 @@ def test_templates_select_tasks_of_every_split() -> None:
 def test_invalid_templates_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         WebArena(**options)
+
+
+def test_relative_file_is_that_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    for name in ("heron", "kingfisher"):
+        evaluation = {"eval_types": ["string_match"], "reference_answers": {"exact_match": name}}
+        task = {"task_id": name, "intent": name, "start_url": "__SHOPPING__", "eval": evaluation}
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "tasks.json").write_text(json.dumps([task]), encoding="utf-8")
+        monkeypatch.chdir(tmp_path / name)
+        read += WebArena(task_set="tasks.json", sites="shopping=http://shop.example").tasks.test.ids
+    assert read == ["webarena/tasks/heron", "webarena/tasks/kingfisher"]
 
 
 def test_other_task_sets_have_no_templates(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def task_set(name: str, *, judged: bool, skip_judged: bool = False) -> TaskSet:
     """
     if name == EMBEDDED:
         return _embedded()
-    tasks = _published(name)
+    tasks = _published(name) if name in SETS else _read(*_file(name))
     if skip_judged and not judged:
         tasks = tuple(task for task in tasks if not needs_judge(task.payload))
     return _set_of(tasks, name, judged=judged)
@@ -95,7 +95,12 @@ def _embedded() -> TaskSet:
 def _published(name: str) -> tuple[Task, ...]:
     if name == AGENTGYM_RL:
         return split_tasks(_published(ORIGINAL))
-    return verified_tasks(name) if name in VERIFIED_SETS else read_tasks(*_file(name))
+    return verified_tasks(name)
+
+
+@cache
+def _read(path: Path, name: str) -> tuple[Task, ...]:
+    return read_tasks(path, name)
 
 
 def _file(name: str) -> tuple[Path, str]:
