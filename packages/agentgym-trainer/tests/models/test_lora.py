@@ -15,9 +15,10 @@ from agentgym_trainer.models.load import load_model, with_lora
 from agentgym_trainer.models.policy import PolicyModel
 from agentgym_trainer.tokens.chat import Chat
 from peft import LoraConfig, TaskType, get_peft_model
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from toy_learner import VOCAB
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 IDS = torch.randint(3, VOCAB, (20,), generator=torch.Generator().manual_seed(0))
 PACK = (IDS, torch.cat([torch.arange(12), torch.arange(8)]), (12, 8), torch.tensor([3, 4, 15]), IDS[[4, 5, 16]])
@@ -28,6 +29,10 @@ def base(new_model: Callable[..., Any], tmp_path: Path) -> Any:
     """A model loaded from a folder, as an adapter's base model."""
     new_model().save_pretrained(tmp_path / "base")
     return AutoModelForCausalLM.from_pretrained(tmp_path / "base").eval()
+
+
+def _load(folder: Path) -> Any:
+    return load_model(str(folder), dtype=torch.float32, device=torch.device("cpu"))[0]
 
 
 def _train(actor: PolicyModel) -> PolicyModel:
@@ -103,7 +108,7 @@ def test_saved_adapter_loads_merged_or_as_an_adapter(base: Any, chat: Chat, tmp_
     actor = _train(PolicyModel(with_lora(base, Lora(rank=4), seed=0))).eval()
     actor.policy.save_pretrained(tmp_path)
     chat.tokenizer.save_pretrained(tmp_path)
-    merged, _ = load_model(str(tmp_path), dtype=torch.float32, device=torch.device("cpu"))
+    merged = _load(tmp_path)
     with torch.no_grad():
         expected = actor.policy(IDS[None]).logits
         for loaded in (merged, AutoModelForCausalLM.from_pretrained(tmp_path)):
@@ -131,7 +136,34 @@ def test_weights_of_other_sizes_are_rejected(adapted: bool, base: Any, chat: Cha
     chat.tokenizer.save_pretrained(other)
     whose = "base model" if adapted else "config.json"
     with pytest.raises(UsageError, match=f"the sizes of its weights aren't those of its {whose}"):
-        load_model(str(other), dtype=torch.float32, device=torch.device("cpu"))
+        _load(other)
+
+
+@pytest.mark.parametrize("lacking", ["lm_head.weight", "model.layers.0.mlp.up_proj.weight"])
+def test_models_that_lack_weights_are_rejected(lacking: str, chat: Chat, tmp_path: Path) -> None:
+    """Those of an incomplete export would be random."""
+    config = Qwen2Config(vocab_size=len(chat.tokenizer), hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+                         num_attention_heads=1, num_key_value_heads=1, tie_word_embeddings=False)  # fmt: skip
+    Qwen2ForCausalLM(config).save_pretrained(tmp_path / "base")
+    chat.tokenizer.save_pretrained(tmp_path / "base")
+    adapter = get_peft_model(_load(tmp_path / "base"), LoraConfig(target_modules=["q_proj"]))
+    adapter.save_pretrained(str(tmp_path / "adapter"))
+    chat.tokenizer.save_pretrained(tmp_path / "adapter")
+    _load(tmp_path / "adapter")
+    weights = load_file(tmp_path / "base/model.safetensors")
+    del weights[lacking]
+    save_file(weights, tmp_path / "base/model.safetensors", {"format": "pt"})
+    for folder in (tmp_path / "base", tmp_path / "adapter"):
+        with pytest.raises(UsageError, match=rf"lacks 1 weights of qwen2, such as {lacking}"):
+            _load(folder)
+
+
+def test_tokenizers_with_more_tokens_than_the_model_are_rejected(base: Any, chat: Chat, tmp_path: Path) -> None:
+    base.resize_token_embeddings(100, mean_resizing=False)
+    base.save_pretrained(tmp_path / "other")
+    chat.tokenizer.save_pretrained(tmp_path / "other")
+    with pytest.raises(UsageError, match=r"\(id [1-9]\d\d\), and the model has embeddings of 100 tokens"):
+        _load(tmp_path / "other")
 
 
 def test_checkpoint_of_a_moved_run_is_merged_into_its_own_initial_model(
@@ -142,7 +174,7 @@ def test_checkpoint_of_a_moved_run_is_merged_into_its_own_initial_model(
         chat.tokenizer.save_pretrained(run / "start")
 
     def merged(checkpoint: Path) -> Tensor:
-        model, _ = load_model(str(checkpoint), dtype=torch.float32, device=torch.device("cpu"))
+        model = _load(checkpoint)
         return torch.cat([weight.flatten() for weight in model.parameters()])
 
     first, moved = tmp_path / "run", tmp_path / "moved"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from agentgym_envs import Episode
+from agentgym_envs import Episode, Message
 from agentgym_envs.core.action_schema import described
 from agentgym_envs.episodes.conversation import replay
 from agentgym_envs.util.installation import install
@@ -46,13 +46,14 @@ def load_model(name: str, *, dtype: torch.dtype | Literal["auto"], device: torch
     options: Any = {"dtype": dtype, "attn_implementation": "sdpa", "device_map": {"": device}}
     with _loading(name) as path:
         if is_adapter(path):
-            model: Any = AutoModelForCausalLM.from_pretrained(base_of(path), **options)
-            return PeftModel.from_pretrained(model, path).merge_and_unload().requires_grad_(True), chat
-        model = AutoModelForCausalLM.from_pretrained(path, **options)
+            model: Any = _complete(AutoModelForCausalLM, base_of(path), options)
+            model = PeftModel.from_pretrained(model, path).merge_and_unload().requires_grad_(True)
+            return _with_tokens_of(chat, model), chat
+        model = _complete(AutoModelForCausalLM, path, options)
         if model._hf_peft_config_loaded:
             # Loaded like this, it is frozen and could neither train nor get another adapter.
             model = AutoPeftModelForCausalLM.from_pretrained(path, **options).merge_and_unload().requires_grad_(True)
-        return model, chat
+        return _with_tokens_of(chat, model), chat
 
 
 def load_vision_model(name: str, *, dtype: torch.dtype, device: torch.device) -> tuple[Any, VisionChat]:
@@ -83,7 +84,7 @@ def load_vision_model(name: str, *, dtype: torch.dtype, device: torch.device) ->
                 f"torchvision: {install('torchvision')}"
             ) from error
         options: Any = {"dtype": dtype, "device_map": {"": device}}
-        return AutoModelForImageTextToText.from_pretrained(path, **options), chat
+        return _complete(AutoModelForImageTextToText, path, options), chat
 
 
 def load_quantized(name: str, *, dtype: torch.dtype, compute: torch.dtype, device: torch.device) -> tuple[Any, Chat]:
@@ -103,11 +104,9 @@ def load_quantized(name: str, *, dtype: torch.dtype, compute: torch.dtype, devic
     chat = load_chat(name)
     options: Any = {"dtype": dtype, "attn_implementation": "sdpa", "device_map": {"": device}}
     with _loading(name) as path:
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            path, quantization_config=quantization_config(compute), **options
-        )
+        model = _complete(AutoModelForCausalLM, path, {**options, "quantization_config": quantization_config(compute)})
     keep_layout(model)
-    return model, chat
+    return _with_tokens_of(chat, model), chat
 
 
 def load_architecture(name: str, *, dtype: torch.dtype) -> tuple[Any, Chat]:
@@ -158,6 +157,38 @@ def check_model(name: str) -> None:
     with _loading(name) as path:
         if Path(path).is_dir() and not is_adapter(path):
             AutoConfig.from_pretrained(path)
+
+
+def _complete(loader: Any, path: str, options: dict[str, Any]) -> Any:
+    """Load a model that has all of its weights; those that a file lacks would be random.
+
+    Raises:
+        UsageError: It lacks some.
+    """
+    model, report = loader.from_pretrained(path, output_loading_info=True, **options)
+    if lacking := sorted(report["missing_keys"]):
+        raise UsageError(
+            f"The model {path} can't be loaded: it lacks {len(lacking)} weights of {model.config.model_type}, such as "
+            f"{lacking[0]}. Download or export it again, or choose a causal language model with its head."
+        )
+    return model
+
+
+def _with_tokens_of(chat: Chat, model: Any) -> Any:
+    """Return the model, which has an embedding of each token of a conversation.
+
+    Raises:
+        UsageError: It has none of a token of the template, as a base model with the tokenizer of an instruct model.
+    """
+    rows = model.get_input_embeddings().weight.shape[0]
+    highest = max(*chat.open((Message("user", "Hello."),)), chat.end_id)
+    if highest >= rows:
+        raise UsageError(
+            f"A prompt has the token {chat.tokenizer.convert_ids_to_tokens(highest)!r} (id {highest}), and the model "
+            f"has embeddings of {rows} tokens only: extend them (resize_token_embeddings) and save the model, or "
+            "choose an instruct model with its own tokenizer."
+        )
+    return model
 
 
 @contextmanager
