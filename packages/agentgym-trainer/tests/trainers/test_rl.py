@@ -31,7 +31,7 @@ from agentgym_trainer.trainers.rl import _policy_model, train
 from coin_world import ENV, Coin
 from rich.console import Console
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 KEEP_ZERO_VARIANCE = GroupFilter(zero_variance="keep")
 KINDS: dict[str, dict[str, Any]] = {
@@ -169,3 +169,19 @@ def test_adapters_are_trained_without_dropout() -> None:
     )
     dropouts = [module.p for module in adapted.modules() if isinstance(module, torch.nn.Dropout)]
     assert dropouts and not any(dropouts)
+
+
+@pytest.mark.parametrize("kind", ["opt", "gpt2"])
+def test_policy_and_critic_are_trained_without_dropout(kind: str) -> None:
+    torch.manual_seed(0)
+    shape: dict[str, Any] = {"vocab_size": 32, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    if kind == "opt":
+        shape |= {"ffn_dim": 16, "word_embed_proj_dim": 16, "dropout": 0.5, "layerdrop": 0.5}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **shape))
+    config = RLConfig(algorithm=PPO, critic=CriticModel("separate"))
+    policy = _policy_model(config, model, choose_layers(config, Accelerator(cpu=True))).train()
+    ids = torch.arange(8)
+    outputs = [policy(ids, ids, (8,), ids[:-1], ids[1:]) for _ in range(3)]
+    for other in outputs[1:]:
+        assert torch.equal(other.logprobs_M, outputs[0].logprobs_M)
+        assert torch.equal(other.values_M, outputs[0].values_M)

@@ -149,12 +149,22 @@ def _policy_model(config: RLConfig, model: Any, layers: Layers) -> PolicyModel:
         )
     if config.lora.rank:
         model = with_lora(model, config.lora, seed=config.seed)
-    # With dropout, the ratio of the trained policy to the one that sampled would be noisy even without an update.
+    temperature = config.generation.temperature
+    policy = PolicyModel(model, temperature=temperature, critic=critic, attention=layers.attention)
+    _disable_dropout(policy)
+    return layers.applied(policy)
+
+
+def _disable_dropout(model: PolicyModel) -> None:
+    """Turn off all dropout, with which the ratio of the trained policy to the one that sampled would be noisy even
+    without an update. In some models it is a number of a layer, such as OPT's `dropout` and `layerdrop`.
+    """
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-    temperature = config.generation.temperature
-    return layers.applied(PolicyModel(model, temperature=temperature, critic=critic, attention=layers.attention))
+        for name, value in vars(module).items():
+            if "drop" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
 
 
 def _reference(config: RLConfig, name: str, accelerator: Accelerator, layers: Layers) -> PolicyModel | None:
