@@ -240,7 +240,7 @@ def test_hardware_is_read_as_it_is_printed(text: str, hardware: Hardware) -> Non
     assert described(str(hardware)) == hardware
 
 
-@pytest.mark.parametrize("text", ["0xH100", "8x", "8xH10", "H100:zero", "8 H100"])
+@pytest.mark.parametrize("text", ["0xH100", "00xH100", "4x0GB", "8x", "8xH10", "H100:zero", "8 H100"])
 def test_unreadable_hardware_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(UsageError, match="4x80GB"):
         described(text)

@@ -25,7 +25,9 @@ GPUS = {
 _WITHOUT_BF16 = {"T4", "V100", "V100-32"}
 _USABLE = 0.98
 """Share of the nominal memory of a GPU, in GiB, that torch reports."""
-_DESCRIBED = re.compile(r"(?:(?P<count>\d+)x)?(?P<gpu>[a-z][a-z0-9-]*|(?P<gb>\d+)GB)(?::(?P<mode>fsdp2|ddp))?", re.I)
+_DESCRIBED = re.compile(
+    r"(?:(?P<count>[1-9]\d*)x)?(?P<gpu>[a-z][a-z0-9-]*|(?P<gb>[1-9]\d*)GB)(?::(?P<mode>fsdp2|ddp))?", re.I
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ def described(text: str) -> Hardware:
         UsageError: The description can't be read, or names an unknown GPU.
     """
     found = _DESCRIBED.fullmatch(text)
-    if found is None or found["count"] == "0":
+    if found is None:
         raise UsageError(
             f"--plan {text} describes no hardware. Give a number and a kind of GPU, such as 8xH100, 4x80GB or "
             f"8xH100:ddp; known are {', '.join(GPUS)}."
