@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NoReturn, TypeVar
 
@@ -28,7 +27,7 @@ from agentgym_trainer.algorithms import ADVANTAGES, PRESETS
 from agentgym_trainer.cli_choices import choices, chosen, registry
 from agentgym_trainer.cli_flags import EXAMPLES, meant
 from agentgym_trainer.cli_help import short_help
-from agentgym_trainer.cli_unused import unused_flags
+from agentgym_trainer.cli_unused import dropped_options, unused_flags
 from agentgym_trainer.config import BaseConfig, RLConfig, WorldConfig
 from agentgym_trainer.config_files import read_run, read_settings, with_settings
 from agentgym_trainer.curriculum.horizon import KINDS
@@ -39,6 +38,8 @@ from agentgym_trainer.recipes import DEFAULT, GROUP, RECIPES, check_first_run, f
 from agentgym_trainer.reward_shaping import REWARDS
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from agentgym_trainer.run.folder import RunFolder
 
 _S = TypeVar("_S", bound=BaseConfig)
@@ -151,7 +152,7 @@ def _run(arguments: Sequence[str]) -> int:
 def _train(arguments: Sequence[str], locks: ExitStack, early: Termination) -> int:
     recipe, parsed = _parse(arguments)
     if parsed.plan is not None:
-        return _plan(parsed, parsed.plan)
+        return _plan(parsed, parsed.plan, arguments)
     tags = checked_tags(parsed.tags)
     if parsed.sweep or parsed.seeds:
         return _sweep(recipe, parsed, arguments, early)
@@ -160,9 +161,7 @@ def _train(arguments: Sequence[str], locks: ExitStack, early: Termination) -> in
     from rich.console import Console
 
     console = Console(stderr=True)
-    sentences = _dropped_options(_base(arguments)[1], parsed.config, arguments)
-    for sentence in chain(sentences, unused_flags(parsed.config, arguments)):
-        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+    _name_flags_without_effect(parsed.config, arguments, console)
     console.print("Loading torch and transformers …", highlight=False)
     from agentgym_envs.core.feedback import EnvFault
     from agentgym_envs.core.registration import look_here
@@ -311,7 +310,13 @@ def _base(arguments: Sequence[str]) -> tuple[str, BaseConfig, list[str]]:
     return recipe, with_settings(config, settings, Path(file)) if file else config, flags
 
 
-def _plan(parsed: Command[Any], hardware: Sequence[str]) -> int:
+def _name_flags_without_effect(config: BaseConfig, arguments: Sequence[str], console: Console) -> None:
+    """Print a sentence for each flag that has no effect, and for options of the base that another environment drops."""
+    for sentence in (*dropped_options(_base(arguments)[1], config, arguments), *unused_flags(config, arguments)):
+        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+
+
+def _plan(parsed: Command[Any], hardware: Sequence[str], arguments: Sequence[str]) -> int:
     """Print the memory that the run needs; returns the exit code."""
     if parsed.resume:
         raise UsageError("--plan plans new runs: give it the recipe and the flags of the run, without --resume.")
@@ -320,6 +325,7 @@ def _plan(parsed: Command[Any], hardware: Sequence[str]) -> int:
     from agentgym_trainer.planning.report import print_plan
     from agentgym_trainer.rollout.environments import check_environments
 
+    _name_flags_without_effect(parsed.config, arguments, Console(stderr=True))
     config = tiny(parsed.config) if parsed.tiny else parsed.config
     check_first_run(config)
     check_environments(config)
@@ -365,17 +371,6 @@ def _without_foreign_options(config: _S, flags: Sequence[str]) -> _S:
 
     extra = tuple(without(world, f"extra_worlds.{i}") for i, world in enumerate(config.extra_worlds))
     return replace(config, world=without(config.world, "world"), extra_worlds=extra)
-
-
-def _dropped_options(recipe: BaseConfig, parsed: BaseConfig, flags: Sequence[str]) -> Iterator[str]:
-    """Yield a sentence for each replaced environment whose options in the recipe were removed without replacement."""
-    paths = ["world", *(f"extra_worlds.{i}" for i in range(len(recipe.extra_worlds)))]
-    for path, before, after in zip(paths, recipe.worlds, parsed.worlds, strict=False):
-        if before.options and not after.options and given(flags, f"--{path}.options") is None:
-            yield (
-                f"The recipe's options {' '.join(before.options)} are for {before.env} and are not used with "
-                f"{after.env}; set options with --{path}.options KEY=VALUE ..."
-            )
 
 
 def _check_resume(run: Path, arguments: Sequence[str]) -> None:

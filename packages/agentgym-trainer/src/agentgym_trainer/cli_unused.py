@@ -1,8 +1,10 @@
-"""Flags of `train` that have no effect, because of other settings."""
+"""Flags of `train` that have no effect, and options of a recipe that are not used, because of other settings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+
+from agentgym_envs.cli.flags import given
 
 from agentgym_trainer.config import BaseConfig, DPOConfig, OfflineConfig, RLConfig
 
@@ -13,12 +15,23 @@ _Rule = tuple[str, bool, str]
 def unused_flags(config: BaseConfig, flags: Sequence[str]) -> Iterator[str]:
     """Yield a sentence for each flag of the command line that has no effect in this configuration."""
     rules = [*_of_all(config), *_of_rl(config), *_of_offline(config)]
-    given = (argument[2:].partition("=")[0].replace("_", "-") for argument in flags if argument.startswith("--"))
-    for flag in dict.fromkeys(given):
+    names = (argument[2:].partition("=")[0].replace("_", "-") for argument in flags if argument.startswith("--"))
+    for flag in dict.fromkeys(names):
         for beginning, used, needed in rules:
             if not used and (flag == beginning or (beginning.endswith(".") and flag.startswith(beginning))):
                 yield f"--{flag} has no effect: that needs {needed}."
                 break
+
+
+def dropped_options(recipe: BaseConfig, parsed: BaseConfig, flags: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence for each replaced environment whose options in the recipe were removed without replacement."""
+    paths = ["world", *(f"extra_worlds.{i}" for i in range(len(recipe.extra_worlds)))]
+    for path, before, after in zip(paths, recipe.worlds, parsed.worlds, strict=False):
+        if before.options and not after.options and given(flags, f"--{path}.options") is None:
+            yield (
+                f"The recipe's options {' '.join(before.options)} are for {before.env} and are not used with "
+                f"{after.env}; set options with --{path}.options KEY=VALUE ..."
+            )
 
 
 def _of_all(config: BaseConfig) -> Iterator[_Rule]:

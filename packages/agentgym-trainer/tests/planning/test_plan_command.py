@@ -40,6 +40,11 @@ def test_a_plan_that_doesnt_fit_ends_with_1_and_says_what_does(capfd: pytest.Cap
     assert "It fits with --gradient-checkpointing on\n" in out
 
 
+def test_a_plan_names_flags_without_an_effect(capfd: pytest.CaptureFixture[str]) -> None:
+    assert train_cli([*SMALL, "--lora.alpha", "8", "--plan", "24GB"]) == 0
+    assert "--lora.alpha has no effect: that needs an adapter" in capfd.readouterr().err
+
+
 def test_several_gpus_of_this_machine_shard_only_reinforcement_learning(monkeypatch: pytest.MonkeyPatch) -> None:
     eight = Hardware("H100", 8, 85e9, sharded=True)
     monkeypatch.setattr("agentgym_trainer.planning.report.this_machine", lambda *, cpu: eight)
