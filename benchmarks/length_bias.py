@@ -235,17 +235,17 @@ def _confirmation(records: Sequence[dict[str, Any]]) -> str:
 
 
 def _starts(records: Sequence[dict[str, Any]]) -> str:
-    """Return which seeds had to train their warm start again, and how far its success before RL is from the first."""
+    """Return which seeds trained their warm start again in a later session, with another success before RL."""
     before = dict[tuple[str, int], set[float]]()
     for r in records:
         before.setdefault((r["world"], r["seed"]), set()).add(r["before"])
     again = {key: max(found) - min(found) for key, found in before.items() if len(found) > 1}
     if not again:
         return ""
-    seeds = " and ".join(f"{world}'s seed {seed}" for world, seed in sorted(again))
+    seeds = ", ".join(f"{world} {seed}" for world, seed in sorted(again))
     return (
-        f" The warm start of {seeds} was trained a second time for the later runs, on another machine, which rounds "
-        f"differently: success before differs by at most {max(again.values()):.3f}."
+        f" Some warm starts were trained again when the study was resumed without its run folders (seeds {seeds}): "
+        f"their success before RL differs by at most {max(again.values()):.3f} from the first."
     )
 
 
@@ -308,9 +308,9 @@ uv run python benchmarks/length_bias.py --seeds {all_seeds}
 
 With a token mean and a group baseline, every completion token of an episode has the episode's advantage. Failed
 episodes have more tokens, so the loss-weighted sum of advantages is negative: an update lowers the probability of the
-sampled tokens, on average. Three settings make that sum zero. Everything else is the same: the warm start of each seed,
-and the number of updates ({updates}). Seeds: {seeds}, at commits {commits}. Before and after: {tasks} dev tasks,
-{samples} sampled episodes of each.
+sampled tokens, on average. Three settings make that sum zero. Everything else is the same: the warm start of each seed
+(but see the limits), and the number of updates ({updates}). Seeds: {seeds}, at commits {commits}. Before and after:
+{tasks} dev tasks, {samples} sampled episodes of each.
 
 {table}
 

@@ -78,6 +78,7 @@ def test_parse_inverts_format(wrapper: ReplyWrapper, action: str, thought: str) 
         ("<think>\nAction: knock\nor not?\n</think>\n\nThought: no.\nAction: open", "open"),
         ("<think>\nAction: knock\nor not?\n</think>Action: open", "open"),
         ("<think>hm</think> Action: open", "open"),
+        ("<think>\nAction: knock</think>Action: open", "open"),
         ("hm</think>\nAction: say </think> loudly", "say </think> loudly"),
     ],
 )

@@ -105,7 +105,8 @@ def test_a_sampled_call_that_json_can_not_hold_is_a_call_all_the_same(path: str,
 def test_requests_without_functions_have_none_behind_an_endpoint(path: str) -> None:
     """Endpoints refuse an empty list of functions, and a choice among none."""
     (face,) = (face for face in server._FACES if face.path == f"/{path}")
-    body = face.chat_body({"messages": [{"role": "user", "content": "x"}], "input": "x", "max_tokens": 9})
+    texts = {"messages": [{"role": "user", "content": "x"}], "input": "x", "max_tokens": 9}
+    body = face.chat_body(texts | {"tools": [], "tool_choice": {"type": "none"}})
     assert {name for name, value in body.items() if value is not None} & {"tools", "tool_choice"} == set()
 
 
@@ -121,7 +122,7 @@ def test_a_client_that_disconnects_in_the_middle_of_a_request_leaves_no_tracebac
             client.sendall(bytes(f"x-api-key: {opened.api_key}\r\n\r\n{{", "utf-8"))
         flip = {"messages": [{"role": "user", "content": "Flip."}]}
         assert httpx.post(f"{opened.base_url}/chat/completions", json=flip).status_code == 200
-    assert capfd.readouterr().err == ""
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_an_episode_that_ends_while_a_request_arrives_samples_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

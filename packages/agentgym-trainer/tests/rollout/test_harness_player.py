@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+import torch
 from agentgym_envs import Episode, EpisodeSpec
 from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.engines.base import Engine, EngineGone
@@ -184,6 +185,7 @@ def test_log_probabilities_that_are_not_finite_fail_the_episode(chat: Chat) -> N
         ('{"reward": 1, "notes": "' + "x" * 1000 + '"}', "terminated", 1.0, ""),
         ("crash", "failed", None, "exit code 1: the agent has lost its tools"),
         ('{"reward": 0.5, "notes": "a\u2028b"}', "terminated", 0.5, ""),
+        ("50%\r100%\r0.5", "terminated", 0.5, ""),
         ("bye", "failed", None, "'bye'"),
         ("[1]", "failed", None, "reward from 0 to 1"),
         ("[" * 100_000, "failed", None, "'[[["),
@@ -244,10 +246,23 @@ def test_numbers_of_numpy_are_rewards(result: Any, score: float, chat: Chat) -> 
     assert Episode.from_json(episode.to_json()) == episode
 
 
-@pytest.mark.parametrize("result", [{"reward": 10**400}, {"reward": 1, "success": np.array([True, False])}])
-def test_whatever_a_harness_returns_fails_its_episode_alone(result: Any, chat: Chat) -> None:
+TWO = np.array([True, False])
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: {"reward": 10**400},
+        lambda: {"reward": 1, "success": TWO},
+        lambda: {"reward": 1, "success": torch.tensor(TWO)},
+        lambda: {"reward": 1, "truncated": TWO},
+        lambda: Outcome(1.0, success=TWO),
+        lambda: Outcome(1.0, truncated=TWO),
+    ],
+)
+def test_whatever_a_harness_returns_fails_its_episode_alone(made: Callable[[], Any], chat: Chat) -> None:
     def returns(*_: Any) -> Any:
-        return result
+        return made()
 
     (episode,) = play(replying(chat, "heads"), chat, function(returns), coin_specs(1))
     assert episode.stop == "failed"

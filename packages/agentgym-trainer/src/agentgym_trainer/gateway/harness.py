@@ -11,6 +11,7 @@ import inspect
 import json
 import math
 import os
+import re
 import shlex
 import signal
 import threading
@@ -71,7 +72,10 @@ class Outcome:
     def __post_init__(self) -> None:
         if not math.isfinite(self.reward) or not 0 <= self.reward <= 1:
             raise ValueError(f"A reward is a number from 0 to 1, not {self.reward}.")
-        object.__setattr__(self, "reward", float(self.reward))  # numpy's numbers can't be saved
+        # Numbers of numpy and torch can't be saved.
+        object.__setattr__(self, "reward", float(self.reward))
+        object.__setattr__(self, "success", None if self.success is None else bool(self.success))
+        object.__setattr__(self, "truncated", bool(self.truncated))
 
     @property
     def solved(self) -> bool:
@@ -204,7 +208,7 @@ def _outcome(result: Any) -> Outcome:
     try:
         if isinstance(reward, Real) and success in (None, True, False):
             return Outcome(float(reward), success, bool(given.get("truncated")))
-    except (ValueError, OverflowError) as error:  # also from what only looks like a number
+    except Exception as error:  # from what only looks like a number or a boolean
         raise HarnessFailure(f"{error}") from error
     raise HarnessFailure(f"The harness must end with a reward from 0 to 1 or an Outcome, not {_quoted(repr(result))}.")
 
@@ -212,7 +216,7 @@ def _outcome(result: Any) -> Outcome:
 def _last_line(output: IO[bytes]) -> str:
     output.seek(0)
     # Not `splitlines`, which also splits at characters that may stand in a JSON text, such as U+2028.
-    return str(output.read(), "utf-8", "replace").strip().rpartition("\n")[2]
+    return re.split("[\r\n]", str(output.read(), "utf-8", "replace").strip())[-1]
 
 
 def _quoted(text: str) -> str:

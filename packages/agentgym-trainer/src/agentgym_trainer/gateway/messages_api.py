@@ -30,12 +30,12 @@ class Messages:
             messages.append({"role": "system", "content": _text(system)})
         for message in cast("list[Any]", body["messages"]):
             messages += _converted(message)
-        choice = (body.get("tool_choice") or {}).get("type")
+        choice, tools = (body.get("tool_choice") or {}).get("type"), [_tool(tool) for tool in body.get("tools") or []]
         return {
             **{name: body.get(name) for name in ("temperature", "top_p", "top_k", "stream", "max_tokens")},
             "messages": messages,
-            "tools": [_tool(tool) for tool in body.get("tools") or []] or None,
-            "tool_choice": "none" if choice == "none" else None,
+            "tools": tools or None,
+            "tool_choice": "none" if tools and choice == "none" else None,
             "stop": body.get("stop_sequences"),
         }
 

@@ -34,10 +34,12 @@ class Responses:
         for item in cast("list[Any]", items):
             _add(messages, item)
         form = (body.get("text") or {}).get("format")
+        tools = [_tool(tool) for tool in body.get("tools") or []]
         return {
-            **{name: body.get(name) for name in ("temperature", "top_p", "stream", "tool_choice")},
+            **{name: body.get(name) for name in ("temperature", "top_p", "stream")},
             "messages": messages,
-            "tools": [_tool(tool) for tool in body.get("tools") or []] or None,
+            "tools": tools or None,
+            "tool_choice": body.get("tool_choice") if tools else None,
             "max_completion_tokens": body.get("max_output_tokens"),
             "response_format": form,
         }

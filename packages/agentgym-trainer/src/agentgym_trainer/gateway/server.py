@@ -180,7 +180,7 @@ async def _body(request: Request) -> dict[str, Any]:
 
 
 def _refused(constant: str) -> None:
-    raise ValueError(f"{constant} is no number in it.")
+    raise ValueError(f"{constant} is not valid JSON.")
 
 
 def _not_found(request: Request, _: Exception) -> Response:

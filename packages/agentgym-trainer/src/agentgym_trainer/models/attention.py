@@ -241,15 +241,19 @@ def _implementation(kernel: Kernel) -> Callable[..., tuple[Tensor, None]]:
     return attend
 
 
+class UnsupportedAttention(ValueError):
+    """The model needs more than plain causal attention."""
+
+
 def refuse_unusual(options: dict[str, Any]) -> None:
     """Refuse attention options that these implementations don't support.
 
     Raises:
-        ValueError: The model needs more than plain causal attention.
+        UnsupportedAttention: The model needs one of them.
     """
     for name in ("sliding_window", "softcap", "s_aux", "position_bias", "dropout"):
         if options.get(name):
-            raise ValueError(
+            raise UnsupportedAttention(
                 f"The model's attention uses {name}, which neither packed segments nor the engine's cache support; "
                 "choose a model with plain causal attention, such as Qwen2.5 or Llama 3."
             )

@@ -39,20 +39,17 @@ def load_model(name: str, *, dtype: torch.dtype | Literal["auto"], device: torch
     Raises:
         UsageError: It can't be loaded; the message says what was tried.
     """
-    from peft import AutoPeftModelForCausalLM, PeftModel
+    from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
     chat = load_chat(name)
     options: Any = {"dtype": dtype, "attn_implementation": "sdpa", "device_map": {"": device}}
     with _loading(name) as path:
-        if is_adapter(path):
-            model: Any = _complete(AutoModelForCausalLM, base_of(path), options)
-            model = PeftModel.from_pretrained(model, path).merge_and_unload().requires_grad_(True)
-            return _with_tokens_of(chat, model), chat
-        model = _complete(AutoModelForCausalLM, path, options)
-        if model._hf_peft_config_loaded:
-            # Loaded like this, it is frozen and could neither train nor get another adapter.
-            model = AutoPeftModelForCausalLM.from_pretrained(path, **options).merge_and_unload().requires_grad_(True)
+        model = None if is_adapter(path) else _complete(AutoModelForCausalLM, path, options)
+        if model is None or model._hf_peft_config_loaded:
+            # Loaded by its own path, an adapter is frozen and could neither train nor get another one.
+            base = _complete(AutoModelForCausalLM, base_of(path), options)
+            model = PeftModel.from_pretrained(base, path).merge_and_unload().requires_grad_(True)
         return _with_tokens_of(chat, model), chat
 
 
@@ -167,9 +164,10 @@ def _complete(loader: Any, path: str, options: dict[str, Any]) -> Any:
     """
     model, report = loader.from_pretrained(path, output_loading_info=True, **options)
     if lacking := sorted(report["missing_keys"]):
+        others = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
         raise UsageError(
-            f"The model {path} can't be loaded: it lacks {len(lacking)} weights of {model.config.model_type}, such as "
-            f"{lacking[0]}. Download or export it again, or choose a causal language model with its head."
+            f"The model {path} can't be loaded: its files lack weights of {model.config.model_type}, which would be "
+            f"random: {lacking[0]}{others}. Download or export it again as a whole, with its head."
         )
     return model
 

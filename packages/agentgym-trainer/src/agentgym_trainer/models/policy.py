@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.functional import linear
 
 from agentgym_trainer.algorithms.types import ModelOutputs
-from agentgym_trainer.models.attention import SDPA, Segments, packed_inputs, use_attention
+from agentgym_trainer.models.attention import SDPA, Segments, UnsupportedAttention, packed_inputs, use_attention
 from agentgym_trainer.models.lm_head import token_scores
 
 
@@ -86,6 +86,7 @@ class PolicyModel(nn.Module):
         self._chunk = chunk
         # accelerate shards these layers one by one, and reads the attribute from the outermost module.
         self._no_split_modules = self.causal_lm._no_split_modules
+        _disable_dropout(self)
         # Weights may be float32 where the other kernels need autocast.
         use_attention(self.causal_lm, SDPA)
         _check_model(self.causal_lm)
@@ -168,6 +169,18 @@ def separate_critic(model: Any) -> SeparateCritic:
     return SeparateCritic(copy.deepcopy(model.base_model))
 
 
+def _disable_dropout(model: nn.Module) -> None:
+    """Turn off all dropout, with which the ratio of the trained policy to the one that sampled would be noisy even
+    without an update. In some models it is a number of a layer, such as OPT's `dropout` and `layerdrop`.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        for name, value in vars(module).items():
+            if "drop" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
+
+
 @torch.no_grad()
 def _check_model(model: Any) -> None:
     """Check that a model with the attention `SDPA` reads packed segments, and that the logits are exactly the head's
@@ -183,7 +196,9 @@ def _check_model(model: Any) -> None:
     two = torch.zeros(2, dtype=torch.long, device=model.device)
     try:
         model.base_model(**packed_inputs(two, two, Segments((1, 1), model.device)))
-    except (RuntimeError, TypeError) as error:
+    except (torch.OutOfMemoryError, UnsupportedAttention):
+        raise
+    except (RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
             f"{model.config.model_type} can't read packed segments, since it doesn't pass them on to its attention "
             f"({str(error).splitlines()[0]}); choose a model such as Qwen2.5 or Llama 3."

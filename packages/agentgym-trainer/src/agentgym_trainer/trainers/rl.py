@@ -106,7 +106,7 @@ def train(config: RLConfig, folder: RunFolder, console: RunConsole, stopping: St
             config, name, learner.policy, chat, accelerator, folder.path, console.say, own_copy=own_copy
         )
         with RolloutRunner(engine, stopping.check) as rollouts, open_expert(config, rollouts) as expert:
-            # Dropout only draws from torch's global generator, whose state is part of checkpoints.
+            # For what a model draws while it trains, such as a router's noise; the state is part of checkpoints.
             set_seed(config.seed, device_specific=True)
             demonstrations = (
                 Demonstrations(
@@ -150,21 +150,7 @@ def _policy_model(config: RLConfig, model: Any, layers: Layers) -> PolicyModel:
     if config.lora.rank:
         model = with_lora(model, config.lora, seed=config.seed)
     temperature = config.generation.temperature
-    policy = PolicyModel(model, temperature=temperature, critic=critic, attention=layers.attention)
-    _disable_dropout(policy)
-    return layers.applied(policy)
-
-
-def _disable_dropout(model: PolicyModel) -> None:
-    """Turn off all dropout, with which the ratio of the trained policy to the one that sampled would be noisy even
-    without an update. In some models it is a number of a layer, such as OPT's `dropout` and `layerdrop`.
-    """
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-        for name, value in vars(module).items():
-            if "drop" in name and isinstance(value, float):
-                setattr(module, name, 0.0)
+    return layers.applied(PolicyModel(model, temperature=temperature, critic=critic, attention=layers.attention))
 
 
 def _reference(config: RLConfig, name: str, accelerator: Accelerator, layers: Layers) -> PolicyModel | None:

@@ -92,7 +92,7 @@ class WarmStarter:
             if ranks.broadcast(trained.exists()):
                 continue
             if each.number:
-                set_seed(each.seed % 2**32, device_specific=True)  # for dropout
+                set_seed(each.seed % 2**32, device_specific=True)  # for what a model draws while it trains
                 model = load_policy(self.config, str(last), self.accelerator, dtype=torch.float32)
                 self._train(f"Training DAgger round {each.number}", model, data, warm.dagger.epochs, each.seed, trained)
             else:

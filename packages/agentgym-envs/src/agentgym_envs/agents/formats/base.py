@@ -52,7 +52,9 @@ class ReplyWrapper(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.Record
             scaffold: The agent's habits, which `play` and `play_pool` implement. None: no habits and an unlimited
                 context.
         """
-        gymnasium.utils.RecordConstructorArgs.__init__(self, instructions=instructions, scaffold=scaffold)
+        gymnasium.utils.RecordConstructorArgs.__init__(
+            self, _disable_deepcopy=True, instructions=instructions, scaffold=scaffold
+        )
         gymnasium.Wrapper.__init__(self, env)  # pyright: ignore[reportUnknownMemberType]
         self.action_space = TextSpace(MAX_REPLY_CHARS)
         self._instructions = instructions

@@ -55,11 +55,12 @@ class ReAct(ReplyWrapper):
     def _answer(self, reply: str) -> str:
         """Return the text after the reasoning, which ends with `</think>`, or all of `reply` without reasoning.
 
-        A `</think>` in a line with an action is part of the action, unless further lines follow.
+        In a reply that doesn't begin with `<think>`, a `</think>` in a line with an action is part of the action,
+        unless further lines follow.
         """
         before, _, below = reply.rpartition("</think>")
-        ends = "\n" in below.rstrip() or not self._MARK.match(before.rpartition("\n")[2])
-        return below if ends else reply
+        in_action = self._MARK.match(before.rpartition("\n")[2]) and "\n" not in below.rstrip()
+        return reply if in_action and not reply.lstrip().startswith("<think>") else below
 
     def format(self, action: str, thought: str = "") -> str:
         """Return thought and action on a line each."""
