@@ -162,7 +162,7 @@ def test_tokenizers_with_more_tokens_than_the_model_are_rejected(base: Any, chat
     base.resize_token_embeddings(100, mean_resizing=False)
     base.save_pretrained(tmp_path / "other")
     chat.tokenizer.save_pretrained(tmp_path / "other")
-    with pytest.raises(UsageError, match=r"\(id [1-9]\d\d\), and the model has embeddings of 100 tokens"):
+    with pytest.raises(UsageError, match=r"the id [1-9]\d\d, and the model has embeddings of 100 tokens"):
         _load(tmp_path / "other")
 
 

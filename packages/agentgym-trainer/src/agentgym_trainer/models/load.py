@@ -182,9 +182,8 @@ def _with_tokens_of(chat: Chat, model: Any) -> Any:
     highest = max(*chat.open((Message("user", "Hello."),)), chat.end_id)
     if highest >= rows:
         raise UsageError(
-            f"A prompt has the token {chat.tokenizer.convert_ids_to_tokens(highest)!r} (id {highest}), and the model "
-            f"has embeddings of {rows} tokens only: extend them (resize_token_embeddings) and save the model, or "
-            "choose an instruct model with its own tokenizer."
+            f"A prompt has a token with the id {highest}, and the model has embeddings of {rows} tokens only: extend "
+            "them (resize_token_embeddings) and save the model, or choose an instruct model with its own tokenizer."
         )
     return model
 
