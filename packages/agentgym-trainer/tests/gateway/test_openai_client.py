@@ -15,7 +15,7 @@ from agentgym_trainer.engines.hf.engine import transformers_engine
 from agentgym_trainer.engines.scripted import ScriptedEngine
 from agentgym_trainer.gateway.recording import EpisodeLimits
 from agentgym_trainer.gateway.replies import ChatReply
-from agentgym_trainer.gateway.requests import chat_request
+from agentgym_trainer.gateway.requests import chat_request, conversation
 from agentgym_trainer.gateway.sampling import EngineReplier
 from agentgym_trainer.tokens.chat import Chat
 from chat_templates import make_chat
@@ -127,24 +127,8 @@ def test_function_calls_come_back_as_they_were_sampled(family: str) -> None:
     assert masked(chat, segment) == [f"I go.\n{CALL}", "done"]
 
 
-def test_several_calls_in_one_reply() -> None:
-    chat = make_chat("qwen2.5")
-    with open_gateway(replying(chat, f"{CALL}\n{CALL}", "done"), chat) as gateway:
-        opened = begin(gateway)
-        with openai_client(opened) as client:
-            message = ask(client, USER, tools=[GO]).choices[0].message
-            results: list[Any] = [
-                {"role": "tool", "tool_call_id": call.id, "content": f"Result {i}."}
-                for i, call in enumerate(message.tool_calls)
-            ]
-            ask(client, USER, message, *results, tools=[GO])
-    (segment,) = segments(opened.record)
-    assert message.content is None
-    assert len({call.id for call in message.tool_calls}) == 2
-    assert "Result 0.\n\nResult 1." in chat.tokenizer.decode(list(segment.ids))
-
-
-def test_results_in_another_order_than_the_calls_are_read_in_that_of_the_calls() -> None:
+@pytest.mark.parametrize(("order", "following"), [(1, []), (-1, [NEXT])], ids=["as called", "reversed"])
+def test_results_of_several_calls_are_read_in_the_order_of_the_calls(order: int, following: list[Any]) -> None:
     """Clients send the results of concurrent calls as they come; the ids, which tell them apart, aren't in the text."""
     chat = make_chat("qwen2.5")
     with open_gateway(replying(chat, f"{CALL}\n{CALL}", "done"), chat) as gateway:
@@ -155,9 +139,20 @@ def test_results_in_another_order_than_the_calls_are_read_in_that_of_the_calls()
                 {"role": "tool", "tool_call_id": call.id, "content": f"Result {i}."}
                 for i, call in enumerate(message.tool_calls)
             ]
-            ask(client, USER, message, *reversed(results), NEXT, tools=[GO])
+            ask(client, USER, message, *results[::order], *following, tools=[GO])
     (segment,) = segments(opened.record)
-    assert "Result 0.\n\nResult 1.\n\nFlip 2" in chat.tokenizer.decode(list(segment.ids))
+    assert message.content is None
+    assert len({call.id for call in message.tool_calls}) == 2
+    read = "Result 0.\n\nResult 1." + "\n\nFlip 2" * len(following)
+    assert read in chat.tokenizer.decode(list(segment.ids))
+
+
+@pytest.mark.parametrize("identifier", [["a"], {}, 1, None])
+def test_ids_of_calls_may_be_anything(identifier: Any) -> None:
+    call = {"id": identifier, "type": "function", "function": {"name": "go", "arguments": "{}"}}
+    result = {"role": "tool", "tool_call_id": identifier, "content": "It is dark."}
+    read = conversation([USER, {"role": "assistant", "content": None, "tool_calls": [call]}, result])
+    assert "It is dark." in read[-1].content
 
 
 def test_several_choices_branch_off_their_context() -> None:

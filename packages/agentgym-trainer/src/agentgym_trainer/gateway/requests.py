@@ -127,14 +127,14 @@ def conversation(messages: Any, *, passed_on: bool = False) -> Conversation:
 
 def _reading_order(messages: Sequence[Mapping[str, Any]]) -> list[int]:
     """Return the indices of the messages, those of results in a row in the order of the calls before them."""
-    places, order, called = dict[Any, int](), list[int](), 0
+    places, order, called = dict[str, int](), list[int](), 0
     for is_result, run in groupby(range(len(messages)), key=lambda i: messages[i]["role"] == "tool"):
         if is_result:
-            order += sorted(run, key=lambda i: places.get(messages[i].get("tool_call_id"), called))
+            order += sorted(run, key=lambda i: places.get(str(messages[i].get("tool_call_id")), called))
         else:
             order += run
             calls = messages[order[-1]].get("tool_calls") or ()
-            places, called = {call.get("id"): place for place, call in enumerate(calls)}, len(calls)
+            places, called = {str(call.get("id")): place for place, call in enumerate(calls)}, len(calls)
     return order
 
 

@@ -199,9 +199,10 @@ def _check_model(model: Any) -> None:
     except (torch.OutOfMemoryError, UnsupportedAttention):
         raise
     except (RuntimeError, TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
         raise ValueError(
             f"{model.config.model_type} can't read packed segments, since it doesn't pass them on to its attention "
-            f"({str(error).splitlines()[0]}); choose a model such as Qwen2.5 or Llama 3."
+            f"({reason}); choose a model such as Qwen2.5 or Llama 3."
         ) from error
     # Embeddings instead of token ids, since the embedding of a padding token is 0 and gives logits of 0.
     width = model.get_input_embeddings().weight.shape[1]
