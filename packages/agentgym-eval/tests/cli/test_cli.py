@@ -54,6 +54,17 @@ def test_evaluate_writes_a_report_and_prints_a_table(tmp_path: Path, capsys: pyt
     assert list(report["by_category"]) == ["few", "many"]
 
 
+def test_names_like_those_of_pictograms_are_printed_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("llama:7b").write_text("add\n")
+    assert evaluate(flags("--tasks", "2", "--out", "run", policy="scripted:llama:7b")) == 0
+    out, err = capsys.readouterr()
+    assert f"scripted:llama:7b in {ENV}" in out
+    assert f"scripted:llama:7b in {ENV}: 2 episodes" in err
+
+
 def test_oracle_succeeds_on_all_tasks(tmp_path: Path) -> None:
     assert evaluate(flags("--out", str(tmp_path))) == 0
     overall = json.loads((tmp_path / "report.json").read_text())["overall"]

@@ -150,6 +150,12 @@ def test_singleton_clusters_and_one_cluster_equal_no_clusters() -> None:
     assert share(values).clusters is None
 
 
+def test_bootstrap_interval_of_clusters_that_agree_has_zero_width() -> None:
+    """Whose tasks differ: nothing is skewed between clusters."""
+    interval = bootstrap([1.0, 3.0] * 10, [at // 2 for at in range(20)], rng())
+    assert (interval.mean, interval.low, interval.high, interval.clusters) == (2.0, 2.0, 2.0, 10)
+
+
 def test_interval_is_invariant_to_cluster_names_and_order() -> None:
     values, clusters = rng().random(24).tolist(), [place // 2 for place in range(24)]
     original = share(values, clusters)

@@ -26,6 +26,7 @@ from agentgym_eval.runs.run import open_run
 from agentgym_eval.runs.settings import PlaySettings
 from agentgym_eval.storage.lock import LockLost
 from agentgym_eval.util.errors import RunStopped, UsageError
+from agentgym_eval.viewer.index.discovery import discover
 from counting_world import ENV
 from gymnasium.error import DependencyNotInstalled
 from report_episodes import episode
@@ -190,6 +191,26 @@ def test_run_is_not_reduced_to_fewer_episodes(tmp_path: Path, changes: dict[str,
         play(tmp_path, **{"samples": 2, "tasks": 5} | changes)
     assert (tmp_path / "run.json").read_bytes() == record
     assert play(tmp_path, samples=2, tasks=5) == played
+
+
+def test_extension_removes_the_report_and_records_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report says that the run is complete, and the recorded command is the one that resumes it."""
+    monkeypatch.setattr("sys.argv", ["evaluate", "--samples", "1"])
+    play(tmp_path, samples=1, tasks=4)
+    report, others = tmp_path / "report.json", [tmp_path / name for name in ("report.html", "k.png")]
+    for path in (report, *others):
+        path.write_text("{}")
+    started = json.loads((tmp_path / "run.json").read_text())["started"]
+    monkeypatch.setattr("sys.argv", ["evaluate", "--samples", "2"])
+    play(tmp_path, samples=1, tasks=4)
+    play(tmp_path, 0, samples=2, tasks=4)
+    assert report.exists()
+    play(tmp_path, 1, samples=2, tasks=4)
+    assert not any(path.exists() for path in (report, *others))
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert (record["command"], record["started"]) == (["evaluate", "--samples", "2"], started)
+    (shown,) = discover(tmp_path)
+    assert (shown.state, shown.expected) == ("running", 8)
 
 
 def test_extension_without_new_episodes_is_reverted(tmp_path: Path) -> None:

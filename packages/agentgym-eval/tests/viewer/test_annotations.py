@@ -131,6 +131,12 @@ def test_downloads_hold_the_annotations_of_the_list(client: TestClient) -> None:
     assert "annotations.csv?label=a" in client.get("/episodes?label=a").text
 
 
+def test_text_like_a_formula_is_no_formula_in_csv(client: TestClient) -> None:
+    annotate(client, "eval/episodes/1", ["a"], "", "- a list")
+    (row,) = csv.DictReader(io.StringIO(client.get("/annotations.csv").text, newline=""))
+    assert (row["labels"], row["note"], row["score"]) == ("a", "'- a list", "0.0")
+
+
 def test_foreign_pages_other_machines_and_read_only_viewers_can_t_annotate(index: Index) -> None:
     form = {"note": "mine"}
     for host, origin, read_only in (

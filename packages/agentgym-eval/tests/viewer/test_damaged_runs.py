@@ -130,6 +130,37 @@ def test_pages_and_exports_report_damage_and_show_the_rest(index: Index, tmp_pat
     assert "2 lines of its files are damaged" in (tmp_path / "out" / "run" / "wrong.html").read_text()
 
 
+def test_pages_of_runs_with_odd_numbers_are_shown(index: Index) -> None:
+    """Of an interpreter's, a database's or a calendar's range."""
+    training, evaluation = write_training_run(index.root / "rl"), write_evaluation_run(index.root / "ev", [episode()])
+    write_evaluation_run(
+        index.root / "ev2",
+        [episode()],
+        started="0001-01-01T00:00:00+23:00",
+        settings={"env": 3, "extra_worlds": 5, "options": 5},
+    )
+    huge, deep = "1" * 400, "[" * 100_000 + "]" * 100_000
+    with (training / "metrics.jsonl").open("w") as file:
+        file.write(f'{{"step": 1, "success": {huge}, "horizon": {huge}, "stage": {{}}, "loss": 5e-324, "lr": 9e299}}\n')
+        file.write(f'{{"step": 2, "success": 0.5, "loss": 1e-320, "lr": 9e299}}\n{{"step": 3, "deep": {deep}}}\n')
+    (evaluation / "usage.json").write_text(f'{{"requests": 1, "cost": {huge}, "price": [{huge}, 1]}}')
+    index.refresh()
+    client = TestClient(make_app(Site(index, Links())), "http://127.0.0.1:8000")
+    for path in (
+        *("/", "/runs.csv", "/run/rl", "/curves?run=rl&log=1", "/run/ev", "/compare?a=ev&b=ev2"),
+        *("/compare?run=ev&run=ev2&run=rl", "/episode/ev/episodes/0", "/episode/ev2/episodes/0"),
+    ):
+        assert client.get(path).status_code == 200, path
+    digits = "9" * 5000
+    for path, status in (
+        (f"/compare?a=ev&b=ev2&page={digits}", 400),
+        (f"/side-by-side?a=ev/episodes/-{digits[:20]}&b=ev/episodes/0", 404),
+        (f"/side-by-side?a=ev/episodes/{digits}&b=ev/episodes/0", 400),
+        (f"/episode/ev/episodes/{digits[:30]}", 404),
+    ):
+        assert client.get(path).status_code == status, path[:50]
+
+
 def test_names_that_are_not_utf8_are_shown_with_their_bytes(index: Index, tmp_path: Path) -> None:
     names = [os.fsdecode(b"caf\xe9.jsonl"), os.fsdecode(b"caf\xe8")]
     write_episodes(index.root / names[0], [episode("t/0")])

@@ -100,7 +100,7 @@ def _print(
 
     from agentgym_eval.reports.terminal import print_report, print_runs
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else _FILE_WIDTH)
+    console = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else _FILE_WIDTH)
     runs = [run.evaluated for run in played]
     if len(runs) > 1:
         print_runs(runs, comparisons, title, console, across)

@@ -165,7 +165,7 @@ def bootstrap(
         return Interval(mean, max(mean - half, least), mean + half, len(array))
     means = _resampled(array, clusters, rng, resamples)
     reach = float(stdtrit(n - 1, _TAILS[1])) * math.sqrt(n / (n - 1))
-    bias, acceleration = _bca(mean, sums, means) if skewed and array.std() > 0 else (0.0, 0.0)
+    bias, acceleration = _bca(mean, sums, means) if skewed else (0.0, 0.0)
     ends = [_NORMAL.cdf(bias + (bias + z) / (1 - acceleration * (bias + z))) for z in (-reach, reach)]
     return Interval(mean, *_percentiles(means, ends), len(array), _count(clusters))
 
@@ -325,8 +325,12 @@ def _by_cluster(
 
 
 def _bca(mean: float, sums: NDArray[np.float64], means: NDArray[np.float64]) -> tuple[float, float]:
-    """Return BCa's bias correction and acceleration, the latter from each cluster's sum of deviations."""
+    """Return BCa's bias correction and acceleration, the latter from each cluster's sum of deviations; both are 0 if
+    all clusters agree.
+    """
     spread = float(np.sum(sums**2))
+    if spread**1.5 == 0:
+        return 0.0, 0.0
     tolerance = 1e-9 * math.sqrt(spread)  # tolerance for the rounding of sums in different orders
     below = float(((means < mean - tolerance).mean() + (means < mean + tolerance).mean()) / 2)
     bias = _NORMAL.inv_cdf(min(max(below, 1 / len(means)), 1 - 1 / len(means)))

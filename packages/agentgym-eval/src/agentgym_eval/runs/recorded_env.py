@@ -58,7 +58,7 @@ def recorded_seed(settings: Mapping[str, Any]) -> int:
 
 def _world_settings(settings: Mapping[str, Any], env_id: str) -> Mapping[str, Any]:
     """Return the settings of an evaluation, or those of one environment of a training run; empty if none match."""
-    for candidate in (settings, settings.get("world"), *(settings.get("extra_worlds") or ())):
+    for candidate in (settings, settings.get("world"), *_list(settings, "extra_worlds")):
         if isinstance(candidate, dict) and isinstance(candidate.get("env"), str):
             within = str(dict(map(read_option, _options(candidate))).get("env", ""))
             names = [name for name in (candidate["env"], within) if name]
@@ -68,7 +68,13 @@ def _world_settings(settings: Mapping[str, Any], env_id: str) -> Mapping[str, An
 
 
 def _options(settings: Mapping[str, Any]) -> list[str]:
-    return [pair for pair in settings.get("options") or () if _is_option(pair)]
+    return [pair for pair in _list(settings, "options") if _is_option(pair)]
+
+
+def _list(settings: Mapping[str, Any], name: str) -> list[Any]:
+    """Return a list in the settings of a run, which somebody else may have written; empty for anything else."""
+    found = settings.get(name)
+    return found if isinstance(found, list) else []
 
 
 def _is_option(pair: Any) -> bool:

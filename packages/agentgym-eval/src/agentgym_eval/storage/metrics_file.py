@@ -23,7 +23,7 @@ def read_metrics(path: Path, *, skip_damaged: bool = False) -> Iterator[dict[str
             record = json.loads(line)
             if not isinstance(record, dict) or type(record.get("step")) is not int:
                 raise ValueError("it is not the record of a step")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if skip_damaged or not line.endswith(b"\n"):
                 continue
             message = f"{path}, line {number} is damaged: {error}. Restore the file from a backup."

@@ -39,7 +39,8 @@ PROMPT_DIGEST = "prompt_sha256"
 """The setting with the digest of the system message that the setting `prompt` gave."""
 _PLOTS = ("turns.png", "turns.svg", "k.png", "k.svg", "turns_k.png", "turns_k.svg")
 _BESIDE = tuple(beside(Path(EPISODES)).name for beside in (distances_file, annotations_file))
-_OUTCOMES = (REPLIES, USAGE, *_BESIDE, "report.json", "report.md", "report.html", *_PLOTS)
+_REPORT = ("report.json", "report.md", "report.html", *_PLOTS)
+_OUTCOMES = (REPLIES, USAGE, *_BESIDE, *_REPORT)
 """Files derived from the episodes or about them, removed together with them."""
 
 
@@ -181,16 +182,20 @@ class Store:
             self.journal.done(episode.task_id, episode.sample)
 
     def _replace(self) -> None:
-        """Before the first write: discard an earlier run, or record that it is extended."""
+        """Before the first write: discard an earlier run, or record that it is extended and remove its report, which
+        says that it is complete.
+        """
         self.begun = True
         if self._overwrite:
             self._file.truncate(0)
-            for left in _OUTCOMES:
-                (self.folder / left).unlink(missing_ok=True)
+            self._remove(_OUTCOMES)
             self._write_about()
             self._overwrite = False
         elif self._extended:
-            write_json(self.folder / RUN, self._extended)
+            now = provenance()
+            again = {name: now[name] for name in ("command", "folder")}  # the command that resumes it from now on
+            write_json(self.folder / RUN, self._extended | again)
+            self._remove(_REPORT)
             self._extended = {}
 
     def _write_about(self) -> None:
@@ -201,7 +206,10 @@ class Store:
         """Remove a run without episodes and replies, so that it isn't mistaken for one in progress. A folder that was
         created for it is removed with its lock.
         """
-        for name in (EPISODES, REPLIES, RUN):
+        self._remove((EPISODES, REPLIES, RUN))
+
+    def _remove(self, names: Sequence[str]) -> None:
+        for name in names:
             (self.folder / name).unlink(missing_ok=True)
 
     def _check_settings(self) -> None:

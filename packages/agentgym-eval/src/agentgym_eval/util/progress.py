@@ -43,7 +43,7 @@ def progress(
         spent: Returns the usage so far, which is shown even before the first episode ends; empty to show none.
         stopping: Event that times the lines every 30 s; it is set at the end.
     """
-    console = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
+    console = Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True)
     tally = _Tally(done)
     resumed = f", {len(done)} of them already done" if done else ""
     console.print(f"{title}: {total} episodes{resumed}")
@@ -79,7 +79,7 @@ def counted(
         unit: What they are, in the plural.
         stopping: As in `progress`.
     """
-    console = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
+    console = Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True)
     console.print(f"{title}: {total:,} {unit}")
     began = time.monotonic()
     with Progress(*_COLUMNS, console=console, disable=not console.is_terminal, transient=True) as bar:

@@ -126,7 +126,10 @@ def test_token_budget_needs_reported_tokens(tmp_path: Path, capsys: pytest.Captu
     [
         ({"price": (1.0,)}, "two or three numbers"),
         ({"price": (1.0, -2.0)}, "numbers of at least 0"),
+        ({"price": (1.0, float("nan"))}, "numbers of at least 0"),
+        ({"price": (1.0, float("inf"))}, "numbers of at least 0"),
         ({"rate": 0.0}, "--rate must be above 0"),
+        ({"rate": float("nan")}, "--rate must be above 0"),
         ({"body": ("model=x",)}, "--body can't set model"),
         ({"body": ("effort",)}, "KEY=VALUE"),
         ({"budget": ("euros=5",)}, "--budget takes requests, tokens, cost, each =NUMBER above 0, not 'euros=5'"),

@@ -172,6 +172,23 @@ def test_tokens_beyond_the_limit_are_counted_as_omitted(tmp_path: Path, monkeypa
     assert (result.segments, result.omitted) == ((BY_IDS[0][:4],), 4)
 
 
+@pytest.mark.parametrize("column", ["logprobs", "advantages", "entropies"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**400], ids=["nan", "inf", "huge"])
+def test_tokens_with_a_number_that_is_not_finite_are_damaged(tmp_path: Path, column: str, value: float) -> None:
+    (record,) = json.loads(line(0))["segments"]
+    (tmp_path / "a.tokens.jsonl").write_text(line(0, segments=[record | {column: [None, None, value]}]))
+    sample = Sample((), (7,), (-1.5,))
+    result = read_tokens(tmp_path / "a.jsonl", 0, episode(sample), tmp_path)
+    assert result.segments == ((Token("7", True, 0, -1.5),),)
+
+
+@pytest.mark.parametrize("value", [1e308, -1e308])
+def test_tokens_with_extreme_numbers_are_shown(value: float) -> None:
+    token = Token("a", True, 0, value, value, value)
+    assert css_classes(token, 1e308).startswith("said ")
+    assert "(p = " in describe(token)
+
+
 def test_css_classes_follow_logprob_advantage_and_entropy() -> None:
     def classes(logprob: float, advantage: float, entropy: float) -> str:
         return css_classes(Token("t", True, 0, logprob, advantage, entropy), 2.0)

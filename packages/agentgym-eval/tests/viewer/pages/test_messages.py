@@ -100,6 +100,18 @@ def test_endpoint_replies_have_usage_reasoning_and_cost(tmp_path: Path, get_page
     assert "cost" not in get_page("/messages/eval/episodes/0/1")
 
 
+@pytest.mark.parametrize("settings", [{}, {"native_tools": False}])
+def test_functions_are_sent_as_the_settings_say(tmp_path: Path, get_page: GetPage, settings: dict[str, bool]) -> None:
+    """Settings need not come from the command line."""
+    env = Agent.parse("function-call").wrap(make(ENV))
+    played = play(env, Recording(), EpisodeSpec("count/test/7", split="test"), horizon=2)
+    env.close()
+    write_evaluation_run(tmp_path / "runs/eval", [played], settings={"env": ENV, "policy": "p", **settings})
+    sent = json.loads(get_page("/messages/eval/episodes/0/0.json"))
+    assert played.tools
+    assert ("tools" in sent) is not bool(settings)
+
+
 class Looking(Policy):
     """Acts without looking, and records what it got."""
 

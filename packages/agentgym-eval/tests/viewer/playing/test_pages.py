@@ -102,6 +102,7 @@ def test_up_to_date_page_gets_status_204(browser: TestClient) -> None:
         ({"task": "99"}, "10 test tasks"),
         ({"split": "exam"}, "no split exam"),
         ({"seed": "-1"}, "Seed must be a whole number"),
+        ({"seed": "9" * 5000}, "Seed must be a whole number"),
         ({"options": "colour"}, "KEY=VALUE"),
         ({"prompt": "missing.md"}, "no prompt file missing.md"),
         ({"prompt": "nowhere:NAME"}, "can&#39;t be imported"),

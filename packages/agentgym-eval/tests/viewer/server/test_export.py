@@ -122,6 +122,21 @@ def test_larger_tables_have_only_the_first_run_as_the_baseline(tmp_path: Path, m
     assert "../compare-runs/a.html" in (out / "compare" / "b--c.html").read_text(encoding="utf-8")
 
 
+def test_comparisons_of_runs_with_long_paths_are_exported(tmp_path: Path) -> None:
+    for seed in range(2):
+        write_training_run(tmp_path / "runs" / "studies of the length bias" / f"{'x' * 80}-{seed}", with_test=True)
+    index = Index(tmp_path / "runs", tmp_path / "index.sqlite")
+    export(index, tmp_path / "out", 100)
+    index.close()
+    names = [path.name for path in (tmp_path / "out" / "compare").iterdir()]
+    assert len(names) > 4
+    assert max(map(len, names)) < 230
+    page = next((tmp_path / "out" / "run").iterdir())
+    links = [link for link in References(page).links if link.startswith("../compare/")]
+    assert links
+    assert all((page.parent / unquote(link)).exists() for link in links)
+
+
 def test_export_of_one_run_has_no_table(runs: Path, tmp_path: Path) -> None:
     out = export_runs(runs / "good", tmp_path / "out")
     check_links(out)

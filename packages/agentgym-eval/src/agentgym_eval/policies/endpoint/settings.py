@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -46,9 +47,9 @@ class EndpointSettings:
     --price), or several of them. Each policy has its own budget."""
 
     def __post_init__(self) -> None:
-        if self.rate is not None and self.rate <= 0:
+        if self.rate is not None and not self.rate > 0:
             raise UsageError(f"--rate must be above 0, not {self.rate:g}.")
-        if len(self.price) not in (0, 2, 3) or min(self.price, default=0) < 0:
+        if len(self.price) not in (0, 2, 3) or not all(0 <= price < math.inf for price in self.price):
             raise UsageError(
                 "--price takes two or three numbers of at least 0: for prompt, completion and cached prompt tokens."
             )

@@ -148,9 +148,9 @@ def _started(record: Mapping[str, Any]) -> float | None:
     """Return when a run was started by its record, in Unix seconds; None if it doesn't say."""
     try:
         started = datetime.fromisoformat(record["started"])
-    except (KeyError, TypeError, ValueError):
+        return (started if started.tzinfo else started.replace(tzinfo=UTC)).astimezone(UTC).timestamp()
+    except (KeyError, TypeError, ValueError, OverflowError):  # overflows in the year 1, or 9999, of other time zones
         return None
-    return (started if started.tzinfo else started.replace(tzinfo=UTC)).timestamp()
 
 
 def _with_command_states(runs: Iterable[Run]) -> Iterator[Run]:

@@ -6,11 +6,15 @@ export, whose links are relative file names that open from disk.
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlencode
 
+_LONGEST = 200
+"""Maximum length of the name of an exported comparison, before a digest that tells longer ones apart: file systems
+allow 255 bytes."""
 LIST, ALL = "list", "all"
 """The query of an episode that was opened from the list of all episodes, which has no filters."""
 
@@ -219,9 +223,11 @@ class FileLinks(Links):
         """Return the link to the page of a comparison and register it in `compared`."""
         if not (a and b):
             return self._page("compare")
-        name = "--".join(("compare/" + a, b, *filter(None, more.values())))
-        self.compared[f"{name}.html"] = {"a": a, "b": b, **more}
-        return self._page(name)
+        name = "--".join((a, b, *filter(None, more.values())))
+        if len(name) > _LONGEST:
+            name = f"{name[:_LONGEST]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+        self.compared[f"compare/{name}.html"] = {"a": a, "b": b, **more}
+        return self._page(f"compare/{name}")
 
     def compare_runs(self, runs: Iterable[str], baseline: str = "", **evaluation: str) -> str:
         """Return the link to the table with a run as the baseline; an export has no other runs or evaluations in it."""

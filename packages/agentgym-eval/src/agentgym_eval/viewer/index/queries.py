@@ -216,7 +216,7 @@ def facets(database: sqlite3.Connection, run: str) -> dict[str, list[tuple[str, 
 
 def find_row(database: sqlite3.Connection, address: Address) -> sqlite3.Row | None:
     """Return the database row of one episode, with its position in its file; None if there is none."""
-    if address.number > _MAX_INTEGER:
+    if abs(address.number) > _MAX_INTEGER:
         return None
     return database.execute(
         f"{_ROWS} WHERE f.run = ? AND f.slug = ? AND e.number = ?",

@@ -104,7 +104,7 @@ def read_tokens(episodes: Path, number: int, episode: Episode, folder: Path) -> 
         try:
             segments = [list(_segment(segment)) for segment in record["segments"]]
             return _limited(segments, Tokens(trained=record.get("trained"), group=record.get("group")))
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             break  # damaged or being rewritten: fall back to the token ids
     sampled = list(_sampled(episode))
     vocabulary = find_vocabulary(folder) if sampled else None
@@ -129,10 +129,14 @@ def _records(path: Path, number: int, episode: Episode) -> Iterator[dict[str, An
 
 
 def _segment(record: dict[str, Any]) -> Iterator[Token]:
-    """Yield the tokens of a segment. Raises KeyError, TypeError or ValueError if columns differ in length."""
+    """Yield the tokens of a segment. Raises KeyError, TypeError, ValueError or OverflowError if columns differ in
+    length, or a number isn't finite.
+    """
     names = ("tokens", "loss_mask", "turn", "logprobs", "advantages", "entropies")
     for text, completion, turn, *metrics in zip(*(record[name] for name in names), strict=True):
-        values = (None if value is None else float(value) for value in metrics)
+        values = [None if value is None else float(value) for value in metrics]
+        if not all(value is None or math.isfinite(value) for value in values):
+            raise ValueError("A number of a token isn't finite.")
         yield Token(str(text), bool(completion), int(turn), *values)
 
 
@@ -182,9 +186,9 @@ def css_classes(token: Token, max_advantage: float) -> str:
     if token.logprob is not None:  # bounds double in nats: p of 0.7, 0.5, 0.25, 0.06, 0.004
         classes.append(f"p{sum(-token.logprob > nats for nats in (0.35, 0.7, 1.4, 2.8, 5.6))}")
     if token.entropy is not None:
-        classes.append(f"h{min(_LEVELS - 1, max(0, math.floor(2 * token.entropy)))}")
+        classes.append(f"h{math.floor(min(_LEVELS - 1, max(0.0, 2 * token.entropy)))}")
     if token.advantage is not None:
-        level = round((_LEVELS - 1) * token.advantage / max_advantage) if max_advantage else 0
+        level = round((_LEVELS - 1) * (token.advantage / max_advantage)) if max_advantage else 0
         classes.append(f"a{level}".replace("-", "_"))
     return " ".join(classes)
 
@@ -198,7 +202,7 @@ def describe(token: Token) -> str:
     """Return the metrics of a completion token as text."""
     parts = [f"turn {token.turn}"]
     if token.logprob is not None:
-        parts.append(f"log-probability {token.logprob:.3f} (p = {math.exp(token.logprob):.3f})")
+        parts.append(f"log-probability {token.logprob:.3f} (p = {math.exp(min(token.logprob, 0.0)):.3f})")
     if token.advantage is not None:
         parts.append(f"advantage {token.advantage:+.3f}")
     if token.entropy is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -51,7 +52,7 @@ class ComparisonQuery:
         names = {field.name for field in fields(cls)}
         values = {name: value for name, value in query.items() if value and name in names - {"page"}}
         page = query.get("page") or "1"
-        if values.get("sort", "apart") not in SORTS or not page.isdecimal() or int(page) < 1:
+        if values.get("sort", "apart") not in SORTS or not re.fullmatch(r"0*[1-9]\d{0,8}", page, re.ASCII):
             raise UsageError(f"sort must be one of {', '.join(SORTS)}, and page must be at least 1.")
         return cls(**dict(zip("ab", dict.fromkeys(selected), strict=False)) | values, page=int(page))
 

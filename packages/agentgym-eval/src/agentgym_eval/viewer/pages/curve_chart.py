@@ -156,6 +156,6 @@ def _log_ticks(low: float, high: float) -> list[float]:
     """Return round numbers between powers of ten: 1, 2 and 5 times powers of ten if there is space."""
     factors = (1, 2, 5) if high - low < 2 else (1,)
     every = max(1, math.ceil((high - low) / 5))
-    powers = range(math.floor(low), math.ceil(high) + 1, every)
+    powers = range(max(math.floor(low), -307), min(math.ceil(high), 308) + 1, every)  # those that floats can hold
     found = [factor * 10.0**power for power in powers for factor in factors]
     return [value for value in found if low - 1e-9 <= math.log10(value) <= high + 1e-9]

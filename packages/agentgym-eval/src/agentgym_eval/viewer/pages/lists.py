@@ -97,11 +97,12 @@ def runs_csv(site: Site, filters: RunFilters) -> str:
         success, split = (metrics.success, metrics.split) if metrics else (None, "")
         values = [run.name, run.title, ", ".join(run.tags), success, split, run.state, run.kind, run.recipe]
         values += [" ".join(row.envs), " ".join(row.policies), metrics.episodes if metrics else None, began]
-        writer.writerow(map(_plain, [*values, *column_values(run, filters.chosen).values()]))
+        writer.writerow(map(plain_cell, [*values, *column_values(run, filters.chosen).values()]))
     return text.getvalue().encode(errors="replace").decode()
 
 
-def _plain(value: Value) -> Value:
+def plain_cell(value: Value) -> Value:
+    """Return the value of a CSV cell, with an apostrophe before text that a spreadsheet would take for a formula."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 

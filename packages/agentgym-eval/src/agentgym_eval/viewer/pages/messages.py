@@ -82,7 +82,8 @@ def _as_sent(run: Run, episode: Episode, conversation: Conversation) -> TurnRequ
     """Convert a conversation to messages as the policy for endpoints does: tools are in a field of their own, unless
     that was switched off.
     """
-    if episode.tools and "--no-native-tools" not in run.command:
+    as_tools = run.settings.get("native_tools", True) and "--no-native-tools" not in run.command
+    if episode.tools and as_tools:
         return TurnRequest(native(conversation, write=json.dumps), episode.tools)
     return TurnRequest(plain(conversation, episode.tools))
 

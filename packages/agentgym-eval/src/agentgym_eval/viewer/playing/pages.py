@@ -6,6 +6,7 @@ JavaScript, the page is updated in place and follows a policy that is playing.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Awaitable, Callable
 from importlib.metadata import entry_points
@@ -187,7 +188,7 @@ def _integer(form: _Form, name: str, default: int | None, *, minimum: int) -> in
     text = form.get(name, "").strip()
     if not text:
         return default
-    if not text.isdecimal() or int(text) < minimum:
+    if not re.fullmatch(r"\d{1,4000}", text, re.ASCII) or int(text) < minimum:
         raise UsageError(f"{name.capitalize()} must be a whole number of at least {minimum}, not {text[:50]}.")
     return int(text)
 

@@ -21,6 +21,7 @@ from agentgym_eval.viewer.index.index import Index
 from agentgym_eval.viewer.index.links import Address
 from agentgym_eval.viewer.index.queries import Filters, Row
 from agentgym_eval.viewer.pages.forms import read_form
+from agentgym_eval.viewer.pages.lists import plain_cell
 from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.server.addresses import EPISODE, episode_address, listed_in
 
@@ -61,7 +62,9 @@ def annotation_routes(site: Site) -> list[BaseRoute]:
 
 
 def annotations_content(index: Index, filters: Filters, kind: str) -> str:
-    """Return the annotations of the episodes that match `filters` as `jsonl` or `csv`."""
+    """Return the annotations of the episodes that match `filters` as `jsonl` or `csv`; for text in CSV see
+    `lists.plain_cell`.
+    """
     records = list(_records(index, filters))
     if kind == "jsonl":
         return "".join(f"{json.dumps(record, ensure_ascii=False)}\n" for record in records)
@@ -69,7 +72,7 @@ def annotations_content(index: Index, filters: Filters, kind: str) -> str:
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow(_COLUMNS)
     for record in records:
-        writer.writerow((record | {"labels": ", ".join(record["labels"])}).values())
+        writer.writerow(map(plain_cell, (record | {"labels": ", ".join(record["labels"])}).values()))
     return out.getvalue()
 
 
