@@ -22,14 +22,15 @@ from agentgym_trainer.trainers.renaming import Names, rename, rename_share
 from coin_world import ENV, Coin
 from toy_learner import coin_flags, sft_flags, train_cli
 
-WORLDS = {"textcraft": "agentgym/TextCraft-v0", "babyai": "agentgym/BabyAI-v0"}
+WORLDS = {"textcraft": "agentgym/TextCraft-v0", "babyai": "agentgym/BabyAI-v0", "searchqa": "agentgym/SearchQA-v0"}
 
 
 def play(world: str, agent: str) -> tuple[list[Episode], Names]:
     env = Agent.parse(agent).wrap(make(WORLDS[world]))
     tasks = text_env(env).tasks.train
     specs = [EpisodeSpec(tasks[i].id, seed=0) for i in range(0, len(tasks), len(tasks) // 40)]
-    return list(play_many(env, Oracle(0.2), specs, horizon=15)), text_env(env).interchangeable_names()
+    expert = Oracle(0.2 if text_env(env).lists_actions else 0.0)
+    return list(play_many(env, expert, specs, horizon=15)), text_env(env).interchangeable_names()
 
 
 @pytest.fixture(scope="module", params=WORLDS)
@@ -66,9 +67,11 @@ def test_renaming_is_undone_by_the_inverse_permutation(played: tuple[list[Episod
 def test_only_names_change_and_always_to_the_same_name(played: tuple[list[Episode], Names]) -> None:
     episodes, names = played
     group_of = {name: group for group in names for name in group}
-    pattern = re.compile(rf"(?<!\w)(?:{'|'.join(sorted(group_of, key=len, reverse=True))})(?!\w)", re.IGNORECASE)
     for seed, episode in enumerate(episodes):
         renamed = rename(episode, names, np.random.default_rng(seed))
+        words = set(re.findall(r"\w+", " ".join(texts(episode) + texts(renamed)).lower()))
+        present = sorted((name for name in group_of if words.issuperset(name.split())), key=len, reverse=True)
+        pattern = re.compile(rf"(?<!\w)(?:{'|'.join(present)})(?!\w)", re.IGNORECASE)
         mapped: dict[str, str] = {}
         for before, after in zip(texts(episode), texts(renamed), strict=True):
             assert pattern.split(before) == pattern.split(after)
@@ -87,7 +90,7 @@ def test_episodes_get_different_names(played: tuple[list[Episode], Names]) -> No
     (episode, *_), names = played
     first, second, again = (rename(episode, names, np.random.default_rng(seed)) for seed in (1, 2, 1))
     assert first == again
-    assert first.turns[0].observation != second.turns[0].observation
+    assert first != second
 
 
 def test_renamed_commands_are_still_listed(played: tuple[list[Episode], Names]) -> None:

@@ -80,6 +80,21 @@ def test_turns_out_of_the_loss_are_only_context(chat: Chat) -> None:
     assert list(encode_examples(chat, [recorded(*exchanges, loss=(False,) * 3)], trimming())) == []
 
 
+def test_the_loss_may_be_on_all_tokens_but_replies_that_are_context(chat: Chat) -> None:
+    exchanges = (("Flip 1.", "heads"), ("Flip 2.", "tails"), ("Flip 3.", "heads"))
+    (complete,) = encode_examples(chat, [recorded(*exchanges)], trimming(), completion_only_loss=False)
+    assert complete.labels == complete.ids
+    partial_loss = recorded(*exchanges, loss=(True, False, True))
+    (partial,) = encode_examples(chat, [partial_loss], trimming(), completion_only_loss=False)
+    assert partial.ids == complete.ids
+    (completions,) = encode_examples(chat, [recorded(*exchanges)], trimming())
+    context = labelled_runs(completions)[1]
+    ignored = [token for token, label in zip(partial.ids, partial.labels, strict=True) if label == IGNORED]
+    assert ignored == context
+    nothing = recorded(*exchanges, loss=(False,) * 3)
+    assert list(encode_examples(chat, [nothing], trimming(), completion_only_loss=False)) == []
+
+
 def test_long_contexts_are_cut_at_the_end_of_a_turn(chat: Chat) -> None:
     (complete,) = encode_examples(chat, EPISODES[:1], trimming())
     ends = [i + 1 for i, label in enumerate(complete.labels) if label == chat.end_id]

@@ -196,7 +196,7 @@ class Lora:
     targets: tuple[str, ...] = ()
     """Names of the linear layers to adapt, such as q_proj v_proj; empty: all but the LM head."""
     dropout: float = 0.0
-    """Dropout probability in the adapters, for training on episodes."""
+    """Dropout probability in the adapters, in SFT and AgentEvol."""
     quantize: Literal["off", "nf4"] = "off"
     """nf4: keep the frozen weights of the linear layers, except for the LM head, in 4 bits (QLoRA, arXiv 2305.14314;
     extra `qlora`). For reinforcement learning in processes that each hold the whole model."""

@@ -30,8 +30,8 @@ class DataConfig:
     context. Noisy experts then label their random actions. Each label costs a context. Not for DPO."""
     rename: float = 0.0
     """Probability that an episode is renamed: the interchangeable names of its environment (items in TextCraft, colors
-    in BabyAI, placeholder words and first names in MiniWoB++) are permuted in all of its texts, so that the model has
-    to copy them. Not for DPO."""
+    in BabyAI, words of names in SearchQA's almanac, placeholder words and first names in MiniWoB++) are permuted in all
+    of its texts, so that the model has to copy them. Not for DPO."""
     copies: int = 1
     """How often each episode is in the data, each time renamed differently: few demonstrations then have many names."""
     keep: Literal["success", "all"] = "success"
@@ -104,15 +104,23 @@ class OfflineConfig(BaseConfig):
 
 @dataclass(frozen=True)
 class SFTConfig(OfflineConfig):
-    """Supervised fine-tuning on the completion tokens of episodes."""
+    """Supervised fine-tuning on episodes."""
 
     packing: bool = False
     """Pack episodes into rows of generation.max_context tokens, without attention between episodes. An example is then
     a row."""
     weighted: bool = False
     """Weight each episode's loss by its score (reward-weighted likelihood, as in arXiv 2406.04151)."""
+    completion_only_loss: bool = True
+    """Whether only completion tokens are in the loss. Otherwise prompts and observations are, too, as in pretraining.
+    Replies that are only context stay out of it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.packing and self.weighted:
             raise ValueError("Packed rows hold episodes with different scores: set either packing or weighted.")
+        if self.data.imitate_labels and not self.completion_only_loss:
+            raise ValueError(
+                "data.imitate_labels repeats the context of each label, which would be in the loss as often: leave "
+                "completion_only_loss on."
+            )

@@ -100,8 +100,8 @@ class WarmStart:
     """Whether the expert's own replies are in the loss where it acts at random. Each costs a context."""
     rename: float = 0.0
     """Probability that an episode is renamed: the interchangeable names of its environment (items in TextCraft, colors
-    in BabyAI, placeholder words and first names in MiniWoB++) are permuted in all of its texts, so that the model has
-    to copy them."""
+    in BabyAI, words of names in SearchQA's almanac, placeholder words and first names in MiniWoB++) are permuted in all
+    of its texts, so that the model has to copy them."""
     copies: int = 1
     """How often each expert episode is in the data, each time renamed differently: few demonstrations then have many
     names."""

@@ -7,7 +7,7 @@ an environment declares as interchangeable, in the same way in all texts of an e
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -17,6 +17,7 @@ from agentgym_eval.util.errors import UsageError
 
 from agentgym_trainer.rollout.environments import OpenEnvironment
 
+_WORD = re.compile(r"\w+")
 _RENAMING = 6  # distinguishes the seeds of renaming from those of other uses
 
 Names = tuple[tuple[str, ...], ...]
@@ -53,12 +54,20 @@ def rename(episode: Episode, names: Names, rng: np.random.Generator) -> Episode:
     Names are matched as whole words, the longest first. A new name begins with a capital, or is in capitals, if the old
     one is.
     """
-    permuted = {name: group[i] for group in names for name, i in zip(group, rng.permutation(len(group)), strict=True)}
-    if not permuted:
+    if not any(names):
         return episode
+    pattern, places = _pattern(names), _places(names)
+    orders = [rng.permutation(len(group)) for group in names]
+
+    def new_name(found: re.Match[str]) -> str:
+        old = found[0]
+        if (place := places.get(old.lower())) is None:
+            return old
+        group, position = place
+        return _like(old, names[group][orders[group][position]])
 
     def text(before: str) -> str:
-        return _pattern(names).sub(lambda found: _like(found[0], permuted), before)
+        return pattern.sub(new_name, before)
 
     def optional(before: str | None) -> str | None:
         return None if before is None else text(before)
@@ -80,15 +89,20 @@ def rename(episode: Episode, names: Names, rng: np.random.Generator) -> Episode:
 
 @lru_cache(maxsize=16)
 def _pattern(names: Names) -> re.Pattern[str]:
-    longest_first = sorted((name for group in names for name in group), key=len, reverse=True)
-    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)", re.IGNORECASE)
+    """Return a pattern of names and of other words. Names that are a word aren't listed: there may be thousands."""
+    others = (name for group in names for name in group if not _WORD.fullmatch(name))
+    longest_first = map(re.escape, sorted(others, key=len, reverse=True))
+    return re.compile(rf"(?<!\w)(?:{'|'.join([*longest_first, _WORD.pattern])})(?!\w)", re.IGNORECASE)
 
 
-def _like(found: str, permuted: Mapping[str, str]) -> str:
+@lru_cache(maxsize=16)
+def _places(names: Names) -> dict[str, tuple[int, int]]:
+    """Return the group of each name, and its position there."""
+    return {name: (number, position) for number, group in enumerate(names) for position, name in enumerate(group)}
+
+
+def _like(old: str, new: str) -> str:
     """Return the new name with the capitals of the old one."""
-    new = permuted.get(found.lower())
-    if new is None:  # a letter whose lower case is another one, such as a dotless i
-        return found
-    if found.isupper() and len(found) > 1:
+    if old.isupper() and len(old) > 1:
         return new.upper()
-    return new[0].upper() + new[1:] if found[0].isupper() else new
+    return new[0].upper() + new[1:] if old[0].isupper() else new

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning on the completion tokens of episodes.
+"""Supervised fine-tuning on episodes.
 
 TRL's `SFTTrainer` trains on ids and labels from the same encoding as in reinforcement learning.
 """
@@ -6,7 +6,7 @@ TRL's `SFTTrainer` trains on ids and labels from the same encoding as in reinfor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -41,7 +41,7 @@ class Example:
 
     ids: tuple[int, ...]
     labels: tuple[int, ...]
-    """The ids of completion tokens, and `IGNORED` for others."""
+    """The ids of the tokens in the loss, and `IGNORED` for others."""
     weight: float
     """The score of the episode, which multiplies the example's loss if `weighted` is set."""
 
@@ -52,7 +52,7 @@ class Imitator(GuardedTrainer, SFTTrainer):
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """Return the mean loss over completion tokens; each row's part is multiplied by its `weight`, if given."""
+        """Return the mean loss over the tokens in it; each row's part is multiplied by its `weight`, if given."""
         weight_B = inputs.pop("weight", None)
         weighed: Any = model if weight_B is None else _weighing(model, weight_B)
         return super().compute_loss(weighed, inputs, return_outputs, num_items_in_batch)
@@ -114,7 +114,8 @@ def train(config: SFTConfig, folder: RunFolder, tracker: RunConsole, stopping: S
         trimming = Trimming(context_limit(config, setup.model))
         data = config.data
         demonstrations = imitated(setup.episodes, noise=data.imitate_noise, labels=data.imitate_labels)
-        examples = list(encode_examples(setup.chat, demonstrations, trimming))
+        only = config.completion_only_loss
+        examples = list(encode_examples(setup.chat, demonstrations, trimming, completion_only_loss=only))
         if not examples:
             raise UsageError(_why_none(len(setup.episodes), trimming))
         if config.weighted and not any(example.weight for example in examples):
@@ -128,17 +129,27 @@ def train(config: SFTConfig, folder: RunFolder, tracker: RunConsole, stopping: S
     return train_on_data(config, folder, tracker, stopping, make_trainer)
 
 
-def encode_examples(chat: Chat, episodes: Iterable[Episode], trimming: Trimming) -> Iterator[Example]:
+def encode_examples(
+    chat: Chat, episodes: Iterable[Episode], trimming: Trimming, *, completion_only_loss: bool = True
+) -> Iterator[Example]:
     """Yield one example per context and per label of the episodes, up to the last turn that ends within the budget of
-    `trimming`.
+    `trimming`. See `SFTConfig.completion_only_loss`.
     """
     for episode in episodes:
-        for segment in demonstration(chat, episode).segments:
+        segments = demonstration(chat, episode).segments
+        # Only if all replies are in the loss does a segment tell those that are context from the prompts.
+        replies = segments if completion_only_loss else demonstration(chat, _all_in_loss(episode)).segments
+        for segment, all_replies in zip(segments, replies, strict=True):
             if (fits := trimming.trim(segment)).ids:
                 labels = (
-                    token if in_loss else IGNORED for token, in_loss in zip(fits.ids, fits.loss_mask, strict=True)
+                    token if in_loss or not (completion_only_loss or is_reply) else IGNORED
+                    for token, in_loss, is_reply in zip(fits.ids, fits.loss_mask, all_replies.loss_mask, strict=False)
                 )
                 yield Example(fits.ids, tuple(labels), episode.score or 0.0)
+
+
+def _all_in_loss(episode: Episode) -> Episode:
+    return replace(episode, turns=tuple(replace(turn, loss=True) for turn in episode.turns))
 
 
 def _why_none(episodes: int, trimming: Trimming) -> str:

@@ -11,6 +11,7 @@ from agentgym_envs.core.tasks import Task, TaskSet
 from agentgym_envs.core.text_env import MAX_ACTION_CHARS, MAX_OBSERVATION_CHARS, EnvFault, Feedback, TextEnv, writable
 from agentgym_envs.retrieval import Hit, Passage, Retriever, check_spec, open_retriever
 from agentgym_envs.util.qa_metrics import exact_match, f1
+from agentgym_envs.worlds.searchqa.almanac import name_words
 from agentgym_envs.worlds.searchqa.published import check_set
 from agentgym_envs.worlds.searchqa.reasons import Derivation
 from agentgym_envs.worlds.searchqa.tasks import ALMANAC, task_set
@@ -97,6 +98,10 @@ class SearchQA(TextEnv):
         """Return the facts found so far, the next query, and how many are left."""
         derivation, step = self._derivation()
         return derivation.outline(step)
+
+    def interchangeable_names(self) -> tuple[tuple[str, ...], ...]:
+        """Return the words that names in the almanac consist of; published sets have none."""
+        return (name_words(),) if self._names == (ALMANAC,) else ()
 
     def _derivation(self) -> tuple[Derivation, int]:
         """Return the question's derivation, and the index of its first query that wasn't made yet."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import pytest
 from agentgym_envs.retrieval import Passage
-from agentgym_envs.worlds.searchqa.almanac import passages
+from agentgym_envs.worlds.searchqa.almanac import name_words, passages
 
 # A different checksum means a different corpus; mention it in the changelog.
 SHA256 = "efa8f003e03874f8a41b36d3ea277f2872b331a978f743e4c74267e9cecd8400"
@@ -84,3 +84,12 @@ def test_facts_vary_in_wording_and_order() -> None:
         assert count < 0.6 * sum(shapes[name].values()), name
     cities = [re.findall(r"(?:^|\. )(\w+ \w+)", p.text) for p in passages() if kind(p) == "city"]
     assert len({tuple(starts[1:]) for starts in cities}) > 1000
+
+
+def test_words_of_names_are_written_in_capitals_everywhere() -> None:
+    names = set(name_words())
+    assert len(names) > 30_000
+    assert {"portugal", "kuala", "lumpur", "saint"} <= names
+    assert not {"currency", "codes", "largest", "county", "north", "which", "the"} & names
+    found = {word for p in passages() for word in re.findall(r"\w+", p.text) if word.lower() in names}
+    assert all(word in (word.capitalize(), word.upper()) for word in found)

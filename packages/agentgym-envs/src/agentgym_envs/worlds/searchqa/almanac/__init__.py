@@ -6,6 +6,6 @@ byte-for-byte determined by the code and the versions of these packages.
 """
 
 from agentgym_envs.worlds.searchqa.almanac.questions import Question
-from agentgym_envs.worlds.searchqa.almanac.store import fingerprint, passages, questions
+from agentgym_envs.worlds.searchqa.almanac.store import fingerprint, name_words, passages, questions
 
-__all__ = ["Question", "fingerprint", "passages", "questions"]
+__all__ = ["Question", "fingerprint", "name_words", "passages", "questions"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -28,6 +29,7 @@ _CODE = (
     Path(qa_metrics.__file__),
     Path(passage_module.__file__),
 )
+_WORD = re.compile(r"(?<!\w)[^\W\d_]{3,}(?!\w)")
 
 
 def _version(package: str) -> str | None:
@@ -64,6 +66,18 @@ def passages() -> Sequence[Passage]:
         DependencyNotInstalled: if the extra `searchqa` is missing or has other versions.
     """
     return tuple(Passage(*row) for row in _kept("passages"))
+
+
+@cache
+def name_words() -> tuple[str, ...]:
+    """Return the words of names, in lower case and sorted: those of titles that are capitalised throughout."""
+    forms: dict[str, set[str]] = {}
+    for passage in passages():
+        for word in _WORD.findall(f"{passage.title} {passage.text}"):
+            forms.setdefault(word.lower(), set()).add(word)
+    titles = {word.lower() for passage in passages() for word in _WORD.findall(passage.title)}
+    reversible = (word for word in titles if word.capitalize().lower() == word.upper().lower() == word)
+    return tuple(sorted(word for word in reversible if forms[word] <= {word.capitalize(), word.upper()}))
 
 
 @cache
