@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -132,4 +134,19 @@ def full_disk(name: str) -> Generator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(target, function, without_space)
+        yield
+
+
+@contextmanager
+def no_space_for(name: str, method: str) -> Generator[None]:
+    """Make a method of `Path` fail for paths with this name, as if the disk had no space for another entry."""
+    original = getattr(Path, method)
+
+    def without_space(path: Path, *args: Any, **kwargs: Any) -> Any:
+        if path.name == name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return original(path, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, method, without_space)
         yield

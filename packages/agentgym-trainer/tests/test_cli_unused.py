@@ -23,6 +23,7 @@ from agentgym_trainer.config import RLConfig
         ("dpo-textcraft --data.tasks 3", "data.tasks", "SFT or AgentEvol"),
         ("textcraft-sft --data.files a.jsonl --data.noise 0.1", "data.noise", "not those of --data.files"),
         ("textcraft-grpo --lora.rank 2 --lora.dropout 0.1", "lora.dropout", "training on episodes"),
+        ("dpo-textcraft --lora.rank 2 --lora.dropout 0.1", "lora.dropout", "SFT or AgentEvol"),
         ("textcraft-grpo --algorithm.correction.bound 3", "algorithm.correction.bound", "--algorithm.correction.level"),
         ("textcraft-grpo --engine.memory 0.3", "engine.memory", "--engine.kind vllm"),
         ("textcraft-grpo --project x", "project", "--track"),
@@ -51,6 +52,8 @@ def test_flags_without_an_effect_are_named(arguments: str, flag: str, needed: st
         "textcraft-grpo --async-rollout.max-staleness 1 --async-rollout.correction sequence",
         "textcraft-grpo --harness-command ./agent --harness-timeout 5 --harness-concurrency 4",
         "textcraft-grpo --harness agents:solve --harness-timeout 5 --harness-concurrency 4",
+        "textcraft-grpo --algorithm.groups.zero-variance drop --distillation.teacher big "
+        "--distillation.schedule linear --distillation.decay-steps 5",  # from then on, the teacher has no weight
         "sft-textcraft --data.tasks 3 --data.noise 0.1",
         "sft-textcraft --data.files a.jsonl --data.noise 0.1",  # from scratch: it makes the tokenizer
     ],

@@ -14,7 +14,7 @@ import pytest
 from agentgym_envs import Episode, read_episodes
 from agentgym_trainer.algorithms import GRPO, Algorithm
 from agentgym_trainer.config import AsyncRollout, EngineSettings
-from agentgym_trainer.plugins import PluginError
+from agentgym_trainer.plugins import PluginError, blaming
 from agentgym_trainer.reward_shaping import EnvironmentReward, PerTurn, shaped_rewards
 from agentgym_trainer.rollout.groups import EpisodeGroup
 from agentgym_trainer.run.metrics import episode_metrics
@@ -204,6 +204,12 @@ def test_plugin_errors_name_the_plugin(build: Build, settings: dict[str, Any], m
     steps = 1 if {"horizon"} & settings.keys() or isinstance(config.reward, plugin_examples.NanAfterUpdate) else 0
     latest = loop.checkpoints.latest()
     assert (latest.name if latest else None) == ("step-000001" if steps else None)
+
+
+def test_stop_iteration_of_a_plugin_names_it() -> None:
+    message = r"^plugin_examples:FixedWeights could not draw: StopIteration \(test_reward_shaping\.py, line \d+\)\.$"
+    with pytest.raises(PluginError, match=message), blaming(plugin_examples.FixedWeights(), doing="draw"):
+        next(iter(()))
 
 
 def test_train_reports_plugin_errors_and_saves_progress(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -147,6 +147,14 @@ def test_environment_exception_fails_the_episode_and_names_the_line(hook: str) -
     assert Episode.from_json(episode.to_json()) == episode
 
 
+def test_stop_iteration_of_an_environment_fails_the_episode() -> None:
+    """It must not reach a coroutine, which would turn it into a RuntimeError of its own."""
+    with registered_env(_door(_act=lambda *_: next(iter(())))) as env:
+        episode = play(env, Knocker(), EpisodeSpec("door/train/1"))
+    assert episode.stop == "failed"
+    assert str(episode.error).startswith(f"EnvFault: {ENV_ID} raised StopIteration (test_feedback.py, line ")
+
+
 class Opener(Policy):
     name = "opener"
 

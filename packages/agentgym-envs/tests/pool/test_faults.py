@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from types import FrameType
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -147,6 +148,17 @@ def test_what_an_environment_raises_on_closing_keeps_no_other_from_closing(
         reset_all(pool)
     assert len(closed) == 2
     assert caplog.text.count("did not close") == caplog.text.count(str(error)) == 2
+
+
+def test_keyboard_interrupt_of_an_environment_is_a_fault_where_ctrl_c_cannot_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Toy, "_act", Mock(side_effect=KeyboardInterrupt))
+    with EnvPool(TOY, 1, "thread") as pool:
+        reset_all(pool)
+        pool.send(0, "knock")
+        fault = receive_one(pool).error
+    assert isinstance(fault, EnvFault) and "raised KeyboardInterrupt()" in str(fault)
 
 
 @pytest.mark.parametrize("error", [SystemExit(143), asyncio.CancelledError("stop"), PanicException("stop")])

@@ -33,6 +33,7 @@ from agentgym_trainer.recipes import check_first_run, find_recipe
 from agentgym_trainer.rollout.environments import prompt_texts
 from agentgym_trainer.rollout.failures import TooManyFailed
 from agentgym_trainer.run.console import RunConsole
+from agentgym_trainer.run.disk import writing
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.run.summary import show_results
 from agentgym_trainer.run.trackers import open_trackers
@@ -134,6 +135,7 @@ def open_new(path: Path, config: BaseConfig, recipe: str, locks: ExitStack, tags
 
     Raises:
         UsageError: as `RunFolder.check` and `check_first_run`.
+        OSError: if the folder can't be created or written to.
     """
     ranks = init_processes(config)
     path = ranks.broadcast(path)  # a default name has the time, and the clocks of processes differ
@@ -141,7 +143,8 @@ def open_new(path: Path, config: BaseConfig, recipe: str, locks: ExitStack, tags
         if ranks.is_main:
             check_first_run(config)
             RunFolder.check(path, config)
-            locks.enter_context(FolderLock(path))
+            with writing(path, then="run the same command again"):
+                locks.enter_context(FolderLock(path))
             return RunFolder.create(path, config, recipe, tags)
     return RunFolder(path)
 
@@ -152,12 +155,14 @@ def open_existing(path: Path, locks: ExitStack) -> tuple[RunFolder, BaseConfig, 
 
     Raises:
         UsageError: as `RunFolder.open`.
+        OSError: if the folder can't be written to.
     """
     folder, config, recipe = RunFolder.open(path)
     ranks = init_processes(config)
     with ranks.errors_together():
         if ranks.is_main:
-            locks.enter_context(FolderLock(folder.path))
+            with writing(path):
+                locks.enter_context(FolderLock(folder.path))
     return folder, config, recipe
 
 

@@ -209,7 +209,8 @@ def _train(arguments: Sequence[str], locks: ExitStack, early: Termination) -> in
         except NotFinite as error:
             changed = "such as to a lower optimizer.lr, start a new run with --model and that checkpoint"
             if not any(folder.checkpoints.glob("*")):
-                changed = "such as to a lower warm_start.lr, start a new run"
+                warm = isinstance(config, RLConfig) and config.warm_start.episodes and not folder.start.exists()
+                changed = f"such as to a lower {'warm_start' if warm else 'optimizer'}.lr, start a new run"
             raise RunStopped(
                 f"{error} After fixing the cause, resume with: {resume}; to change settings, {changed}."
             ) from error

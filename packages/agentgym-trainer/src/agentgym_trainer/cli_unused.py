@@ -87,7 +87,7 @@ def _of_rl(config: BaseConfig) -> Iterator[_Rule]:
     )
     yield (
         "algorithm.groups.zero-variance",
-        not distillation.teacher,
+        not (distillation.teacher and distillation.decay(config.steps - 1, config.steps)),
         "no teacher, which teaches all groups",
     )
     yield "lora.dropout", False, "training on episodes: in reinforcement learning, it would make ratios noisy"
@@ -103,3 +103,4 @@ def _of_offline(config: BaseConfig) -> Iterator[_Rule]:
     if isinstance(config, DPOConfig):
         yield "data.tasks", False, "SFT or AgentEvol; DPO plays --data.episodes / --samples tasks"
         yield "data.noise", config.player == "expert", "--player expert"
+        yield "lora.dropout", False, "SFT or AgentEvol; TRL's DPO trains without dropout"

@@ -213,7 +213,8 @@ def blaming(*parts: Any, doing: str, error: type[RunStopped] = PluginError) -> G
     except Exception as raised:
         if not foreign:
             raise
-        raise error(f"{' or '.join(foreign)} could not {doing}: {described(raised)}.") from raised
+        cause = None if isinstance(raised, StopIteration) else raised  # which `contextlib` would raise again
+        raise error(f"{' or '.join(foreign)} could not {doing}: {described(raised)}.") from cause
 
 
 def _name(part: Any) -> str:

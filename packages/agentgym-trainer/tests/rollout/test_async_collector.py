@@ -289,6 +289,36 @@ def test_all_slots_are_free_between_settle_and_the_next_collect(make_setup: Make
 
 def test_settle_waits_for_those_episodes_of_a_harness_alone_that_play(make_setup: MakeSetup, chat: Chat) -> None:
     setup, started = make_setup(async_rollout=AsyncRollout(1), harness_concurrency=2), list[str]()
+    collector = _with_harness(setup, chat, started)
+    setup.policy.blocked_tasks |= set(_ids(3, 4, 5))
+    collector.collect(TrainingState(Stage(3)))
+    eventually(lambda: len(started) == TASKS * SAMPLES + 2)
+    collector.settle()
+    assert len(started) == TASKS * SAMPLES + 2
+    setup.policy.blocked_tasks.clear()
+    assert len(collector.collect(TrainingState(Stage(3), step=1))) == TASKS
+    collector.close()
+
+
+def test_the_environments_of_a_harness_share_its_slots(make_setup: MakeSetup, chat: Chat) -> None:
+    other = WorldConfig(OTHER, agent="bare", instructions=False, backend="inline")
+    setup = make_setup(async_rollout=AsyncRollout(1), harness_concurrency=2, tasks_per_step=4, extra_worlds=(other,))
+    started = list[str]()
+    collector = _with_harness(setup, chat, started)
+    setup.policy.blocked_tasks |= set(setup.worlds[0].tasks.train.ids[2:4]) | set(setup.worlds[1].tasks.train.ids[2:4])
+    groups = collector.collect(TrainingState(Stage(3)))
+    assert [group.outcome.world for group in groups] == [world.name for world in setup.worlds for _ in range(2)]
+    eventually(lambda: len(started) == 4 * SAMPLES + 2)
+    collector.settle()
+    assert len(started) == 4 * SAMPLES + 2
+    setup.policy.blocked_tasks.clear()
+    groups = collector.collect(TrainingState(Stage(3), step=1))
+    assert [group.outcome.world for group in groups] == [world.name for world in setup.worlds for _ in range(2)]
+    collector.close()
+
+
+def _with_harness(setup: CollectorSetup, chat: Chat, started: list[str]) -> AsyncCollector:
+    """A collector whose harness plays two episodes at a time, those of blocked tasks until it settles."""
 
     async def run(task: HarnessTask, base_url: str, api_key: str) -> Outcome:
         started.append(task.id)
@@ -298,14 +328,7 @@ def test_settle_waits_for_those_episodes_of_a_harness_alone_that_play(make_setup
     gateway, slots = setup.rollouts.gateway(chat, "tiny"), asyncio.Semaphore(2)
     player = HarnessPlayer(run, gateway, EpisodeLimits(), timeout=PATIENCE, slots=slots)
     collector = AsyncCollector(setup.rollouts, player, setup.config, setup.worlds, setup.draw, ranks=setup.ranks)
-    setup.policy.blocked_tasks |= set(_ids(3, 4, 5))
-    collector.collect(TrainingState(Stage(3)))
-    eventually(lambda: len(started) == TASKS * SAMPLES + 2)
-    collector.settle()
-    assert len(started) == TASKS * SAMPLES + 2
-    setup.policy.blocked_tasks.clear()
-    assert len(collector.collect(TrainingState(Stage(3), step=1))) == TASKS
-    collector.close()
+    return collector
 
 
 def test_policy_errors_between_collects_are_raised_by_collect(make_setup: MakeSetup) -> None:

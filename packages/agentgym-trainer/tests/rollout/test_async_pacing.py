@@ -313,10 +313,10 @@ def test_groups_are_not_staler_after_a_step_without_any_that_trains(
 ) -> None:
     groups = GroupFilter(zero_variance="resample", rounds=rounds)
     run = start(AsyncRollout(max_staleness), algorithm=replace(GRPO, groups=groups))
-    classified, step = AsyncCollector._classified, 0
+    classified = AsyncCollector._classified
 
-    def flat_in_step_3(self: AsyncCollector, flight: Any) -> EpisodeGroup:
-        return replace(classified(self, flight), treatment="resample" if step == 3 else "keep")
+    def flat_in_step_3(self: AsyncCollector, flight: Any, step: int) -> EpisodeGroup:
+        return replace(classified(self, flight, step), treatment="resample" if step == 3 else "keep")
 
     monkeypatch.setattr(AsyncCollector, "_classified", flat_in_step_3)
     for step in range(8):

@@ -24,6 +24,7 @@ from faulty_runs import (
     assert_resumes_identically,
     copy_run,
     full_disk,
+    no_space_for,
     resume,
     stderr_text,
 )
@@ -65,6 +66,24 @@ def test_full_disk_at_any_write_ends_with_an_error_message(
         assert "doesn't allow files of this size; raise the limit and continue with --resume" in error
         assert not list(run.path.glob(".*"))
         assert_checkpoints_intact(run, steps=SAVED_BEFORE.get(file, SAVED))
+    assert_resumes_identically(run, complete)
+
+
+@pytest.mark.long
+def test_full_disk_at_the_name_of_a_checkpoint_ends_with_an_error_message(
+    rl: CompleteAndPartialRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    complete, partial = rl
+    run, name = copy_run(partial, tmp_path), f"step-{SAVED + 1:06d}"
+    for entry, method, file, others in (
+        (f".{name}", "rename", f"checkpoints/{name}", f"step-{SAVED:06d}"),
+        (".best", "symlink_to", "checkpoints", f"step-{SAVED:06d}, {name}, step-{STEPS:06d}"),
+    ):
+        with no_space_for(entry, method):
+            assert resume(run) == 1, entry
+        error = stderr_text(capfd)
+        assert f"error: {run.path / file} can't be written: [Errno 28] No space left on device" in error
+        assert f"make space and continue with --resume. Other checkpoints are untouched ({others})." in error
     assert_resumes_identically(run, complete)
 
 
@@ -133,6 +152,41 @@ def test_full_disk_at_startup_ends_with_an_error_message(
         assert not (run.path / file).exists()
         assert not list(run.path.glob(".*"))
         assert_resumes_identically(run, rl[0])
+
+
+@pytest.mark.parametrize("resumed", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_full_disk_at_the_lock_ends_with_an_error_message(
+    resumed: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str], request: pytest.FixtureRequest
+) -> None:
+    path, then = tmp_path / "run", "run the same command again"
+    flags = coin_flags(path, *RL)
+    if resumed:
+        copy_run(request.getfixturevalue("rl")[1], tmp_path)
+        flags, then = ["--resume", str(path)], "continue with --resume"
+    with full_disk("agentgym_eval.storage.lock:FolderLock.acquire"):
+        assert train_cli(flags) == 1
+    error = stderr_text(capfd)
+    assert f"error: {path} can't be written: [Errno 27] File too large. " in error
+    assert f"raise the limit and {then}." in error
+
+
+@pytest.mark.long
+def test_full_disk_in_a_warm_start_ends_with_an_error_message(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = RunFolder(tmp_path / "run")
+    dagger = ("--warm-start.dagger.rounds", "1", "--warm-start.dagger.episodes", "8", "--warm-start.epochs", "1")
+    arguments = coin_flags(run.path, *RL, *dagger)
+    for fault, file in (
+        (no_space_for("warm_start", "mkdir"), "warm_start"),
+        (full_disk("agentgym_trainer.trainers.stored_play:Store.__enter__"), "warm_start/playing-0001"),
+        (full_disk("agentgym_trainer.trainers.stored_play:Store._begin"), "warm_start/playing-0001"),
+    ):
+        with fault:
+            assert train_cli(arguments) == 1, file
+        assert f"error: {run.path / file} can't be written: " in stderr_text(capfd)
+        arguments = ["--resume", str(run.path)]
+    assert train_cli(arguments) == 0
 
 
 @pytest.mark.parametrize(

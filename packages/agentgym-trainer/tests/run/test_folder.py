@@ -11,7 +11,9 @@ from agentgym_eval.storage.distances import distances_file
 from agentgym_eval.util.errors import UsageError
 from agentgym_eval.viewer.index.runs import Run
 from agentgym_trainer.config import RLConfig, SFTConfig, WorldConfig
+from agentgym_trainer.run.disk import WriteError
 from agentgym_trainer.run.folder import RunFolder
+from faulty_runs import no_space_for
 
 pytestmark = pytest.mark.quick
 
@@ -129,3 +131,9 @@ def test_a_new_evaluation_does_not_keep_the_distances_of_an_old_one(tmp_path: Pa
     distances.touch()
     run.save_evaluation(2, "sampled", [])
     assert not distances.exists()
+
+
+def test_folders_that_cannot_be_created_are_named(tmp_path: Path) -> None:
+    path, then = tmp_path / "iteration-0001" / "sft", "continue with --resume"
+    with no_space_for("sft", "mkdir"), pytest.raises(WriteError, match=f"^{path} can't be written: .* and {then}\\.$"):
+        RunFolder.create(path, SFTConfig(), "iteration 1", then=then)

@@ -40,6 +40,7 @@ from agentgym_trainer.trainers.agent_evol import Evolution
 from agentgym_trainer.trainers.exploration import Explorer
 from agentgym_trainer.trainers.setup import play_tasks
 from coin_world import ENV, OTHER
+from faulty_runs import no_space_for, stderr_text
 from forked_processes import train_with_signals
 from metric_lines import without_measured
 from rich.console import Console
@@ -321,6 +322,17 @@ def test_runs_ended_by_signals_resume_identically(point: SignalPoint, uninterrup
     assert train_with_signals(point, ["--resume", str(folder.path)], log) == code, log.read_text()
     assert resume(folder) == 0
     assert_same(folder, uninterrupted)
+
+
+@pytest.mark.long
+def test_full_disk_at_the_end_of_an_iteration(uninterrupted: RunFolder, tmp_path: Path, capfd: Any) -> None:
+    folder = RunFolder(shutil.copytree(uninterrupted.path, tmp_path / "run", symlinks=True))
+    folder.metrics.write_text("".join(folder.metrics.read_text().splitlines(keepends=True)[:2]))
+    with no_space_for("model", "symlink_to"):
+        assert resume(folder) == 1
+    assert f"error: {folder.model} can't be written: [Errno 28] No space left on device" in stderr_text(capfd)
+    assert resume(folder) == 0
+    assert metrics_lines(folder) == metrics_lines(uninterrupted)
 
 
 @pytest.mark.parametrize(("copies", "rename"), [(1, 0.0), (3, 1.0)])

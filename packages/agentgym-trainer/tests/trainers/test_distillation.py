@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from agentgym_eval.util.errors import UsageError
-from agentgym_trainer.config import Distillation, RLConfig, WorldConfig
+from agentgym_trainer.config import AsyncRollout, Distillation, EngineSettings, RLConfig, WorldConfig
 from agentgym_trainer.models.policy import PolicyModel
 from agentgym_trainer.models.scratch import train_tokenizer
 from agentgym_trainer.rollout.environments import open_environments
@@ -157,6 +157,22 @@ def test_a_teacher_equal_to_the_policy_adds_nothing(build: Build, new_model: Cal
     found = loop.compute_advantages(batch, 0)
     torch.testing.assert_close(found.advantages_N, plain.advantages_N, atol=1e-4, rtol=0)
     assert found.metrics["teacher/kl"] == pytest.approx(0, abs=1e-5)
+
+
+@pytest.mark.parametrize("max_staleness", [0, 1])
+def test_groups_of_equal_rewards_train_as_long_as_the_teacher_has_a_weight(
+    build: Build, new_model: Callable[..., Any], max_staleness: int
+) -> None:
+    config = loop_config(
+        distillation=Distillation(teacher="given", schedule="linear", decay_steps=2),
+        algorithm=grpo_with_group_filter(zero_variance="drop"),
+        async_rollout=AsyncRollout(max_staleness),
+        engine=EngineSettings(tolerance=100.0),  # a script isn't the policy
+        steps=4,
+    )
+    loop = build(config, lambda: "edge", teacher=PolicyModel(new_model(3).requires_grad_(False).eval()))
+    assert [bool(line["trained"]) for line in take_steps(loop, 4)] == [True, True, False, False]
+    loop.collector.close()
 
 
 def test_a_learner_without_a_teacher_has_no_teacher_logprobs(new_model: Callable[..., Any]) -> None:

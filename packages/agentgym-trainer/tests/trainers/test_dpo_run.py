@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from agentgym_trainer.run.folder import RunFolder
 from coin_world import OTHER
 from forked_processes import run_two_processes, train_with_signals
 from metric_lines import without_measured
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from toy_learner import SignalPoint, coin_flags, train_cli
 from train_processes import train
 
@@ -230,6 +232,19 @@ def test_settings_without_usable_pairs_are_rejected(
     assert train_cli([*dpo_flags(dpo_run.model, tmp_path / "run"), *flags]) == 2
     stderr = capfd.readouterr().err.replace("\u2502", " ")
     assert message in " ".join(stderr.split())
+
+
+def test_a_model_with_non_finite_weights_plays_nothing(
+    sft_run: RunFolder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = shutil.copytree(sft_run.model, tmp_path / "model")
+    weights = load_file(model / "model.safetensors")
+    next(iter(weights.values())).view(-1)[0] = math.nan
+    save_file(weights, model / "model.safetensors", {"format": "pt"})
+    assert train_cli(dpo_flags(model, tmp_path / "run")) == 1
+    error = " ".join(capfd.readouterr().err.split())
+    assert f"1 of the {len(weights)} weight tensors hold values that aren't finite." in error
+    assert error.endswith("to change settings, such as to a lower optimizer.lr, start a new run.")
 
 
 def test_two_processes_train_like_one(dpo_run: RunFolder, sft_run: RunFolder, tmp_path: Path) -> None:

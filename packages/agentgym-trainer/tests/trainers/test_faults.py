@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from pkgutil import resolve_name
@@ -105,6 +106,21 @@ def test_non_finite_values_end_the_run_naming_the_last_checkpoint(
         assert not run.model.exists()
         assert_checkpoints_intact(run)
     assert_resumes_identically(run, complete)
+
+
+def test_non_finite_values_before_the_first_checkpoint_end_the_run_with_the_setting_to_change(
+    rl: CompleteAndPartialRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _, partial = rl
+    run = copy_run(partial, tmp_path)
+    for removed, setting in ((run.checkpoints, "optimizer.lr"), (run.start, "warm_start.lr")):
+        shutil.rmtree(removed)
+        with pytest.MonkeyPatch.context() as patch:
+            _nan_gradient(patch)
+            assert resume(run) == 1
+        stderr = stderr_text(capfd)
+        assert f"{NON_FINITE['gradient'][1]} No checkpoint was written before that" in stderr or not run.start.exists()
+        assert stderr.endswith(f"to change settings, such as to a lower {setting}, start a new run.")
 
 
 def test_skipped_steps_are_logged_and_counted_and_the_run_continues(

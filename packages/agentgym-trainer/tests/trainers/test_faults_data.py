@@ -19,6 +19,7 @@ from faulty_runs import (
     assert_resumes_identically,
     copy_run,
     full_disk,
+    no_space_for,
     read_metrics,
     resume,
     stderr_text,
@@ -96,6 +97,9 @@ def test_failed_saves_end_sft_with_a_message(
 ) -> None:
     complete, partial = sft
     run, save = copy_run(partial, tmp_path), trl_guard.GuardedTrainer._save_checkpoint
+    with no_space_for("checkpoints", "mkdir"):
+        assert resume(run) == 1
+    assert f"error: {run.checkpoints} can't be written: [Errno 28] No space left on device" in stderr_text(capfd)
 
     def poisoned(self: Any, model: Any, trial: Any) -> None:
         next(iter(model.parameters())).data.view(-1)[0] = math.inf

@@ -12,17 +12,24 @@ from agentgym_envs import Episode, EpisodeSpec, play_many
 from agentgym_envs.agents.formats import Bare
 from agentgym_eval.policies.policies import Oracle
 from agentgym_eval.util.errors import UsageError
-from agentgym_trainer.config import DataConfig, WarmStart
+from agentgym_trainer.config import AgentEvolConfig, DataConfig, SFTConfig, WarmStart
+from agentgym_trainer.curriculum.state import Reached
 from agentgym_trainer.distributed import Ranks
+from agentgym_trainer.run.console import RunConsole
+from agentgym_trainer.run.folder import RunFolder
+from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.demonstrations import demonstration
 from agentgym_trainer.tokens.encode import encode
 from agentgym_trainer.tokens.trajectory import ContextLimit, Trimming, trajectory
+from agentgym_trainer.trainers import sft
+from agentgym_trainer.trainers.agent_evol import Evolution
 from agentgym_trainer.trainers.renaming import rename
 from agentgym_trainer.trainers.sft import IGNORED, encode_examples
 from agentgym_trainer.trainers.training_data import exclude_turns, imitated
 from agentgym_trainer.trainers.warm_start import encode_demonstrations, warm_start
 from coin_world import Coin
+from rich.console import Console
 from toy_learner import make_learner, sft_flags, train_cli
 
 SPECS = [EpisodeSpec(f"coin/train/{i}", seed=0) for i in range(16)]
@@ -111,6 +118,27 @@ def test_labels_are_renamed_with_the_episode(labeled: list[Episode]) -> None:
     }
     own = tuple(turn.reply.label for turn in labeled[0].turns)
     assert swapped == {own, tuple(other[label] for label in own)}
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_iterations_of_agent_evol_train_on_labels_if_their_share_of_the_base_data_has_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, labeled: list[Episode], share: float
+) -> None:
+    config = AgentEvolConfig(data=DataConfig(noise=0.5, imitate_labels=True), base=share)
+    folder = RunFolder.create(tmp_path / "run", config, "coins")
+    evolution, trained = Evolution(config, folder, RunConsole(Console(quiet=True)), Stopping()), list[Episode]()
+    explored = play_many(Bare(Coin()), Oracle(), SPECS[:2])
+    evolution.iteration(1).path.mkdir()
+    evolution.iteration(1).kept.write_text("".join(f"{episode.to_json()}\n" for episode in explored))
+
+    def train(config: SFTConfig, run: RunFolder, *_: Any) -> Reached:
+        trained.extend(imitated(run.read_data(), noise=config.data.imitate_noise, labels=config.data.imitate_labels))
+        return Reached(1, of=1)
+
+    monkeypatch.setattr(sft, "train", train)
+    assert evolution._learn(1, labeled)
+    assert len(trained) >= 2
+    assert any(turn.reply.label for episode in trained for turn in episode.turns) == bool(share)
 
 
 def test_the_warm_start_trains_on_unmasked_turns_only(

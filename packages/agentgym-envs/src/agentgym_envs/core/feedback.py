@@ -139,6 +139,9 @@ def faulting(env: str) -> Generator[None]:
         yield
     except (EnvFault, DependencyNotInstalled):
         raise
+    except StopIteration as error:
+        # With it as the cause of a RuntimeError, `contextlib` would raise the StopIteration again.
+        raise _raised_by(env, error) from None
     except Exception as error:
         raise _raised_by(env, error) from error
 

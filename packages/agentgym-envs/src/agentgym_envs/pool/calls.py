@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -114,11 +115,13 @@ def refused(slot: int, error: BaseException) -> Result:
     `CancelledError` or the `PanicException` of a package in Rust, and would end the caller's process, task or thread.
 
     Raises:
-        BaseException: the error itself, if it is a `KeyboardInterrupt`, or a signal handler raised it.
+        BaseException: the error itself, if a signal handler raised it, or if it is a `KeyboardInterrupt` in the main
+            thread, where Ctrl-C raises it.
     """
     handlers = map(signal.getsignal, signal.valid_signals())
     codes = [getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers]
     by_handler = any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
-    if by_handler or isinstance(error, KeyboardInterrupt):
+    in_main = threading.current_thread() is threading.main_thread()
+    if by_handler or (in_main and isinstance(error, KeyboardInterrupt)):
         raise error
     return Result(slot, error=EnvFault(f"The environment raised {type(error).__name__}({error})."))

@@ -28,8 +28,9 @@ Draw = Callable[[int, TrainingState], Sequence[GroupSpec]]
 """This process's share of a draw of tasks, from the number of the draw and the training state."""
 
 
-def classified(config: RLConfig, episodes: Sequence[Episode], number: int, stage: int) -> EpisodeGroup:
-    """Classify a group that began in a stage by the group filter and rewards of the configuration.
+def classified(config: RLConfig, episodes: Sequence[Episode], number: int, stage: int, step: int) -> EpisodeGroup:
+    """Classify a group that began in a stage, and is to train after `step` updates, by the group filter and rewards of
+    the configuration.
 
     Raises:
         PluginError: if the reward shaping or the advantage estimator of another package can't be used.
@@ -43,7 +44,7 @@ def classified(config: RLConfig, episodes: Sequence[Episode], number: int, stage
             number=number,
             stage=stage,
             reward=config.reward,
-            has_teacher=bool(config.distillation.teacher),
+            has_teacher=bool(config.distillation.teacher and config.distillation.decay(step, config.steps)),
         )
 
 
@@ -74,10 +75,9 @@ class _InFlightGroup:
 
 
 @dataclass(slots=True, eq=False)
-class _EnvironmentQueue:
-    """An environment's free slots, and the episodes that wait for one."""
+class _SlotQueue:
+    """The free slots of an environment, or of the harness, and the episodes that wait for one."""
 
-    world: OpenEnvironment
     free: list[int]
     waiting: deque[tuple[_InFlightGroup, EpisodeSpec]] = field(
         default_factory=deque[tuple[_InFlightGroup, EpisodeSpec]]
@@ -126,9 +126,10 @@ class AsyncCollector:
         self._places = 0
         """How many of a step's tasks the groups in flight count for."""
         self._harness_slots = 0 if isinstance(policy, Policy) else config.harness_concurrency
-        """Concurrent episodes of a harness, which needs no slot of a pool; more would only be waited for by `settle`.
-        0 without one."""
-        self._queues: dict[str, _EnvironmentQueue] = {}
+        """Concurrent episodes of a harness in all environments, which needs no slot of a pool; more would only be
+        waited for by `settle`. 0 without one."""
+        self._queues: dict[str, _SlotQueue] = {}
+        """By the name of the environment; a harness has a single one."""
         self._workers = set[asyncio.Task[None]]()
         self._changed = asyncio.Event()
         """Set when a group is complete or a slot has raised."""
@@ -179,7 +180,7 @@ class AsyncCollector:
             flight = await self._next()
             self._under_way.remove(flight)
             self._places -= flight.places(self._config)
-            group = self._classified(flight)
+            group = self._classified(flight, state.step)
             if self._is_too_old(group, state.step):
                 group = replace(group, treatment="resample")
             elif group.treatment == "resample":
@@ -233,8 +234,8 @@ class AsyncCollector:
         self._started += 1
         self._under_way.append(flight)
         self._places += flight.places(self._config)
-        slots = range(self._harness_slots or len(spec.world.pool))
-        queue = self._queues.setdefault(spec.world.name, _EnvironmentQueue(spec.world, list(slots)))
+        name, slots = ("", self._harness_slots) if self._harness_slots else (spec.world.name, len(spec.world.pool))
+        queue = self._queues.setdefault(name, _SlotQueue([*range(slots)]))
         queue.waiting.extend((flight, episode) for episode in spec.episodes)
         return True
 
@@ -252,26 +253,26 @@ class AsyncCollector:
         every = [group for known in state.in_flight for group in known["groups"]]
         return restore_group_specs(self._ranks.share(every), self._worlds)
 
-    def _classified(self, flight: _InFlightGroup) -> EpisodeGroup:
+    def _classified(self, flight: _InFlightGroup, step: int) -> EpisodeGroup:
         episodes = sorted(flight.episodes, key=lambda episode: episode.sample)
-        return classified(self._config, episodes, flight.number, flight.stage.number)
+        return classified(self._config, episodes, flight.number, flight.stage.number, step)
 
     def _is_too_old(self, group: EpisodeGroup, step: int) -> bool:
         overlap = self._config.async_rollout
         return overlap.on_stale == "drop" and group.outcome.lag(step) > overlap.max_staleness
 
-    def _start(self, queue: _EnvironmentQueue, slot: int) -> None:
+    def _start(self, queue: _SlotQueue, slot: int) -> None:
         task = asyncio.get_running_loop().create_task(self._work(queue, slot))
         self._workers.add(task)
         task.add_done_callback(self._worker_done)
 
-    async def _work(self, queue: _EnvironmentQueue, slot: int) -> None:
+    async def _work(self, queue: _SlotQueue, slot: int) -> None:
         """Play the waiting episodes of a queue in a slot, the oldest first."""
         try:
             while queue.waiting and not self._settling:
                 flight, spec = queue.waiting.popleft()
                 episode = await play_in_slot(
-                    self._policy, queue.world, slot, spec, flight.stage.turns, expert_start=flight.expert_start
+                    self._policy, flight.spec.world, slot, spec, flight.stage.turns, expert_start=flight.expert_start
                 )
                 flight.episodes.append(episode)
                 if flight.complete:

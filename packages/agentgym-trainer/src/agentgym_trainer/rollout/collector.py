@@ -162,7 +162,7 @@ class RolloutCollector:
             stage, policy = state.stage, self._policy(state.step)
             played = play_groups(own, self.rollouts, policy, horizon=stage.turns, remaining=stage.remaining)
             return [
-                classified(config, episodes, spec.number, stage.number)
+                classified(config, episodes, spec.number, stage.number, state.step)
                 for spec, episodes in zip(own, played, strict=True)
             ]
 

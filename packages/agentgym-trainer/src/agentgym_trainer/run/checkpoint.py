@@ -204,7 +204,8 @@ class Checkpoints:
             if ranks.is_main:
                 seal(unfinished)
         if ranks.is_main:
-            self._name(unfinished, final)
+            with self._writing(final):  # if it fails, `latest` names what is whole
+                self._name(unfinished, final)
             self.tidy(progress.step, progress.best)
 
     def adopt(self, written: Path, step: int, best: Best | None, metrics: Path | None = None) -> Path:
@@ -224,18 +225,23 @@ class Checkpoints:
         return final
 
     def tidy(self, step: int, at_best: Best | None) -> None:
-        """Update the link `best` and remove checkpoints that are no longer kept; a killed process may not have."""
+        """Update the link `best` and remove checkpoints that are no longer kept; a killed process may not have.
+
+        Raises:
+            OSError: when the folder can't be changed, for example because the disk is full.
+        """
         best = self.at(at_best.step) if at_best else None
-        if best and best.exists():
-            link = self.folder / ".best"
-            link.unlink(missing_ok=True)
-            link.symlink_to(best.name)
-            link.replace(self.best)
-        # Checkpoints of later steps were skipped as damaged. They don't count and will be written again.
-        past = [path for path in self._all() if _age(path)[0] <= step]
-        for old in past[: -self._keep]:
-            if old != best:
-                shutil.rmtree(old)
+        with self._writing(self.folder):
+            if best and best.exists():
+                link = self.folder / ".best"
+                link.unlink(missing_ok=True)
+                link.symlink_to(best.name)
+                link.replace(self.best)
+            # Checkpoints of later steps were skipped as damaged. They don't count and will be written again.
+            past = [path for path in self._all() if _age(path)[0] <= step]
+            for old in past[: -self._keep]:
+                if old != best:
+                    shutil.rmtree(old)
 
     @staticmethod
     def step_of(checkpoint: Path) -> int:

@@ -100,7 +100,8 @@ class RunFolder:
             UsageError: as `check`.
         """
         cls.check(path, config)
-        path.mkdir(parents=True, exist_ok=True)
+        with writing(path, then=then):
+            path.mkdir(parents=True, exist_ok=True)
         folder = cls(path)
         record = {
             "schema": SCHEMA,
@@ -320,7 +321,8 @@ class RunFolder:
 
     def save_demonstrations(self, episodes: Sequence[Episode]) -> None:
         """Save the experts' episodes that the warm start begins with."""
-        self.warm_start.mkdir(exist_ok=True)
+        with writing(self.warm_start):
+            self.warm_start.mkdir(exist_ok=True)
         _write(self.demonstrations, "".join(f"{episode.to_json()}\n" for episode in episodes))
 
     def evaluation_file(self, step: int, decoding: str, *, test: bool = False) -> Path:

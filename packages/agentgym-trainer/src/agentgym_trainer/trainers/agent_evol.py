@@ -167,7 +167,9 @@ class Evolution:
     def _learn(self, number: int, base: Sequence[Episode]) -> bool:
         """Train on the merged data; return whether this was completed."""
         own, sources = self.iteration(number).training, self.sources(number)
-        config = _retraining(self.config, self.folder, sources)
+        # Of the base data, which alone has labels, an iteration may train on none.
+        labels = not number or any(turn.reply.label for one in self._base_share(number, base) for turn in one.turns)
+        config = _retraining(self.config, self.folder, sources, labels=labels)
         with self.ranks.errors_together():
             if self.ranks.is_main and not own.data.exists():
                 self._prepare(number, config, self._merged(number, base, sources))
@@ -188,21 +190,23 @@ class Evolution:
 
     def _merged(self, number: int, base: Sequence[Episode], sources: Iterable[Path]) -> list[Episode]:
         """Return the episodes that an iteration trains on, without duplicates, apart from renamed copies."""
-        share = self.config.base if number else 1.0
-        rng = np.random.default_rng([self.config.seed, number, _MERGING])
-        chosen = sorted(rng.choice(len(base), round(share * len(base)), replace=False).tolist())
-        kept = [episode for path in sources for episode in read_episodes(path)]
-        some = [base[i] for i in chosen]
+        kept, some = [episode for path in sources for episode in read_episodes(path)], self._base_share(number, base)
         copies = some if self.config.data.copies > 1 else distinct(some)
         known = {duplicate_key(episode) for episode in some}
         merged = [*copies, *(episode for episode in distinct(kept) if duplicate_key(episode) not in known)]
         if not merged:
             raise RunStopped(
                 f"There is nothing to train on in iteration {number}: none of the episodes in "
-                f"{self.iteration(number).sampled} is kept, and `base` is {share:g}. Start another run with a higher "
-                "share of the base data, or with exploration.keep all."
+                f"{self.iteration(number).sampled} is kept, and `base` is {self.config.base:g}. Start another run with "
+                "a higher share of the base data, or with exploration.keep all."
             )
         return merged
+
+    def _base_share(self, number: int, base: Sequence[Episode]) -> list[Episode]:
+        """Return the base data that an iteration trains on: all of it at first, then a share that is drawn again."""
+        share = self.config.base if number else 1.0
+        rng = np.random.default_rng([self.config.seed, number, _MERGING])
+        return [base[i] for i in sorted(rng.choice(len(base), round(share * len(base)), replace=False).tolist())]
 
     def _conclude(self, number: int, *, seconds: float) -> None:
         """Copy an iteration's results to the run's folder. The line of metrics comes last and marks it complete."""
@@ -213,8 +217,9 @@ class Evolution:
                 copied = _copy_evaluation(own, source, self.folder, target, decoding)
                 if not copied and (damage := own.evaluation_damage(source, decoding)):
                     self.tracker.say(f"An evaluation of iteration {number} is incomplete, so it is left out: {damage}.")
-        self.folder.model.unlink(missing_ok=True)
-        self.folder.model.symlink_to(own.model.relative_to(self.folder.path))
+        with writing(self.folder.model):
+            self.folder.model.unlink(missing_ok=True)
+            self.folder.model.symlink_to(own.model.relative_to(self.folder.path))
         taken = {"seconds": seconds, "memory": peak_memory()}
         self.folder.log({"step": step, "iteration": number, **self._metrics(number), **taken})
 
@@ -278,11 +283,12 @@ def distinct(episodes: Iterable[Episode]) -> list[Episode]:
     return list(first.values())
 
 
-def _retraining(config: AgentEvolConfig, folder: RunFolder, sources: Iterable[Path]) -> SFTConfig:
-    """Return the configuration of an iteration's supervised fine-tuning."""
+def _retraining(config: AgentEvolConfig, folder: RunFolder, sources: Iterable[Path], *, labels: bool) -> SFTConfig:
+    """Return the configuration of an iteration's supervised fine-tuning; `labels`: whether its data has any."""
     settings: dict[str, Any] = {f.name: getattr(config, f.name) for f in fields(SFTConfig)}
     model = str(folder.start) if makes_start(config) else config.model
     files = tuple(map(str, (folder.data, *sources)))
     given = config.data
-    data = DataConfig(files=files, keep="all", imitate_noise=given.imitate_noise, imitate_labels=given.imitate_labels)
+    labels = labels and given.imitate_labels
+    data = DataConfig(files=files, keep="all", imitate_noise=given.imitate_noise, imitate_labels=labels)
     return replace(SFTConfig(**settings), model=model, data=data)

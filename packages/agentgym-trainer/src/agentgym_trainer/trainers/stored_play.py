@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from agentgym_envs import Episode, EpisodeSpec, Policy, read_episodes
 from agentgym_eval.metrics.failure_causes import EpisodeKey, episode_key
 from agentgym_eval.storage.store import Store
+from agentgym_eval.util.errors import UsageError
 
 from agentgym_trainer.config import BaseConfig
 from agentgym_trainer.distributed import Ranks
@@ -69,6 +70,7 @@ class StoredPlay:
 
         Raises:
             TooManyFailed: when more episodes failed than `max_failed` allows. Earlier episodes are kept.
+            OSError: when an episode can't be written, for example because the disk is full.
         """
         ranks, failed, stopped = Ranks(), FailureLimit(config.max_failed), False
         shares = [(world, ranks.share(own)) for world, own in missing]
@@ -76,7 +78,7 @@ class StoredPlay:
         total = sum(len(own) for _, own in shares)
         with (
             ranks.errors_together(),
-            Store(self.folder / str(ranks.index), {}) as store,
+            self._opened(self.folder / str(ranks.index)) as store,
             closing(rollouts.play(requests, policy)) as played,
         ):
             for episode in tracker.phase(title, played, total):
@@ -86,6 +88,20 @@ class StoredPlay:
                 if stopped := stop():
                     break
         return not ranks.any(stopped)
+
+    @contextmanager
+    def _opened(self, folder: Path) -> Generator[Store]:
+        """Open this process's store within the block. Errors on writing name the file and say what to do."""
+        with ExitStack() as stack:
+            with writing(self.folder):
+                try:
+                    store = stack.enter_context(Store(folder, {}))
+                except UsageError as error:
+                    # An evaluation's folder is given by the user, but this one is the run's own.
+                    if isinstance(error.__cause__, OSError):
+                        raise error.__cause__ from None
+                    raise
+            yield store
 
     def episodes(self) -> list[Episode]:
         """Return the episodes in the order of `specs`; all must have been played."""

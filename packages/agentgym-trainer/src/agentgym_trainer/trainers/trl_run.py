@@ -39,6 +39,7 @@ from agentgym_trainer.rollout.runner import RolloutRunner
 from agentgym_trainer.run.checkpoint import Checkpoints
 from agentgym_trainer.run.checkpoint_files import METRICS
 from agentgym_trainer.run.console import RunConsole
+from agentgym_trainer.run.disk import writing
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.run.metrics import evaluation_metrics, selection_success
 from agentgym_trainer.stopping import Stopped, Stopping
@@ -120,9 +121,14 @@ def train_on_data(
         model = with_lora(model, config.lora, seed=config.seed) if config.lora.rank else model
         own_copy = has_own_weights(config, accelerator)
         engine = open_engine(config, name, model, chat, accelerator, folder.path, tracker.say, own_copy=own_copy)
+        with ranks.errors_together():
+            if ranks.is_main:
+                with writing(folder.checkpoints):  # TRL's trainer would create it without a message for the user
+                    folder.checkpoints.mkdir(exist_ok=True)
         with RolloutRunner(engine, stopping.check) as rollouts:
             held_out = Evaluator(config, folder, worlds, chat, tracker, rollouts)
             if play:
+                check_weights(model.parameters(), accelerator)
                 with Ranks().errors_together():
                     rollouts.load(weights_of(model.eval(), 0))
                 episodes = play(held_out)
