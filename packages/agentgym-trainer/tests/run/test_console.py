@@ -161,6 +161,8 @@ def test_evaluation_is_printed_with_its_interval() -> None:
     failed = [replace(episode_with_samples([None], stop="failed"), task_id=f"coin/test/{i}") for i in (2, 3)]
     RunConsole(Console(file=out)).evaluation(5, "greedy", "dev", report([*episodes, *failed]))
     assert out.getvalue().endswith("success 0.000 (0.000 to 0.658) without 2 failed episodes\n")
+    RunConsole(Console(file=out)).evaluation(5, "greedy", "dev", report(episodes[:1]))
+    assert out.getvalue().endswith("after 5 steps, greedy on 1 dev tasks: success 0.000\n")
 
 
 # Final results.

@@ -62,6 +62,10 @@ class Interval:
     """Bounds of the plain percentile bootstrap of a share over tasks (Efron 1979), if requested, for comparison with
     other reports."""
 
+    def __str__(self) -> str:
+        """Return the mean and the bounds, such as `0.530 (0.432 to 0.626)`; the mean alone without bounds."""
+        return f"{self.mean:.3f}" + ("" if math.isnan(self.low) else f" ({self.low:.3f} to {self.high:.3f})")
+
     def to_dict(self) -> dict[str, Any]:
         """Return the interval as JSON values, with NaN as None."""
         values = asdict(self)

@@ -140,8 +140,7 @@ class RunConsole:
         """Show the result of an evaluation on tasks of this split."""
         success, failed = result.overall.success, result.overall.failed
         self._print(
-            f"[dim]after {step} steps, {decoding} on {result.overall.tasks} {split} tasks:[/] "
-            f"success {success.mean:.3f} [dim]({success.low:.3f} to {success.high:.3f})[/]"
+            f"[dim]after {step} steps, {decoding} on {result.overall.tasks} {split} tasks:[/] success {success}"
             + (f" [red]without {failed} failed episode{'s' * (failed > 1)}[/]" if failed else "")
         )
 

@@ -168,4 +168,4 @@ def _table(config: BaseConfig, split: str, steps: dict[int, str], found: _Evalua
 
 
 def _interval(at: Interval, failed: int) -> str:
-    return f"{at.mean:.3f} ({at.low:.3f} to {at.high:.3f}){f', {failed} failed' * bool(failed)}"
+    return f"{at}{f', {failed} failed' * bool(failed)}"
