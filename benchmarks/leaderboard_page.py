@@ -294,7 +294,8 @@ names and other layouts ([TextCraft](textcraft-names.md)), or permuted colors, a
 quarter and with half of the episodes, played on the same tasks before, had 49.3 and 53.0 sampled, and 48.0 and 45.0
 greedily (at commits dbef3d78+ and 4e437f8f, with the recipe's other settings; they have no record here).
 SearchQA's model asks well-formed but irrelevant questions: it copies no names from the question, nor did one with 400
-updates on five times the episodes. SciWorld's learns from 782 episodes of the 20 tasks that the expert solves within 30
+updates on five times the episodes, or one with permuted names after 317 updates on all tokens and 100 on replies.
+SciWorld's learns from 782 episodes of the 20 tasks that the expert solves within 30
 turns. It finds rooms and objects and so reaches subgoals, which the [score](#other-metrics) counts, but has learned
 much of its episodes by heart, and errs in states that they don't contain. No other setting was trained to its end, and
 20 of its test tasks had been played after training. Its minutes are by the clock, beside other
