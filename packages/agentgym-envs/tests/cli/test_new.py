@@ -50,6 +50,8 @@ def test_the_written_package_keeps_the_contract_and_passes_its_tests(
         ("my-lamps", "use lower-case words"),
         ("class", "use lower-case words"),
         ("../lamps", "use lower-case words"),
+        ("none", "The class None would hide what its own code uses"),
+        ("feedback", "The class Feedback would hide what its own code uses"),
         ("json", "There is a Python module json already"),
         ("numpy", "There is a Python module numpy already"),
         ("textcraft", "There is an environment textcraft already"),

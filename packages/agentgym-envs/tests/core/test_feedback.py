@@ -6,7 +6,7 @@ import asyncio
 import math
 import re
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -34,6 +34,7 @@ from agentgym_envs.agents.formats import Bare
 from agentgym_envs.core.feedback import EnvFault
 from door_policies import FunctionPolicy
 from door_world import ENV_ID, Door, registered_env
+from gymnasium.error import ResetNeeded
 
 
 def _door(**hooks: Callable[..., Any]) -> type[Door]:
@@ -306,3 +307,18 @@ def test_fault_of_the_reply_format_names_it(reply: str, message: str) -> None:
         for episode in (play(Chatty(env), policy, spec), asyncio.run(in_pool(Chatty(env)))):
             assert episode.stop == "failed"
             assert (episode.error or "").startswith(f"EnvFault: The reply format {__name__}:Chatty {message}")
+
+
+def test_there_is_no_expert_after_a_failed_reset() -> None:
+    def fail(*_: object) -> str:
+        raise EnvFault("The hinges are gone.")
+
+    door = _door()()
+    for start in (Door._start, fail):
+        type(door)._start = start  # type: ignore[method-assign]
+        with suppress(EnvFault):
+            door.reset(options={"task": "door/train/2"})
+            assert door.oracle() == "knock"
+    for ask in (door.oracle, door.oracle_thought, door.oracle_plan, door.scene):
+        with pytest.raises(ResetNeeded, match="call reset"):
+            ask()

@@ -25,6 +25,16 @@ def test_screenshot_is_found_by_its_task_and_text(tmp_path: Path) -> None:
     assert ScreenshotStore(store.folder).find("a/1", "page").read_bytes() == b"newer"  # type: ignore[union-attr]
 
 
+def test_relative_folder_is_that_of_the_working_directory_at_creation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = ScreenshotStore("pictures")
+    monkeypatch.chdir("/")
+    store.put("a/1", "page", b"one")
+    assert store.find("a/1", "page") == next((tmp_path / "pictures").iterdir())
+
+
 def test_element_boxes_are_stored_with_a_screenshot(tmp_path: Path) -> None:
     store, boxes = ScreenshotStore(tmp_path), ElementBoxes(320, 240, {"4": (1.0, 2.5, 30.0, 40.0)})
     store.put("a/1", "page", b"one", boxes)

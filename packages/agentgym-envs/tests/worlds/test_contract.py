@@ -14,10 +14,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from agentgym_envs import WORLDS, RegisteredWorld, text_env
+from agentgym_envs import WORLDS, RegisteredWorld, TextEnv, text_env
 from agentgym_envs.checks.contract import check_text_env
 from agentgym_envs.core.registration import REMOTE
 from agentgym_envs.core.tasks import Split
+from gymnasium.error import ResetNeeded
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from serve_process import serve_process
 
@@ -106,6 +107,14 @@ def test_environments_in_one_process_are_independent(world: RegisteredWorld) -> 
     assert interleaved == separate
     for opened in (env, first, second):
         opened.close()
+
+
+@every_world
+def test_questions_before_the_first_reset_raise(world: RegisteredWorld) -> None:
+    env = text_env(make_env(world))
+    for ask in (env.oracle, env.oracle_thought, env.oracle_plan, *[env.scene] * (type(env).scene != TextEnv.scene)):
+        with pytest.raises(ResetNeeded, match="call reset"):
+            ask()
 
 
 # Vector environments: each sub-environment returns what a single environment returns.

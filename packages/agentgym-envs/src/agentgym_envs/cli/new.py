@@ -34,6 +34,8 @@ _FILES = {
     "tests/test_{name}.py": "test.py",
 }
 """The files to write, each with its template."""
+_NEEDED = ("Feedback", "None", "True", "False")
+"""What the class of the environment uses, so that it can't have that name itself."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -80,10 +82,10 @@ def write_world(name: str, folder: Path) -> str:
         ValueError: if the name can't be used.
         OSError: if the folder exists or can't be written.
     """
-    _check_name(name)
+    class_name = "".join(part.capitalize() for part in name.split("_"))
+    _check_name(name, class_name)
     if folder.exists() or folder.is_symlink():
         raise FileExistsError(f"{folder} exists; choose another name, or another folder with --out.")
-    class_name = "".join(part.capitalize() for part in name.split("_"))
     env_id = f"{name}/{class_name}-v0"
     values = {"name": name, "class_name": class_name, "env_id": env_id, "distribution": name.replace("_", "-")}
     for path, template in _FILES.items():
@@ -94,9 +96,11 @@ def write_world(name: str, folder: Path) -> str:
     return f"{name}:{env_id}"
 
 
-def _check_name(name: str) -> None:
+def _check_name(name: str, class_name: str) -> None:
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name) or keyword.iskeyword(name):
         raise ValueError(f"{name!r} can't be the name of a package: use lower-case words such as lamps or tic_tac_toe.")
+    if class_name in _NEEDED:
+        raise ValueError(f"The class {class_name} would hide what its own code uses; choose another name.")
     if full_id(name) != name:
         raise ValueError(f"There is an environment {name} already; choose another name.")
     if name in sys.stdlib_module_names or importlib.util.find_spec(name) is not None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from functools import cache
+from functools import cache, wraps
 from typing import Any, ClassVar, SupportsFloat
 
 import gymnasium
@@ -38,6 +38,8 @@ __all__ = [
 
 MAX_ACTION_CHARS = 4_096
 MAX_OBSERVATION_CHARS = 32_768
+_OF_EPISODES = {"oracle", "oracle_thought", "oracle_plan", "scene"}
+"""The methods of subclasses that raise `ResetNeeded` before the first `reset`."""
 
 
 class TextEnv(gymnasium.Env[str, str], ABC):
@@ -85,6 +87,8 @@ class TextEnv(gymnasium.Env[str, str], ABC):
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
         declare_secrets(cls.secret_options)
+        for name in _OF_EPISODES & vars(cls).keys():
+            setattr(cls, name, _after_reset(vars(cls)[name]))
 
     def __init__(self, *, render_mode: str | None = None) -> None:
         modes = self.metadata["render_modes"]
@@ -122,7 +126,11 @@ class TextEnv(gymnasium.Env[str, str], ABC):
 
     @abstractmethod
     def oracle(self) -> str:
-        """Return the expert's next action, from the simulator's true state. It leads to success on every task."""
+        """Return the expert's next action, from the simulator's true state. It leads to success on every task.
+
+        Before the first `reset`, this raises `ResetNeeded`, as do the `oracle_thought`, `oracle_plan` and `scene` of a
+        subclass: the base class adds the check.
+        """
 
     def check_dependencies(self) -> None:
         """Check for the programs that this environment starts only at its first `reset`, such as a browser.
@@ -202,8 +210,8 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         Raises:
             ResetNeeded: before the first `reset`.
         """
-        if self._task is None:
-            raise ResetNeeded("There is no current task: call reset() first.")
+        self._check_reset()
+        assert self._task is not None
         return self._task
 
     def task_page(self, split: Split, offset: int, limit: int, whole: bool) -> dict[str, Any]:
@@ -255,8 +263,7 @@ class TextEnv(gymnasium.Env[str, str], ABC):
             InvalidFeedback: if the environment returns a value that violates the contract: an observation that isn't
                 text, or a score that isn't a finite number in [0, 1].
         """
-        if self._task is None:
-            raise ResetNeeded("There is no current task: call reset() before step().")
+        self._check_reset()
         if not isinstance(action, str):
             raise TypeError(f"An action must be text (str), not {type(action).__name__}.")
         reward = 0.0
@@ -288,6 +295,11 @@ class TextEnv(gymnasium.Env[str, str], ABC):
             raise ValueError(f"This environment has no tasks in split {split!r} under its options; use {others}.")
         return tasks[int(self.np_random.integers(len(tasks)))]
 
+    def _check_reset(self) -> None:
+        """Raise `ResetNeeded` before the first `reset`, and after one that failed."""
+        if self._task is None:
+            raise ResetNeeded("There is no current task: call reset() first.")
+
     @property
     def _checked(self) -> FeedbackChecker:
         return FeedbackChecker(self.spec.id if self.spec else type(self).__name__, self.task.id)
@@ -311,6 +323,17 @@ class TextEnv(gymnasium.Env[str, str], ABC):
             "state_key": hashlib.blake2b(checked.text("state", self._state()).encode(), digest_size=12).hexdigest(),
             "raw": checked.raw(self._raw()),
         }
+
+
+def _after_reset(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of an environment that raises `ResetNeeded` while there is no current task."""
+
+    @wraps(method)
+    def checked(self: TextEnv, *args: Any, **keywords: Any) -> Any:
+        self._check_reset()  # pyright: ignore[reportPrivateUsage]
+        return method(self, *args, **keywords)
+
+    return checked
 
 
 def truncated_result(reward: float, info: dict[str, Any]) -> tuple[float, dict[str, Any]]:

@@ -121,8 +121,7 @@ class RemoteEnv(TextEnv):
 
     def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
         """See `TextEnv.step`. After an `EnvFault`, the action may or may not have been executed."""
-        if self._outcome is None:
-            raise ResetNeeded("No episode is running; call reset() before step().")
+        self._check_reset()
         if not isinstance(action, str):
             raise TypeError(f"An action must be a str, not {type(action).__name__}.")
         result = self._outcome = self._call(Step(action))
@@ -200,9 +199,13 @@ class RemoteEnv(TextEnv):
         return self._info()["state_key"]
 
     def _info(self) -> dict[str, Any]:
+        self._check_reset()
+        assert self._outcome is not None
+        return self._outcome.info
+
+    def _check_reset(self) -> None:
         if self._outcome is None:
             raise ResetNeeded("No episode is running; call reset() first.")
-        return self._outcome.info
 
 
 @dataclass(slots=True)

@@ -87,8 +87,8 @@ class ScreenshotStore:
     """
 
     def __init__(self, folder: Path | str) -> None:
-        """Use `folder`, which is created by the first screenshot."""
-        self.folder = Path(folder).expanduser()
+        """Use `folder`, which is created by the first screenshot. Another working directory doesn't change it."""
+        self.folder = Path(folder).expanduser().absolute()
 
     def put(self, task_id: str, observation: str, png: bytes, places: ElementBoxes | None = None) -> None:
         """Store the screenshot of `observation`, with its element boxes if they are known.

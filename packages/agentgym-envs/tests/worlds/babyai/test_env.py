@@ -14,6 +14,7 @@ from agentgym_envs import make, text_env
 from agentgym_envs.checks.contract import check_text_env
 from agentgym_envs.worlds.babyai.env import BabyAI
 from agentgym_envs.worlds.babyai.expert import Expert
+from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 
 SMALL = ["GoToRedBallNoDists", "GoToObj", "PickupLoc"]
 
@@ -40,6 +41,17 @@ def test_environment_prints_nothing() -> None:
         "env.render()"
     )
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_reset_leaves_stdout_to_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def observed(level: RoomGridLevel, **options: Any) -> Any:
+        outputs.append(sys.stdout)
+        return reset(level, **options)
+
+    reset, outputs = RoomGridLevel.reset, list[Any]()
+    monkeypatch.setattr(RoomGridLevel, "reset", observed)
+    make("agentgym/BabyAI-v0").reset(seed=0)
+    assert outputs == [sys.stdout]
 
 
 def test_missing_minigrid_names_the_install_command() -> None:

@@ -18,6 +18,7 @@ try:
     with contextlib.redirect_stdout(io.StringIO()):
         from minigrid.core.constants import COLOR_NAMES
         from minigrid.core.world_object import Box, Door, WorldObj
+        from minigrid.envs.babyai.core import roomgrid_level
         from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
         from minigrid.envs.babyai.core.verifier import (
             ActionInstr,
@@ -59,6 +60,14 @@ AHEAD: tuple[Cell, ...] = ((1, 0), (0, 1), (-1, 0), (0, -1))
 """The step forward for each of Minigrid's four directions: right, down, left, up."""
 
 
+def _print_nothing(*_: object) -> None:
+    """Stand in for `print`."""
+
+
+# Levels that reject a sampled layout print a message. Redirecting stdout instead would affect all threads.
+roomgrid_level.__dict__["print"] = _print_nothing
+
+
 class Move(IntEnum):
     """Minigrid's primitive actions."""
 
@@ -84,9 +93,7 @@ class Simulator:
 
     def reset(self, seed: int) -> None:
         """Build the level of that seed."""
-        # Levels that reject a sampled layout print a message to stdout.
-        with contextlib.redirect_stdout(io.StringIO()):
-            self.level.reset(seed=seed)
+        self.level.reset(seed=seed)
         self.terminated = self.truncated = False
         self.reward = 0.0
         self._marks = self._mark()

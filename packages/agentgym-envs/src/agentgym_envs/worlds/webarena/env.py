@@ -143,7 +143,7 @@ class WebArena(TextEnv):
         super().__init__(render_mode=render_mode)
         self._task_set = str(task_set)
         hosted_here = self._task_set in (EMBEDDED, MINIWOB)
-        check_task_set_options(self._task_set, sites=sites, templates=templates, pages=pages)
+        self._task_path = check_task_set_options(self._task_set, sites=sites, templates=templates, pages=pages)
         self._skins = choose_skins(skin, self._task_set)
         self._templates = choose_templates(templates)
         self._pages = choose_pages(pages)
@@ -175,7 +175,7 @@ class WebArena(TextEnv):
             return miniwob_tasks(self._pages)
         if self._templates is not None:
             return embedded_tasks(self._templates)
-        return task_set(self._task_set, judged=self._judge is not None, skip_judged=self._skip_judged)
+        return task_set(self._task_set, self._task_path, judged=self._judge is not None, skip_judged=self._skip_judged)
 
     @property
     def instructions(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 from zlib import crc32
 
@@ -16,20 +17,21 @@ from agentgym_envs.worlds.webarena.evaluation import Judge
 from agentgym_envs.worlds.webarena.tasks import containers
 from agentgym_envs.worlds.webarena.tasks.reset_hook import ResetHook
 from agentgym_envs.worlds.webarena.tasks.site_backend import RealSites
-from agentgym_envs.worlds.webarena.tasks.task_sets import EMBEDDED, MINIWOB, check_task_set
+from agentgym_envs.worlds.webarena.tasks.task_sets import EMBEDDED, MINIWOB, find_task_set
 
 Skin = Literal["plain", "rough"]
 SKINS: tuple[Skin, ...] = ("plain", "rough")
 """The skins of the embedded sites."""
 
 
-def check_task_set_options(task_set: str, *, sites: object, templates: object, pages: object) -> None:
-    """Check that there is such a task set, and that the options of other task sets are None.
+def check_task_set_options(task_set: str, *, sites: object, templates: object, pages: object) -> Path | None:
+    """Check that there is such a task set, and that the options of other task sets are None. Returns the absolute path
+    of a file or folder of tasks, and None for the name of a task set.
 
     Raises:
         ValueError: if there is none, or an option isn't.
     """
-    check_task_set(task_set)
+    path = find_task_set(task_set)
     if task_set in (EMBEDDED, MINIWOB) and sites is not None:
         raise ValueError(
             f"The tasks of {task_set} run on this machine's own pages only. To use your own sites, give a task_set, "
@@ -39,6 +41,7 @@ def check_task_set_options(task_set: str, *, sites: object, templates: object, p
         raise ValueError(f"Only the embedded tasks have templates; leave templates out for {task_set}.")
     if task_set != MINIWOB and pages is not None:
         raise ValueError(f"Only task_set='miniwob' has pages to choose from; leave pages out for {task_set}.")
+    return path
 
 
 def choose_skins(skin: str, task_set: str) -> tuple[Skin, ...]:

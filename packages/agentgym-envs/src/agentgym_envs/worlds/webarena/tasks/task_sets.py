@@ -20,17 +20,21 @@ SETS = (EMBEDDED, *VERIFIED_SETS, AGENTGYM_RL, MINIWOB)
 """The names of task sets. The tasks of `MINIWOB` are in `agentgym_envs.worlds.webarena.miniwob`."""
 
 
-def check_task_set(name: str) -> None:
-    """Check that `name` is a task set, or an existing file or folder.
+def find_task_set(name: str) -> Path | None:
+    """Return the absolute path of the file or folder `name`; None if it is the name of a task set.
 
     Raises:
         ValueError: if it is neither.
     """
-    if name not in SETS and not Path(name).expanduser().exists():
+    if name in SETS:
+        return None
+    path = Path(name).expanduser().resolve()
+    if not path.exists():
         known = ", ".join(SETS)
         raise ValueError(
             f"There is no task set {name!r}: give {known}, or a file or folder of tasks in WebArena's JSON."
         )
+    return path
 
 
 def choose_templates(asked: str | Sequence[str] | None) -> tuple[str, ...] | None:
@@ -63,11 +67,13 @@ def embedded_tasks(templates: tuple[str, ...]) -> TaskSet:
     return TaskSet(train=train, dev=dev, test=test, name=every.name)
 
 
-def task_set(name: str, *, judged: bool, skip_judged: bool = False) -> TaskSet:
-    """Return the task set `name`, which `check_task_set` has accepted.
+def task_set(name: str, path: Path | None = None, *, judged: bool, skip_judged: bool = False) -> TaskSet:
+    """Return the task set `name`.
 
     Args:
-        name: `embedded`, `webarena`, `webarena-verified`, `webarena-verified-hard`, `webarena-agentgym-rl`, or a path.
+        name: `embedded`, `webarena`, `webarena-verified`, `webarena-verified-hard`, `webarena-agentgym-rl`, or any name
+            of the tasks at `path`.
+        path: A file or folder of tasks; see `find_task_set`.
         judged: Whether a judge model is configured. Without one, selecting a task that needs it raises a `ValueError`.
         skip_judged: Leave such tasks out instead.
 
@@ -77,7 +83,7 @@ def task_set(name: str, *, judged: bool, skip_judged: bool = False) -> TaskSet:
     """
     if name == EMBEDDED:
         return _embedded()
-    tasks = _published(name) if name in SETS else _read(*_file(name))
+    tasks = _published(name) if path is None else _read(path)
     if skip_judged and not judged:
         tasks = tuple(task for task in tasks if not needs_judge(task.payload))
     return _set_of(tasks, name, judged=judged)
@@ -99,13 +105,8 @@ def _published(name: str) -> tuple[Task, ...]:
 
 
 @cache
-def _read(path: Path, name: str) -> tuple[Task, ...]:
-    return read_tasks(path, name)
-
-
-def _file(name: str) -> tuple[Path, str]:
-    path = Path(name).expanduser().resolve()
-    return path, path.name.partition(".")[0]
+def _read(path: Path) -> tuple[Task, ...]:
+    return read_tasks(path, path.name.partition(".")[0])
 
 
 def _set_of(tasks: Sequence[Task], name: str, *, judged: bool) -> TaskSet:
