@@ -22,6 +22,23 @@ from agentgym_trainer.config import RLConfig
         ("textcraft-grpo --lora.alpha 8", "lora.alpha", "--lora.rank"),
         ("dpo-textcraft --data.tasks 3", "data.tasks", "SFT or AgentEvol"),
         ("textcraft-sft --data.files a.jsonl --data.noise 0.1", "data.noise", "not those of --data.files"),
+        (
+            "textcraft-grpo --imitation.weight 1 --imitation.data.files a --imitation.data.tasks 9",
+            "imitation.data.tasks",
+            "not those of --imitation.data.files",
+        ),
+        ("textcraft-sft --data.score 0.5", "data.score", "--data.files"),
+        ("textcraft-sft --data.imitate-noise", "data.imitate-noise", "--data.noise"),
+        (
+            "dpo-textcraft --player expert --data.noise 0.1 --data.imitate-noise",
+            "data.imitate-noise",
+            "SFT or AgentEvol",
+        ),
+        (
+            "textcraft-grpo --warm-start.episodes 9 --warm-start.imitate-noise",
+            "warm-start.imitate-noise",
+            "start.noise",
+        ),
         ("textcraft-grpo --lora.rank 2 --lora.dropout 0.1", "lora.dropout", "training on episodes"),
         ("dpo-textcraft --lora.rank 2 --lora.dropout 0.1", "lora.dropout", "SFT or AgentEvol"),
         ("textcraft-grpo --algorithm.correction.bound 3", "algorithm.correction.bound", "--algorithm.correction.level"),
@@ -54,7 +71,9 @@ def test_flags_without_an_effect_are_named(arguments: str, flag: str, needed: st
         "textcraft-grpo --harness agents:solve --harness-timeout 5 --harness-concurrency 4",
         "textcraft-grpo --algorithm.groups.zero-variance drop --distillation.teacher big "
         "--distillation.schedule linear --distillation.decay-steps 5",  # from then on, the teacher has no weight
-        "sft-textcraft --data.tasks 3 --data.noise 0.1",
+        "sft-textcraft --data.tasks 3 --data.noise 0.1 --data.imitate-noise",
+        "textcraft-sft --data.files a.jsonl --data.imitate-noise --data.score 0.5",
+        "textcraft-grpo --imitation.weight 1 --imitation.data.files a.jsonl --imitation.data.imitate-noise",
         "sft-textcraft --data.files a.jsonl --data.noise 0.1",  # from scratch: it makes the tokenizer
     ],
 )

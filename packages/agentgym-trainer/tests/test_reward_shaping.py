@@ -212,6 +212,12 @@ def test_stop_iteration_of_a_plugin_names_it() -> None:
         next(iter(()))
 
 
+def test_exit_of_a_plugin_names_it() -> None:
+    message = r"^plugin_examples:FixedWeights could not draw: SystemExit: 0 \(test_reward_shaping\.py, line \d+\)\.$"
+    with pytest.raises(PluginError, match=message), blaming(plugin_examples.FixedWeights(), doing="draw"):
+        raise SystemExit(0)
+
+
 def test_train_reports_plugin_errors_and_saves_progress(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     flags = coin_flags(
         tmp_path / "run", "--reward", "plugin_examples:NanAfterUpdate", "--algorithm.groups.zero-variance", "keep"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+import sys
 from collections.abc import Callable
 from contextlib import aclosing, suppress
 from dataclasses import replace
@@ -154,6 +155,13 @@ def test_stop_iteration_of_an_environment_fails_the_episode() -> None:
         episode = play(env, Knocker(), EpisodeSpec("door/train/1"))
     assert episode.stop == "failed"
     assert str(episode.error).startswith(f"EnvFault: {ENV_ID} raised StopIteration (test_feedback.py, line ")
+
+
+def test_sys_exit_of_an_environment_fails_the_episode() -> None:
+    with registered_env(_door(_act=lambda *_: sys.exit(0))) as env:
+        episode = play(env, Knocker(), EpisodeSpec("door/train/1"))
+    assert episode.stop == "failed"
+    assert str(episode.error).startswith(f"EnvFault: {ENV_ID} raised SystemExit: 0 (test_feedback.py, line ")
 
 
 class Opener(Policy):

@@ -226,6 +226,7 @@ def test_close_ends_pending_calls(backend: str, gates: Any, gather: Gather, monk
     reset_all(pool)
     pool.send(0, gates.wait_action("gate"))
     pool.send(1, "knock")
+    eventually(lambda: pool._answered)
     pool.close()
     results = gather(pool, 2)
     assert isinstance(results[0].error, EnvFault) and "was closed before it answered" in str(results[0].error)

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 from accelerate.state import AcceleratorState, PartialState, is_initialized
 from agentgym_envs import EnvFault
+from agentgym_envs.core.feedback import ends_caller
+from agentgym_envs.util.importing import described
 from agentgym_eval.api.training_run import TrainingRun
 from agentgym_eval.storage.labels import checked_tags
 from agentgym_eval.storage.lock import FolderLock
@@ -173,10 +175,12 @@ def train_in(folder: RunFolder, config: BaseConfig, console: RunConsole, stoppin
         How far the run got, and whether it is complete with its test.
 
     Raises:
+        EnvFault: if an environment, or other code that isn't this package's, ends the process with `sys.exit`.
         Exception: as `agentgym_trainer.trainers.rl.train`.
     """
     ranks = init_processes(config)
     with ExitStack() as stack:
+        stack.enter_context(_no_exit())
         stack.enter_context(_no_progress_bars())
         with ranks.errors_together():
             if ranks.is_main:
@@ -235,6 +239,19 @@ def _accelerate_state() -> Generator[None]:
             alone = PartialState().num_processes == 1  # else the process group stays
             # accelerate has no public function for it; transformers' TrainingArguments call this one, too.
             AcceleratorState._reset_state(reset_partial_state=alone)  # pyright: ignore[reportPrivateUsage]
+
+
+@contextmanager
+def _no_exit() -> Generator[None]:
+    """Turn `sys.exit` into an error: this package doesn't call it, and the process would end as if the run had."""
+    try:
+        yield
+    except SystemExit as error:
+        if ends_caller(error):
+            raise
+        raise EnvFault(
+            f"An environment or a plugin ended the process: {described(error)}. Let it raise an error instead."
+        ) from error
 
 
 @contextmanager

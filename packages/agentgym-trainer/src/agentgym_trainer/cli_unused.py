@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from agentgym_envs.cli.flags import given
 
-from agentgym_trainer.config import BaseConfig, DPOConfig, OfflineConfig, RLConfig
+from agentgym_trainer.config import BaseConfig, DataConfig, DPOConfig, OfflineConfig, RLConfig
 
 _Rule = tuple[str, bool, str]
 """The beginning of flags, whether they have an effect, and what they would need."""
@@ -60,6 +60,7 @@ def _of_rl(config: BaseConfig) -> Iterator[_Rule]:
         yield name, algorithm.needs_critic, "an algorithm with a critic, such as ppo"
     for name in ("imitation.data.", "imitation.batch"):
         yield name, imitation.weight > 0, "demonstrations in the loss (--imitation.weight)"
+    yield from _of_data(imitation.data, "imitation.data")
     yield "distillation.teacher-weight", bool(distillation.teacher), "a --distillation.teacher"
     for name in ("distillation.label-weight", "distillation.fraction"):
         yield name, bool(distillation.expert), "a --distillation.expert"
@@ -73,6 +74,7 @@ def _of_rl(config: BaseConfig) -> Iterator[_Rule]:
     demonstrations = "demonstrations to begin with (--warm-start.episodes)"
     for name in ("lr", "imitate-noise", "imitate-labels", "rename", "copies", "epochs", "batch"):
         yield f"warm-start.{name}", warm.episodes > 0, demonstrations
+    yield "warm-start.imitate-noise", warm.noise > 0, "random actions (--warm-start.noise)"
     # The texts that a new tokenizer is made for are those of a noisy expert.
     yield "warm-start.noise", warm.episodes > 0 or config.model == "scratch", demonstrations
     for name in ("episodes", "beta", "epochs"):
@@ -96,11 +98,20 @@ def _of_rl(config: BaseConfig) -> Iterator[_Rule]:
 def _of_offline(config: BaseConfig) -> Iterator[_Rule]:
     if not isinstance(config, OfflineConfig):
         return
-    played = not config.data.files
-    for name in ("tasks", "noise", "episodes"):
-        used = played or (name == "noise" and config.model == "scratch")
-        yield f"data.{name}", used, "demonstrations that are played, and not those of --data.files"
+    yield from _of_data(config.data, "data", scratch=config.model == "scratch")
     if isinstance(config, DPOConfig):
         yield "data.tasks", False, "SFT or AgentEvol; DPO plays --data.episodes / --samples tasks"
+        yield "data.imitate-noise", False, "SFT or AgentEvol; DPO compares all actions"
         yield "data.noise", config.player == "expert", "--player expert"
         yield "lora.dropout", False, "SFT or AgentEvol; TRL's DPO trains without dropout"
+
+
+def _of_data(data: DataConfig, path: str, *, scratch: bool = False) -> Iterator[_Rule]:
+    """Yield the rules for flags of the data at `path`; `scratch`: whether it makes a tokenizer, too."""
+    played = not data.files
+    for name in ("tasks", "noise", "episodes"):
+        used = played or (name == "noise" and scratch)
+        yield f"{path}.{name}", used, f"demonstrations that are played, and not those of --{path}.files"
+    yield f"{path}.score", not played, f"conversations without scores in --{path}.files"
+    random = f"random actions (--{path}.noise, or --{path}.files with some)"
+    yield f"{path}.imitate-noise", data.noise > 0 or not played, random

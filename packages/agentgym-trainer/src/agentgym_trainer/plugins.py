@@ -196,13 +196,15 @@ def installed(*groups: str) -> dict[str, dict[str, EntryPoint]]:
 
 @contextmanager
 def blaming(*parts: Any, doing: str, error: type[RunStopped] = PluginError) -> Generator[None]:
-    """Turn exceptions from other packages' code into an error that names it. Those of this package are not changed.
+    """Turn exceptions from other packages' code, also its `sys.exit`, into an error that names it. Those of this
+    package are not changed.
 
     Args:
         parts: The objects that are called in the context.
         doing: The purpose of the calls, as in "could not ...".
         error: Type of the raised error.
     """
+    from agentgym_envs.core.feedback import ends_caller
     from agentgym_envs.util.importing import described
 
     foreign = [_name(part) for part in parts if not _name(part).startswith(_OURS)]
@@ -210,8 +212,8 @@ def blaming(*parts: Any, doing: str, error: type[RunStopped] = PluginError) -> G
         yield
     except RunStopped:
         raise
-    except Exception as raised:
-        if not foreign:
+    except (Exception, SystemExit) as raised:
+        if not foreign or (isinstance(raised, SystemExit) and ends_caller(raised)):
             raise
         cause = None if isinstance(raised, StopIteration) else raised  # which `contextlib` would raise again
         raise error(f"{' or '.join(foreign)} could not {doing}: {described(raised)}.") from cause

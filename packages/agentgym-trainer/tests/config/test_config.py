@@ -31,6 +31,7 @@ from agentgym_trainer.config import (
     RLConfig,
     SFTConfig,
     SFTTerm,
+    WarmStart,
     WorldConfig,
 )
 from agentgym_trainer.config.scratch import Scratch
@@ -183,6 +184,15 @@ def test_invalid_scratch_model_sizes_are_rejected() -> None:
         Scratch(hidden=96, heads=5)
     with pytest.raises(ValueError, match="at least one episode, not 0"):
         Scratch(episodes=0)
+    for name in ("hidden", "layers", "heads", "context"):
+        with pytest.raises(ValueError, match=rf"scratch\.{name} must be at least 1, not 0"):
+            Scratch(**{name: 0})
+
+
+def test_the_warm_start_needs_a_learning_rate_above_0() -> None:
+    for rate in (0.0, -1e-3):
+        with pytest.raises(ValueError, match=r"warm_start\.lr must be above 0"):
+            WarmStart(episodes=8, lr=rate)
 
 
 def test_adaptive_horizon_requires_evaluations() -> None:

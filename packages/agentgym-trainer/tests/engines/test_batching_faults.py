@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from typing import Any
 
 import pytest
+import torch
 from agentgym_trainer.engines.base import Completion, EngineGone, EngineUsage, Weights
 from agentgym_trainer.engines.batching import Batching
 from counting_core import (
@@ -63,6 +65,27 @@ def test_second_failure_without_a_completion_ends_the_engine(in_thread: bool) ->
         assert "the core is cold" in str(error)
         assert isinstance(error.__cause__, OSError)
     assert log.count("close") == 2
+
+
+@with_and_without_thread
+def test_core_without_memory_has_freed_its_tensors_when_it_is_rebuilt(in_thread: bool) -> None:
+    taken: list[weakref.ref[Any]] = []
+
+    class Full(CountingCore):
+        def step(self) -> list[tuple[int, Completion]]:
+            if taken:
+                return super().step()
+            cache = torch.zeros(8)
+            taken.append(weakref.ref(cache))
+            raise torch.OutOfMemoryError(f"No memory beside {len(cache)} numbers")
+
+    def make(usage: EngineUsage) -> CountingCore:
+        assert [cache() for cache in taken] in ([], [None])
+        return Full(usage, [])
+
+    engine = Batching(make, in_thread=in_thread)
+    assert run_and_close(engine, generate(engine, 1, 2)).ids == (1,)
+    assert taken
 
 
 @with_and_without_thread

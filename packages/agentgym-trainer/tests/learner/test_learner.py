@@ -3,10 +3,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 from accelerate import Accelerator
+from agentgym_eval.util.errors import RunStopped
 from agentgym_trainer.algorithms import (
     DAPO,
     GRPO,
@@ -350,3 +352,15 @@ def test_step_with_float16_overflow_is_skipped(
     assert torch.equal(_weights(student), before)
     assert student.accelerator.scaler.get_scale() == 2.0**119
     assert update_on(student, make_trajectories(0), PPO)["lr"] == metrics["lr"]
+
+
+@pytest.mark.parametrize("updating", [False, True])
+def test_too_little_memory_is_explained(new_model: Callable[..., Any], updating: bool) -> None:
+    learner, trajectories = make_learner(new_model(), micro_tokens=48), make_trajectories(1)
+    error = torch.OutOfMemoryError("CUDA out of memory.\nIt tried to allocate 2 GiB.")
+    learner.policy.model.register_forward_pre_hook(Mock(side_effect=error))
+    with pytest.raises(RunStopped, match=r"A micro-batch of up to 48 tokens .* lower --optimizer.micro-tokens"):
+        if updating:
+            update_on(learner, trajectories, Imitation())
+        else:
+            learner.logprobs(make_batch(trajectories))

@@ -35,6 +35,27 @@ def test_offloaded_moments_are_on_the_device_only_in_the_context(fused: bool) ->
     assert places == [{"cuda"}, {"cpu"}] * 2
 
 
+def test_loaded_moments_stay_in_host_memory_until_they_are_needed() -> None:
+    """When a run resumes, its engine has taken the device's memory already."""
+    weights = [torch.nn.Parameter(torch.ones(size)) for size in (3, 5)]
+    optimizer = torch.optim.AdamW(weights)
+    for weight in weights:
+        weight.grad = torch.ones_like(weight)
+    optimizer.step()
+    stored = optimizer.state_dict()
+    with FakeTensorMode():
+        on_device = [torch.nn.Parameter(torch.zeros(size, device="cuda")) for size in (3, 5)]
+        resumed = torch.optim.AdamW(on_device)
+        moments = OffloadedMoments(resumed)
+    resumed.load_state_dict(stored)
+    for weight, own in zip(on_device, weights, strict=True):
+        for name in ("exp_avg", "exp_avg_sq"):
+            assert resumed.state[weight][name] is optimizer.state[own][name]
+        assert resumed.state[weight]["step"] == 1
+    assert stored["state"][0].keys() == {"step", "exp_avg", "exp_avg_sq"}
+    assert not moments._loading
+
+
 def test_large_moments_are_pinned_without_rounding_them_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The plan counts 8 bytes of host memory per weight; torch's pinned memory would take a power of two each."""
     pinned: list[tuple[int, int]] = []

@@ -11,7 +11,7 @@ import pytest
 import torch
 from agentgym_trainer.algorithms.types import ModelOutputs
 from agentgym_trainer.models import attention
-from agentgym_trainer.models.attention import KERNELS, SDPA, Segments
+from agentgym_trainer.models.attention import KERNELS, SDPA, VARLEN, Segments
 from agentgym_trainer.models.lm_head import unrounded_logits
 from agentgym_trainer.models.policy import PolicyModel, ValueHead
 from fake_cuda import CUDA, fake_cuda, gradients
@@ -73,6 +73,13 @@ def _score(policy: PolicyModel, *, autocast: bool) -> ModelOutputs:
     before_M, target_M = ids_T[:6], ids_T[:6]
     with torch.autocast("cuda", torch.bfloat16) if autocast else nullcontext():
         return policy(ids_T, position_T, LENGTHS, before_M, target_M)
+
+
+def test_head_sizes_that_the_kernel_for_segments_refuses_have_another(dtypes: list[torch.dtype]) -> None:
+    with fake_cuda():
+        query, key = (torch.zeros(16, heads, 12, device=CUDA, dtype=torch.bfloat16) for heads in (4, 2))
+        output = KERNELS[VARLEN](query, key, key, Segments(LENGTHS, CUDA), 0.25)
+    assert (output.shape, output.dtype, dtypes) == (query.shape, torch.bfloat16, [])
 
 
 @pytest.mark.long

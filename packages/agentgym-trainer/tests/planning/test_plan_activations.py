@@ -105,6 +105,25 @@ def test_with_checkpointing_a_row_keeps_the_inputs_of_the_layers() -> None:
     assert found.peak < 0.1 * measure(config, replace(ROW, autocast=False)).peak
 
 
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_kernels_without_shared_heads_keep_repeated_keys_and_values(checkpointing: bool) -> None:
+    """On GPUs, these are the kernels for float32, and for half precision where it has no fused ones."""
+    config = config_of("SmolLM2-135M")
+    layers = 1 if checkpointing else config.num_hidden_layers
+    repeated = 2 * layers * (config.num_attention_heads - config.num_key_value_heads) * config.head_dim * 4_096
+    cpu = Pass((2_048, 2_048), gpu=False, precision=torch.float32, autocast=False, checkpointing=checkpointing)
+    on_cpu, on_gpu = (measure(config, replace(cpu, gpu=gpu)) for gpu in (False, True))
+    old, new = (
+        measure(config, replace(cpu, gpu=True, precision=torch.float16, autocast=True, bf16=bf16))
+        for bf16 in (False, True)
+    )
+    if checkpointing:  # the peak is elsewhere, in the head
+        assert on_gpu.saved == on_cpu.saved
+    else:
+        assert on_gpu.saved - on_cpu.saved == 4 * repeated
+        assert old.saved - new.saved >= 2 * repeated
+
+
 @pytest.mark.long
 def test_memory_grows_with_tokens_critic_and_adapter() -> None:
     config = config_of("SmolLM2-135M")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -17,6 +18,8 @@ from agentgym_trainer.run.checkpoint_files import LearnerState
 from agentgym_trainer.run.manifest import find_damage
 from agentgym_trainer.tokens.chat import Chat
 from patience import PATIENCE
+from torch.distributed import checkpoint
+from torch.distributed.checkpoint import filesystem
 from toy_learner import limit_file_size
 
 
@@ -158,3 +161,14 @@ def test_full_disk_is_reported_after_the_save(
     saved = checkpoints.save(learner, chat.tokenizer, _state(2))
     checkpoints.finish()
     assert find_damage(saved) is None
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_threads_write_shards_without_the_first_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's loader that copies ahead waits for the current GPU, which in a new thread is the first of the machine."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(filesystem, "_OverlappingCpuLoader", Mock(side_effect=AssertionError("waits for a GPU")))
+    stored, loaded = torch.arange(3.0), torch.zeros(3)
+    LearnerState(None, {}, {"shards": {"weight": stored}}, None).write(tmp_path)
+    checkpoint.load({"weight": loaded}, storage_reader=checkpoint.FileSystemReader(tmp_path / "shards"))
+    assert torch.equal(loaded, stored)

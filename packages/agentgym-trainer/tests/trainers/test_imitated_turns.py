@@ -30,7 +30,7 @@ from agentgym_trainer.trainers.training_data import exclude_turns, imitated
 from agentgym_trainer.trainers.warm_start import encode_demonstrations, warm_start
 from coin_world import Coin
 from rich.console import Console
-from toy_learner import make_learner, sft_flags, train_cli
+from toy_learner import coin_flags, make_learner, sft_flags, train_cli
 
 SPECS = [EpisodeSpec(f"coin/train/{i}", seed=0) for i in range(16)]
 
@@ -155,6 +155,21 @@ def test_the_warm_start_trains_on_unmasked_turns_only(
     encoded = encode_demonstrations(chat, masked, Trimming(ContextLimit(10_000)))
     list(warm_start(learner, encoded, epochs=1, batch=4, seed=0, ranks=Ranks()))
     assert trained.count(chat.end_id) == sum(turn.loss for episode in masked for turn in episode.turns)
+
+
+def test_a_warm_start_without_episodes_needs_no_labels() -> None:
+    assert imitated([], noise=False, labels=True) == []
+
+
+@pytest.mark.long
+def test_demonstrations_without_a_token_in_the_loss_are_refused_in_reinforcement_learning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = coin_flags(tmp_path / "run", "--imitation.weight", "1", "--imitation.data.keep", "all", "--steps", "1")
+    assert train_cli([*flags, "--imitation.data.noise", "1", "--imitation.data.episodes", "20"]) == 2
+    stderr = " ".join(capsys.readouterr().err.split())
+    assert "The 20 demonstrations of imitation.data contain nothing to train on" in stderr
+    assert "imitation.data.imitate_noise" in stderr
 
 
 def test_runs_with_nothing_to_imitate_are_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -163,7 +163,9 @@ def test_environments_without_names_are_refused(tmp_path: Path, capsys: pytest.C
     ):
         rename_share([], worlds, 0.5, 0)
     assert train_cli(sft_flags(tmp_path / "run", "--data.rename", "1")) == 2
-    assert "declares no interchangeable names" in capsys.readouterr().err
+    stderr = capsys.readouterr().err
+    assert "declares no interchangeable names" in stderr
+    assert "Training on" not in stderr  # refused before the expert plays
     with pytest.raises(ValueError, match=r"set data\.rename 0"):
         DPOConfig(data=DataConfig(rename=0.5))
     for kind in (DataConfig, WarmStart):

@@ -91,6 +91,11 @@ def test_the_loss_may_be_on_all_tokens_but_replies_that_are_context(chat: Chat) 
     context = labelled_runs(completions)[1]
     ignored = [token for token, label in zip(partial.ids, partial.labels, strict=True) if label == IGNORED]
     assert ignored == context
+    opened = recorded(*exchanges, loss=(False, True, True))
+    turns = (replace(opened.turns[0], reply=Reply("heads", expert=True)), *opened.turns[1:])
+    (led,) = encode_examples(chat, [replace(opened, turns=turns)], trimming(), completion_only_loss=False)
+    ignored = [token for token, label in zip(led.ids, led.labels, strict=True) if label == IGNORED]
+    assert ignored == labelled_runs(completions)[0]
     nothing = recorded(*exchanges, loss=(False,) * 3)
     assert list(encode_examples(chat, [nothing], trimming(), completion_only_loss=False)) == []
 

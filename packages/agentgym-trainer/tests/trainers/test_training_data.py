@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from agentgym_envs import Episode, EpisodeSpec, play_many
@@ -14,7 +16,7 @@ from agentgym_trainer.config import Evaluation, SFTConfig, WorldConfig
 from agentgym_trainer.rollout.environments import open_environments
 from agentgym_trainer.trainers.training_data import not_held_out, played_otherwise
 from coin_world import ENV, OTHER, Coin, OneSided
-from toy_learner import sft_flags, train_cli
+from toy_learner import coin_flags, sft_flags, train_cli
 
 
 def play(agent: str, *tasks: str, instructions: bool = True) -> list[Episode]:
@@ -116,3 +118,39 @@ def test_a_rejected_run_does_not_block_the_next_one(tmp_path: Path, capfd: pytes
     assert "lora.targets names foo" in " ".join(capfd.readouterr().err.split())
     assert not (tmp_path / "run").exists()
     assert train_cli([*flags, "q_proj"]) == 0
+
+
+@pytest.mark.parametrize("flags", [sft_flags, coin_flags])
+@pytest.mark.parametrize(
+    ("hook", "message"),
+    [
+        ("_act", "coin/Coin-v0 raised SystemExit"),
+        ("__init__", "An environment or a plugin ended the process: SystemExit"),
+    ],
+)
+def test_an_environment_that_exits_fails_the_run_with_a_message(
+    hook: str, message: str, flags: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    def leave(*_: Any, **__: Any) -> Any:
+        raise SystemExit
+
+    monkeypatch.setattr(Coin, hook, leave)
+    assert train_cli(flags(tmp_path / "run")) == 1
+    stderr = " ".join(capfd.readouterr().err.split())
+    assert f"{message} (test_training_data.py, line " in stderr
+    assert f"resume with: uv run train --resume {tmp_path / 'run'}" in stderr
+
+
+def test_a_signal_handler_of_the_program_may_exit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(*_: Any) -> Any:
+        raise SystemExit(7)
+
+    def interrupt(*_: Any) -> None:
+        signal.raise_signal(signal.SIGUSR2)
+
+    monkeypatch.setattr(Coin, "_act", interrupt)
+    before = signal.signal(signal.SIGUSR2, leave)
+    try:
+        assert train_cli(sft_flags(tmp_path / "run")) == 7
+    finally:
+        signal.signal(signal.SIGUSR2, before)

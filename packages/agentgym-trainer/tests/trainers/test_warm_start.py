@@ -92,6 +92,12 @@ def test_turns_beyond_the_context_are_not_imitated(chat: Chat, demonstrations: l
     random = [replace(each, turns=tuple(replace(turn, loss=False) for turn in each.turns)) for each in demonstrations]
     with pytest.raises(UsageError, match="all of their actions are random"):
         encode_demonstrations(chat, random, Trimming(ContextLimit(10_000)))
+    failed = [replace(each, stop="failed", score=None, success=None, error="it broke") for each in demonstrations]
+    with pytest.raises(
+        UsageError, match=r"The 8 demonstrations contain nothing to train on; all of them failed.*broke"
+    ):
+        encode_demonstrations(chat, failed, Trimming(ContextLimit(10_000)))
+    assert encode_demonstrations(chat, [], Trimming(ContextLimit(10_000))) == []
 
 
 def test_batches_contain_complete_demonstrations(chat: Chat, demonstrations: list[Episode]) -> None:

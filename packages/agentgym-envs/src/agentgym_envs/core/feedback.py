@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 import reprlib
+import signal
+import threading
 import traceback
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -132,8 +134,9 @@ class FeedbackChecker:
 def faulting(env: str) -> Generator[None]:
     """Turn any exception in this block into an `EnvFault`: a bug in an environment must fail an episode, not a run.
 
-    The block runs the environment or reads the values it returned. `DependencyNotInstalled` passes through unchanged,
-    because a missing dependency would fail every episode.
+    The block runs the environment or reads the values it returned. So `SystemExit` is turned into one, too, unless it
+    is meant for the caller. `DependencyNotInstalled` passes through unchanged, because a missing dependency would fail
+    every episode.
     """
     try:
         yield
@@ -142,11 +145,24 @@ def faulting(env: str) -> Generator[None]:
     except StopIteration as error:
         # With it as the cause of a RuntimeError, `contextlib` would raise the StopIteration again.
         raise _raised_by(env, error) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        if isinstance(error, SystemExit) and ends_caller(error):
+            raise
         raise _raised_by(env, error) from error
 
 
-def _raised_by(env: str, error: Exception) -> EnvFault:
+def ends_caller(error: BaseException) -> bool:
+    """Return whether an error that was raised while an environment ran is meant for its caller: a signal handler raised
+    it, or it is a `KeyboardInterrupt` in the main thread, where Ctrl-C raises it.
+    """
+    handlers = map(signal.getsignal, signal.valid_signals())
+    codes = [getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers]
+    if any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__)):
+        return True
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+
+
+def _raised_by(env: str, error: Exception | SystemExit) -> EnvFault:
     """Return the fault for an exception of the environment, with the line of code that raised it."""
     notes = "\n".join(getattr(error, "__notes__", ()))  # the traceback of another process, see `pool.orders`
     frames = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(error.__traceback__)]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import gymnasium
 
+from agentgym_envs.core.feedback import ends_caller
 from agentgym_envs.core.registry import make
 from agentgym_envs.core.tasks import Split
 from agentgym_envs.core.text_env import EnvFault
@@ -115,13 +113,8 @@ def refused(slot: int, error: BaseException) -> Result:
     `CancelledError` or the `PanicException` of a package in Rust, and would end the caller's process, task or thread.
 
     Raises:
-        BaseException: the error itself, if a signal handler raised it, or if it is a `KeyboardInterrupt` in the main
-            thread, where Ctrl-C raises it.
+        BaseException: the error itself, if it `ends_caller`.
     """
-    handlers = map(signal.getsignal, signal.valid_signals())
-    codes = [getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers]
-    by_handler = any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
-    in_main = threading.current_thread() is threading.main_thread()
-    if by_handler or (in_main and isinstance(error, KeyboardInterrupt)):
+    if ends_caller(error):
         raise error
     return Result(slot, error=EnvFault(f"The environment raised {type(error).__name__}({error})."))

@@ -116,6 +116,8 @@ class WarmStart:
     def __post_init__(self) -> None:
         if self.episodes < 0 or min(self.epochs, self.batch) < 1:
             raise ValueError("warm_start needs episodes >= 0, and epochs and batch >= 1.")
+        if self.lr <= 0:
+            raise ValueError(f"warm_start.lr must be above 0, not {self.lr}.")
         if not 0 <= self.noise <= 1 or not 0 <= self.rename <= 1:
             raise ValueError("warm_start.noise and warm_start.rename are probabilities, from 0 to 1.")
         if self.copies < 1 or (self.copies > 1 and not self.rename):

@@ -36,5 +36,8 @@ class Scratch:
             raise ValueError(f"A byte-level vocabulary has at least 259 entries, not {self.vocab}.")
         if self.episodes < 1:
             raise ValueError(f"A tokenizer is trained on at least one episode, not {self.episodes}.")
+        for name in ("hidden", "layers", "heads", "context"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"scratch.{name} must be at least 1, not {getattr(self, name)}.")
         if self.hidden % (2 * self.heads):
             raise ValueError(f"hidden ({self.hidden}) must be a multiple of twice heads ({self.heads}).")

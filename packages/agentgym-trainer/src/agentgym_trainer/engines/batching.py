@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import itertools
 import time
+import traceback
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -267,6 +268,8 @@ class Batching:
     async def _revive(self, error: Exception) -> None:
         """Recreate the core and run all running requests again from the start, unless its predecessor died, too."""
         before, self._death = self._death, error
+        # Otherwise the functions that it has ended keep their tensors, such as the cache of a core without memory.
+        traceback.clear_frames(error.__traceback__)
         if before is None:
             try:
                 await self._call(lambda: self._recreate_core(dict(self._under_way)))

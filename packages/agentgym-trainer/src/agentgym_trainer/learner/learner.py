@@ -27,6 +27,7 @@ from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.learner.balance import balance
 from agentgym_trainer.learner.finite_checks import GRADIENTS, Skips, check_weights, count_nonfinite, pop_causes
 from agentgym_trainer.learner.loss_term import LossTerm, SplitTerm
+from agentgym_trainer.learner.memory_errors import explained_memory
 from agentgym_trainer.learner.optimizer import OffloadedMoments, check_precision, make_schedule, parameter_groups
 from agentgym_trainer.learner.packing import Pack, Unit, empty_pack, make_packs, split_minibatches
 from agentgym_trainer.models.policy import PolicyModel
@@ -74,7 +75,7 @@ class Learner:
         # Not accelerate's wrapper of it, which checkpoints save: that would step once for every process.
         self.scheduler = make_schedule(optimizer, settings, total_steps)
         self.actor, self.optimizer, _ = accelerator.prepare(actor, optimizer, self.scheduler)
-        self._moments = OffloadedMoments(self.optimizer) if settings.offload else None
+        self._moments = OffloadedMoments(optimizer) if settings.offload else None
         self.skips = Skips(settings.max_skips)
         self._ranks = Ranks()
 
@@ -199,6 +200,7 @@ class Learner:
 
         Raises:
             NotFinite: On all processes, if too many steps in a row were skipped.
+            RunStopped: The device has too little memory.
         """
         terms = [LossTerm(batch, tokens, advantages, algorithm, places), *auxiliary]
         terms = [replace(term, batch=term.batch.to(self.accelerator.device)) for term in terms]
@@ -208,7 +210,8 @@ class Learner:
         parts = min([wanted, *(count for *_, count in non_empty[:1])])
         order, device = torch.Generator().manual_seed(seed), self.accelerator.device
         steps: list[dict[str, float]] = []
-        with self._moments.on_device() if self._moments else nullcontext():
+        offloaded = self._moments.on_device() if self._moments else nullcontext()
+        with explained_memory(self.settings.micro_tokens), offloaded:
             for _ in range(epochs if non_empty else 0):
                 splits = [
                     term.split(split_minibatches(count, parts, order)[position_N].to(device), parts, self.total)
@@ -302,7 +305,8 @@ class Learner:
         logp_N, entropy_N, value_N = torch.zeros(3, len(all_N), device=all_N.device)
         for pack, _ in self._rounds(batch, all_N, "segment"):
             # As in `update`: FSDP2 casts inputs and weights by itself, and accelerate's other wrappers use autocast.
-            with nullcontext() if self.accelerator.is_fsdp2 else self.accelerator.autocast():
+            cast = nullcontext() if self.accelerator.is_fsdp2 else self.accelerator.autocast()
+            with explained_memory(self.settings.micro_tokens), cast:
                 outputs = _score(model, pack)
             logp_N[pack.index_M] = outputs.logprobs_M.float()
             entropy_N[pack.index_M] = outputs.entropy_M.float()

@@ -50,6 +50,10 @@ class OffloadedMoments:
         self._optimizer = optimizer
         self._host: dict[tuple[Tensor, str], Tensor] = {}
         """Memory of each moment, which is reused; that of large ones is pinned."""
+        self._loading: dict[int, dict[str, Any]] = {}
+        # When a run resumes, the device may have no room for them either: an engine has started before.
+        optimizer.register_load_state_dict_pre_hook(self._hold_back)
+        optimizer.register_load_state_dict_post_hook(self._put_back)
 
     @contextmanager
     def on_device(self) -> Generator[None]:
@@ -68,6 +72,19 @@ class OffloadedMoments:
                         if moment.is_cuda and moment.nbytes >= _PINNED_FROM:
                             pin_in_place(self._host[place])
                     state[name] = self._host[place].copy_(moment)
+
+    def _hold_back(self, _: torch.optim.Optimizer, stored: dict[str, Any]) -> dict[str, Any]:
+        """Return a stored state without moments, which torch would move to the device; they are in host memory."""
+        every: dict[int, dict[str, Any]] = stored["state"]
+        self._loading = {n: {name: state[name] for name in self._moments(state)} for n, state in every.items()}
+        left = {n: {name: state[name] for name in state.keys() - self._loading[n]} for n, state in every.items()}
+        return {**stored, "state": left}
+
+    def _put_back(self, optimizer: torch.optim.Optimizer) -> None:
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        for number, moments in self._loading.items():
+            optimizer.state[weights[number]] |= moments
+        self._loading = {}
 
     @staticmethod
     def _moments(state: dict[str, Any]) -> list[str]:

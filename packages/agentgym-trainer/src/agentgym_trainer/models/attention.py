@@ -27,6 +27,9 @@ _ALIKE = 0.75
 """Minimum length of a segment in a group, relative to the longest. Below this, the quadratic cost of padding exceeds
 that of another kernel call."""
 
+_ALIGNED = 8
+"""Divisor of head sizes of torch's kernel for segments; `scaled_dot_product_attention` and flash-attn pad others."""
+
 _BLOCK = 128
 """Queries per matrix product of `_causal_in_blocks`."""
 
@@ -152,7 +155,7 @@ def _grouped_sdpa(query: Tensor, key: Tensor, value: Tensor, segments: Segments,
     for group in segments.groups:
         rows = (x.index_select(0, group.place).unflatten(0, (group.rows, -1)) for x in (query, key, value))
         q, k, v = (x.transpose(1, 2) for x in rows)
-        if query.device.type == "cpu" and query.dtype != torch.float32 and q.shape[2] <= _LONGEST_IN_BLOCKS:
+        if query.is_cpu and query.dtype != torch.float32 and q.shape[2] <= _LONGEST_IN_BLOCKS:
             output = _causal_in_blocks(q, k, v, scale)
         else:
             shared = query.shape[1] // key.shape[1]
@@ -191,6 +194,8 @@ def _causal_in_blocks(query: Tensor, key: Tensor, value: Tensor, scale: float) -
 def _varlen(query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale: float) -> Tensor:
     from torch.nn.attention.varlen import varlen_attn
 
+    if query.shape[2] % _ALIGNED:
+        return _grouped_sdpa(query, key, value, segments, scale)
     bounds, longest = segments.bounds, max(segments.lengths)
     grouped_query = query.shape[1] != key.shape[1]
     output: Any = varlen_attn(

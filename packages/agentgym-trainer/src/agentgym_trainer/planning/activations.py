@@ -11,12 +11,13 @@ import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from agentgym_eval.util.errors import UsageError
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd.graph import _engine_run_backward  # pyright: ignore[reportPrivateUsage]
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -47,6 +48,8 @@ class Pass:
     lora: Lora = field(default_factory=Lora)
     critic: str = ""
     """head or separate; empty: none."""
+    bf16: bool = True
+    """See `Hardware.bf16`: such GPUs have fused attention kernels for half precision, which share key heads."""
 
     @property
     def tokens(self) -> int:
@@ -55,8 +58,8 @@ class Pass:
 
     @property
     def fused(self) -> bool:
-        """Whether the fused attention kernel of GPUs is used, which needs half precision."""
-        return self.gpu and self.precision != torch.float32
+        """Whether a fused attention kernel is used, as `models.attention.choose_attention` decides."""
+        return self.gpu and self.bf16 and self.precision != torch.float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,7 @@ class NotMeasurable(UsageError):
     """The model can't run on tensors without data."""
 
 
+_IS_CUDA, _IS_CPU = cast("Any", Tensor).is_cuda.__get__, cast("Any", Tensor).is_cpu.__get__
 _measured: dict[tuple[str, Pass], Activations] = {}
 
 
@@ -118,7 +122,7 @@ def _run(config: Any, layers: int, run: Pass) -> Activations:
                     outputs = model(ids_T, ids_T, run.lengths, ids_T, ids_T)
                 saved = tracker.live
                 if run.train:
-                    torch.stack([scores.sum() for scores in outputs if scores is not None]).sum().backward()
+                    _backward(torch.stack([scores.sum() for scores in outputs if scores is not None]).sum())
             return Activations(saved, tracker.peak)
 
 
@@ -167,11 +171,17 @@ def _gradients(wanted: bool) -> AbstractContextManager[Any]:
     return nullcontext() if wanted else torch.no_grad()
 
 
+def _backward(loss: Tensor) -> None:
+    """Run a backward pass. `Tensor.backward` would run it, and recompute layers, without `_AnswersWithoutData`."""
+    options = {"allow_unreachable": True, "accumulate_grad": True}
+    _engine_run_backward((loss,), (torch.ones_like(loss),), False, False, (), **options)
+
+
 class _AnswersWithoutData(TorchFunctionMode):
     """Answers what depends on data or on the device.
 
-    Masks select everything, since segments of equal lengths have no padding. On a GPU, the
-    products of the head (the only ones of matrices by `@`) aren't rounded to half precision.
+    Masks select everything, since segments of equal lengths have no padding. Tensors of a pass on a GPU say so, and
+    their products can be of another type than they.
     """
 
     def __init__(self, *, gpu: bool) -> None:
@@ -181,8 +191,10 @@ class _AnswersWithoutData(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is Tensor.nonzero:
             return torch.arange(args[0].numel())[:, None]
-        if func is Tensor.__matmul__ and self._gpu and args[0].dim() == args[1].dim() == 2:
-            return args[0].new_empty(len(args[0]), args[1].shape[1], dtype=torch.float32)
+        if func in (_IS_CUDA, _IS_CPU):
+            return self._gpu == (func == _IS_CUDA)
+        if func is torch.mm and kwargs:
+            return args[0].new_empty(len(args[0]), args[1].shape[1], dtype=kwargs["out_dtype"])
         return func(*args, **(kwargs or {}))
 
 

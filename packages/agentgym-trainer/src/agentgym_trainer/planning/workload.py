@@ -224,6 +224,7 @@ class Workload:
             checkpointing=self.checkpointing,
             lora=lora,
             critic=critic,
+            bf16=self.hardware.bf16,
         )
 
     def _largest(self, run: Pass) -> Activations:

@@ -132,7 +132,8 @@ class Checkpoints:
     def load(path: Path, learner: Learner) -> TrainingState:
         """Restore the learner from this checkpoint."""
         with learner.accelerator.register_load_state_pre_hook(partial(read_weights, learner)):
-            learner.accelerator.load_state(str(path))
+            # On several GPUs, each process would load the optimizer's state there.
+            learner.accelerator.load_state(str(path), map_location="cpu")
         return TrainingState.from_json(json.loads((path / PROGRESS).read_text(encoding="utf-8")))
 
     def save(self, learner: Learner, tokenizer: Any, progress: TrainingState, metrics: Path | None = None) -> Path:

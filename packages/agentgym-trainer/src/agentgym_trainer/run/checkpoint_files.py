@@ -155,7 +155,9 @@ def _write_shards(folder: Path, state: dict[str, Any], group: Any) -> None:
         OSError: On all processes, if one of them can't create the folder or write its shards.
     """
     try:
-        save(state, storage_writer=FileSystemWriter(folder), process_group=group)
+        # Without copying ahead: in a thread beside the main one, torch would wait for the first GPU of the machine,
+        # where each process would then take half a GB.
+        save(state, storage_writer=FileSystemWriter(folder, per_thread_copy_ahead=0), process_group=group)
     except CheckpointException as error:  # which is no Exception
         first, _ = next(iter(error.failures.values()))
         raise (first if isinstance(first, Exception) else OSError(str(error))) from error

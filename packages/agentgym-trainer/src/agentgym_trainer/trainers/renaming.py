@@ -34,17 +34,27 @@ def rename_share(
     """
     if not share:
         return list(episodes)
+    names = names_by_world(worlds)
+    rngs = (np.random.default_rng([seed, _RENAMING, number]) for number in range(len(episodes)))
+    return [
+        rename(episode, names.get(episode.env, ()), rng) if rng.random() < share else episode
+        for episode, rng in zip(episodes, rngs, strict=True)
+    ]
+
+
+def names_by_world(worlds: Sequence[OpenEnvironment]) -> dict[str, Names]:
+    """Return the interchangeable names of each environment.
+
+    Raises:
+        UsageError: when an environment declares none.
+    """
     names = {world.name: text_env(world.wrapped).interchangeable_names() for world in worlds}
     if without := [name for name, groups in names.items() if not groups]:
         raise UsageError(
             f"Episodes of {', '.join(without)} can't be renamed: the environment declares no interchangeable names. "
             "Leave `rename` at 0."
         )
-    rngs = (np.random.default_rng([seed, _RENAMING, number]) for number in range(len(episodes)))
-    return [
-        rename(episode, names.get(episode.env, ()), rng) if rng.random() < share else episode
-        for episode, rng in zip(episodes, rngs, strict=True)
-    ]
+    return names
 
 
 def rename(episode: Episode, names: Names, rng: np.random.Generator) -> Episode:

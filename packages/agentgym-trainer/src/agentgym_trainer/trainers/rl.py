@@ -8,6 +8,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import set_seed
 from agentgym_envs import Episode
+from agentgym_eval.util.errors import UsageError
 
 from agentgym_trainer.config import RLConfig
 from agentgym_trainer.curriculum.state import Reached
@@ -27,6 +28,7 @@ from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.demonstrations import Demonstrations
+from agentgym_trainer.tokens.trajectory import Trimming
 from agentgym_trainer.trainers.distillation import check_expert, check_tokenizers, open_expert
 from agentgym_trainer.trainers.expert_starts import check_expert_starts
 from agentgym_trainer.trainers.layers import Layers, choose_layers
@@ -120,8 +122,9 @@ def train(config: RLConfig, folder: RunFolder, console: RunConsole, stopping: St
                 if demonstrated
                 else None
             )
-            if demonstrations and ranks.is_main and (trimmed := str(demonstrations.trimming())):
-                console.say(trimmed)
+            with ranks.errors_together():
+                if demonstrations and ranks.is_main:
+                    _check_demonstrations(len(demonstrated), demonstrations.trimming(), console)
             loop = RLLoop(config, folder, worlds, learner, chat, console, rollouts, demonstrations, expert)
             with loop.checkpoints.naming_last():
                 state = loop.run(stopping)
@@ -137,6 +140,24 @@ def _needs_start(config: RLConfig) -> bool:
     # Engines and the final model need the weights that the quantized ones stand for.
     changed = config.lora.quantize != "off" or is_adapter(config.model)
     return config.model == "scratch" or config.warm_start.episodes > 0 or changed
+
+
+def _check_demonstrations(episodes: int, trimming: Trimming, console: RunConsole) -> None:
+    """Say what of the demonstrations exceeds the token limit.
+
+    Raises:
+        UsageError: if nothing in them is trained on.
+    """
+    if trimming.lost == trimming.total:
+        why = f"no reply ends within {trimming.limit}. {trimming.limit.remedy}."
+        if not trimming.total:
+            why = (
+                "there are no replies, or all are marked `loss: false` or are random actions of a noisy expert, which "
+                "imitation.data.imitate_noise would include."
+            )
+        raise UsageError(f"The {episodes} demonstrations of imitation.data contain nothing to train on: {why}")
+    if trimming.lost:
+        console.say(str(trimming))
 
 
 def _policy_model(config: RLConfig, model: Any, layers: Layers) -> PolicyModel:

@@ -149,7 +149,9 @@ def encode_examples(
 
 
 def _all_in_loss(episode: Episode) -> Episode:
-    return replace(episode, turns=tuple(replace(turn, loss=True) for turn in episode.turns))
+    """Return the episode with all replies in the loss, also those of an expert before the policy's."""
+    turns = (replace(turn, reply=replace(turn.reply, expert=False), loss=True) for turn in episode.turns)
+    return replace(episode, turns=tuple(turns))
 
 
 def _why_none(episodes: int, trimming: Trimming) -> str:

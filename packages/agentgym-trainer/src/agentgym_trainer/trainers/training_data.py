@@ -24,7 +24,7 @@ from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder, played_splits
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.trainers.evaluation import evaluated_tasks
-from agentgym_trainer.trainers.renaming import rename_share
+from agentgym_trainer.trainers.renaming import names_by_world, rename_share
 from agentgym_trainer.trainers.setup import play_tasks
 
 _OTHER = "with other instructions"
@@ -54,6 +54,8 @@ def gather_episodes(
         Stopped: when the run must end immediately.
     """
     ranks = Ranks()
+    if data.rename:
+        names_by_world(worlds)  # what can't be renamed is refused before an expert plays
     with ranks.errors_together():
         if ranks.is_main and not folder.data.exists():
             _collect(config, data, worlds, folder, tracker, stopping)
@@ -206,7 +208,7 @@ def imitated(episodes: Iterable[Episode], *, noise: bool, labels: bool = False) 
     With `labels`, the labels of turns that are in the loss replace their replies there; otherwise they are removed.
 
     Raises:
-        UsageError: if there are to be labels, and no turn has one.
+        UsageError: if there are to be labels, and no turn of the episodes has one.
     """
 
     def turn(before: Turn) -> Turn:
@@ -216,7 +218,7 @@ def imitated(episodes: Iterable[Episode], *, noise: bool, labels: bool = False) 
         return replace(before, reply=replace(reply, label=label), loss=before.loss and not is_context)
 
     found = [replace(episode, turns=tuple(map(turn, episode.turns))) for episode in episodes]
-    if labels and all(each.reply.label is None for episode in found for each in episode.turns):
+    if labels and found and all(each.reply.label is None for episode in found for each in episode.turns):
         raise UsageError(
             f"None of the {len(found)} episodes has labels for imitate_labels: leave it out, or use the episodes of "
             "noisy experts that this run collects, or rollouts of a run with distillation.expert."

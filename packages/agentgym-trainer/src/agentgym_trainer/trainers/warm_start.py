@@ -42,7 +42,7 @@ from agentgym_trainer.tokens.trajectory import Trajectory, Trimming
 from agentgym_trainer.trainers.dagger import Round, check_experts
 from agentgym_trainer.trainers.layers import Layers
 from agentgym_trainer.trainers.model_setup import load_policy, model_from_scratch, policy_dtype, save_model, save_start
-from agentgym_trainer.trainers.renaming import rename_share
+from agentgym_trainer.trainers.renaming import names_by_world, rename_share
 from agentgym_trainer.trainers.setup import context_limit, play_tasks, refusing
 from agentgym_trainer.trainers.training_data import imitated
 
@@ -81,6 +81,8 @@ class WarmStarter:
             return
         if warm.dagger.rounds:
             check_experts(self.worlds)
+        if warm.rename:
+            names_by_world(self.worlds)  # what can't be renamed is refused before an expert plays
         rounds = [Round(self.config, number, self.folder.warm_start) for number in range(warm.dagger.rounds + 1)]
         played = imitated(self._demonstrations(), noise=warm.imitate_noise, labels=warm.imitate_labels)
         data = self._renamed(played * warm.copies, self.config.seed)
@@ -179,11 +181,13 @@ def encode_demonstrations(chat: Chat, episodes: Sequence[Episode], trimming: Tri
     whole = [demonstration(chat, episode) for episode in episodes if not episode.failed]
     trimmed = [replace(each, segments=tuple(map(trimming.trim, each.segments))) for each in whole]
     kept = [each for each in trimmed if any(any(segment.loss_mask) for segment in each.segments)]
-    if whole and not kept:
+    if episodes and not kept:
         why = "all of their actions are random: lower warm_start.noise, or set warm_start.imitate_labels"
         if trimming.total:
             why = f"no reply ends within {trimming.limit}: {trimming.limit.remedy.lower()}"
-        raise UsageError(f"The {len(whole)} demonstrations contain nothing to train on; {why}.")
+        elif not whole:
+            why = f"all of them failed, the first with: {episodes[0].error}"
+        raise UsageError(f"The {len(episodes)} demonstrations contain nothing to train on; {why}.")
     return kept
 
 

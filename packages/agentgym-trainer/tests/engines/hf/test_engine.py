@@ -12,6 +12,7 @@ import pytest
 import torch
 from agentgym_trainer.engines.base import Completion, SamplingParams
 from agentgym_trainer.engines.batching import Batching
+from agentgym_trainer.engines.hf import engine as hf_engine
 from agentgym_trainer.engines.hf import scheduler
 from agentgym_trainer.engines.hf.engine import transformers_engine
 from agentgym_trainer.tokens.chat import Chat
@@ -310,6 +311,23 @@ def test_engine_samples_under_autocast(model: Any, chat: Chat) -> None:
         assert not torch.equal(full_logprobs(model, (*context, *completion.ids), len(completion.ids)), expected)
     assert entered
     assert mean_error < 0.05
+
+
+def test_a_pass_runs_on_the_current_gpu_of_its_thread(model: Any, chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside: list[torch.device] = []
+
+    @contextlib.contextmanager
+    def current(device: torch.device) -> Generator[None]:
+        inside.append(device)
+        yield
+        inside.pop()
+
+    assert hf_engine._current(torch.device("cuda", 1)).idx == 1
+    monkeypatch.setattr(hf_engine, "_current", current)
+    passes: list[torch.device] = []
+    model.register_forward_pre_hook(lambda *_: passes.extend(inside))
+    gather(transformers_engine(model, end_id=chat.end_id).generate((5,), SamplingParams(max_tokens=2)))
+    assert set(passes) == {model.device}
 
 
 def test_failed_step_is_replayed(new_model: Callable[..., Any], chat: Chat) -> None:

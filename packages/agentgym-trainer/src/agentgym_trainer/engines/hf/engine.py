@@ -200,7 +200,8 @@ class _Core:
             model.eval()
         assert self._rows is not None
         ids = [row.ids[span.start : span.stop] for row, span in zip(rows, reading.spans, strict=True)]
-        with self._autocast(), _attention(model.config, RAGGED), unrounded_logits(model.get_output_embeddings()):
+        head = model.get_output_embeddings()
+        with _current(model.device), self._autocast(), _attention(model.config, RAGGED), unrounded_logits(head):
             logits = model(
                 input_ids=reading.listed(ids)[None],
                 position_ids=reading.position_T[None],
@@ -243,6 +244,13 @@ class _Core:
     def close(self) -> None:
         """Drop everything."""
         self._rows, self._drafts, self._numbers = None, {}, {}
+
+
+def _current(device: torch.device) -> AbstractContextManager[Any]:
+    """Make a GPU the calling thread's current one, on which Triton launches kernels such as Liger's, wherever their
+    tensors are. In a new thread it is the first one.
+    """
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 @contextmanager
