@@ -97,6 +97,25 @@ def test_episodes_of_a_group_share_the_tokens_of_their_prompt() -> None:
     assert sum(len(pack.ids_T) for pack in make_packs(batch, all_N, capacity=1)) == sum(batch.lengths)
 
 
+def test_a_pack_that_only_fits_with_shared_tokens_shares_them() -> None:
+    """However few they are: here 2 of 25."""
+    rng = np.random.default_rng(0)
+    texts = ("a", [*range(3, 13)]), ("a", [3, 4, 50, 51, 52]), ("b", [*range(60, 70)])
+    sample = [
+        Trajectory(
+            (replace(random_segment([(len(ids) - 1, 1)], rng), ids=tuple(ids)),),
+            rewards=(0.0,),
+            states=("",),
+            observations=(("act", ""),),
+            group=group,
+        )
+        for group, ids in texts
+    ]
+    batch = make_batch(sample)
+    packs = make_packs(batch, torch.ones_like(batch.completion_index_N, dtype=torch.bool), capacity=23)
+    assert [len(pack.ids_T) for pack in packs] == [23]
+
+
 def test_packing_ragged_episodes_needs_no_padding() -> None:
     rng = np.random.default_rng(0)
     turns = rng.integers(1, 21, 256)

@@ -202,6 +202,7 @@ def test_what_cant_be_sharded_is_refused_before_anything_is_loaded(
 def test_a_completely_broken_environment_trains_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run = RunFolder(tmp_path / "run")
     flags = coin_flags(run.path, "--world.options", "fault_on_reset=(0,1,2,3,4,5,6,7)", "--steps", "2")
+    flags += ["--warm-start.episodes", "0"]
     assert train_cli([*flags, "--evaluation.every", "0", "--max-failed", "1"]) == 0
     assert [(line["failed"], line["trained"], line["success"]) for line in run.read_metrics()] == [(16, 0, None)] * 2
     assert (run.start / "model.safetensors").read_bytes() == (run.model / "model.safetensors").read_bytes()

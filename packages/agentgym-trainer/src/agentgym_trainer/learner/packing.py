@@ -69,7 +69,7 @@ def make_packs(batch: Batch, chosen_N: Tensor, *, capacity: int, unit: Unit = "s
     parts = list_parts(batch, chosen_N, capacity=capacity, unit=unit)
     bins = first_fit_decreasing([part.tokens for part in parts], capacity)
     ids = _segment_ids(batch)
-    return [_pack(batch, [g for i in items for g in parts[i].segments], ids, chosen_N) for items in bins]
+    return [_pack(batch, [g for i in items for g in parts[i].segments], ids, chosen_N, capacity) for items in bins]
 
 
 def list_parts(batch: Batch, chosen_N: Tensor, *, capacity: int, unit: Unit) -> list[Part]:
@@ -165,9 +165,10 @@ def _common(one: Ids, other: Ids) -> int:
     return int(different.argmax()) if different.any() else least
 
 
-def _pack(batch: Batch, segments: Sequence[int], ids: Sequence[Ids], chosen_N: Tensor) -> Pack:
+def _pack(batch: Batch, segments: Sequence[int], ids: Sequence[Ids], chosen_N: Tensor, capacity: int) -> Pack:
     lengths = batch.lengths
-    if _count(segments, ids) <= (1 - _LEAST_SHARED) * sum(lengths[g] for g in segments):
+    total, least = sum(lengths[g] for g in segments), _count(segments, ids)
+    if least <= (1 - _LEAST_SHARED) * total or least <= capacity < total:
         ordered = _by_prefix(segments, ids)
     else:
         ordered = [(g, 0) for g in sorted(segments)]
