@@ -201,6 +201,10 @@ def agentgym_threads() -> set[threading.Thread]:
 
 @pytest.mark.long
 def test_closed_and_forgotten_environments_release_everything(server: RemoteServer) -> None:
+    first = make(REMOTE, env=BLOCKING, url=server.url)  # starts what all environments of the process share
+    first.reset(seed=1)
+    first.close()
+    del first
     gc.collect()
     sessions, threads, descriptors = len(server.sessions), agentgym_threads(), psutil.Process().num_fds()
     for ending in ("close", "forget"):
