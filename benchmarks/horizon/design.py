@@ -249,11 +249,11 @@ class Block:
 BLOCKS = (
     Block("primary", "paper-like", PRIMARY, LOOKS[0]),
     Block("controls", "paper-like", CONTROLS, LOOKS[0]),
-    Block("BabyAI", "paper-like", IN_BABYAI, BABYAI_SEEDS, "BabyAI", BABYAI_PILOT),
     Block("stable", "stable", PLAIN, LOOKS[0]),
     Block("no KL", "no KL", PLAIN, LOOKS[0]),
     Block("same rule", "paper-like", ("fixed 6", "fixed 24", "step"), LOOKS[0], "same rule"),
     Block("other algorithms", "paper-like", OTHERS, LOOKS[0]),
+    Block("BabyAI", "paper-like", IN_BABYAI, BABYAI_SEEDS, "BabyAI", BABYAI_PILOT),
     Block("primary", "paper-like", PRIMARY, LOOKS[1]),
 )
 
