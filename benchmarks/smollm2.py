@@ -24,6 +24,7 @@ from statistics import fmean
 from typing import Any
 
 from agentgym_envs import Episode, read_episodes
+from agentgym_eval.data.pairing import Pairing
 from agentgym_eval.metrics.comparison import compare
 from agentgym_eval.metrics.seeds import over_seeds
 from agentgym_eval.metrics.summary import report
@@ -139,7 +140,8 @@ def arguments_of(cell: Cell) -> tuple[str, ...]:
 def from_data(cell: Cell) -> OfflineConfig:
     """Return the configuration of a method that trains on episodes, from the recipe's start.
 
-    DPO prefers better ones of eight own episodes per task; AgentEvol imitates its own successes and the expert.
+    DPO prefers better ones of eight own episodes per task, cut to equal numbers of turns, without which it gained
+    nothing in docs/results/from-data.md; AgentEvol imitates its own successes and the expert.
     """
     config = cell.config
     shared: dict[str, Any] = {field.name: getattr(config, field.name) for field in fields(BaseConfig)}
@@ -148,7 +150,8 @@ def from_data(cell: Cell) -> OfflineConfig:
     if cell.method == DPO:
         # DPO needs a lower learning rate than RL, and an imitation loss that keeps the chosen side likely.
         shared["optimizer"] = replace(config.optimizer, lr=1e-4)
-        return DPOConfig(**shared, data=DataConfig(episodes=1600, keep="all"), samples=8, imitation=0.5)
+        data, pairs = DataConfig(episodes=1600, keep="all"), Pairing(truncated="shorten")
+        return DPOConfig(**shared, data=data, pairs=pairs, samples=8, imitation=0.5)
     data = DataConfig(episodes=config.warm_start.episodes)
     return AgentEvolConfig(**shared, data=data, iterations=3, exploration=Exploration(tasks=200, samples=4))
 
