@@ -61,11 +61,12 @@ _ALL_GOALS = replace(
 _BABYAI = replace(
     _FROM_SCRATCH,
     world=WorldConfig("agentgym/BabyAI-v0", agent="bare", instructions=False),
-    scratch=replace(_FROM_SCRATCH.scratch, vocab=1_000, context=4_096, episodes=500),
+    scratch=replace(_FROM_SCRATCH.scratch, vocab=1_000, hidden=192, layers=4, context=4_096, episodes=500),
     horizon=FixedHorizon(20),
     generation=Generation(max_tokens=24, max_context=4_096),
+    optimizer=replace(_FROM_SCRATCH.optimizer, lr=2e-3),
     evaluation=Evaluation(tasks=30, test_tasks=60, samples=2, ks=(1, 2), every=0),
-    data=DataConfig(episodes=32_000, noise=0.1, rename=0.5),
+    data=DataConfig(episodes=28_000, noise=0.1, rename=0.5),
 )
 
 # The other environments, likewise. In SciWorld the expert takes a second or two per solution, and these 20 of the 30
@@ -85,6 +86,7 @@ _SCIWORLD = replace(
     scratch=replace(_FROM_SCRATCH.scratch, vocab=2_000, context=2_048),
     horizon=FixedHorizon(30),
     generation=Generation(max_tokens=24, max_context=2_048),
+    optimizer=_FROM_SCRATCH.optimizer,
     evaluation=Evaluation(tasks=20, test_tasks=20, samples=1, ks=(1,), every=400),
     data=DataConfig(episodes=870),
     epochs=12,
@@ -95,6 +97,7 @@ _SEARCHQA = replace(
     scratch=_SCIWORLD.scratch,
     horizon=FixedHorizon(10),
     generation=Generation(max_tokens=48, max_context=2_048),
+    optimizer=_FROM_SCRATCH.optimizer,
     data=DataConfig(episodes=1_600),
 )
 # Observations are mostly fixed phrases, each of which is a token.
@@ -104,6 +107,7 @@ _WEBARENA = replace(
     scratch=replace(_FROM_SCRATCH.scratch, vocab=4_000, merges="phrases", context=4_096),
     horizon=FixedHorizon(15),
     generation=Generation(max_tokens=48, max_context=4_096),
+    optimizer=_FROM_SCRATCH.optimizer,
     evaluation=Evaluation(tasks=10, test_tasks=20, samples=1, ks=(1,), every=0),
     data=DataConfig(episodes=120),
     epochs=4,
@@ -134,7 +138,7 @@ SFT_RECIPES = {
     "sft-textcraft-all-goals": Recipe(
         "the model of sft-textcraft-renamed goes on with all goals and ten distractors", _ALL_GOALS
     ),
-    "sft-babyai": Recipe("a model from scratch imitates BabyAI's expert, on a CPU in an hour", _BABYAI),
+    "sft-babyai": Recipe("a model from scratch imitates BabyAI's expert, on a CPU in two hours", _BABYAI),
     "sft-sciworld": Recipe("a model from scratch imitates SciWorld's expert, on a CPU in an hour", _SCIWORLD),
     "sft-searchqa": Recipe("a model from scratch imitates SearchQA's expert, on a CPU in minutes", _SEARCHQA),
     "sft-webarena": Recipe("a model from scratch imitates WebArena's expert, on a CPU in minutes", _WEBARENA),
