@@ -293,7 +293,7 @@ name from the context. Those of TextCraft and BabyAI, with an hour or two of one
 permuted names and other layouts ([TextCraft](textcraft-names.md)), or permuted colors, and words are tokens. Smaller
 ones in BabyAI (128 wide, 3 layers, learning rate 3e-3), played on the same tasks before, had 49.3, 53.0 and 54.5
 sampled, and 48.0, 45.0 and 52.0 greedily, with 8,000, 16,000 and 32,000 episodes (at commits dbef3d78+, 4e437f8f and
-7e95012f; they have no record here). The minutes of the larger one are by the clock, beside other runs; it was
+f4d2fcac+; they have no record here). The minutes of the larger one are by the clock, beside other runs; it was
 interrupted twice and resumed.
 A loss on all tokens didn't help: of a quarter of the episodes, 4,000 with that loss and then the others with the loss
 on replies ended at a loss on replies of 0.28, and all with the loss on replies at 0.22.
@@ -307,7 +307,7 @@ runs: 17 for the episodes, which `collect` played beforehand, and 34 for trainin
 of 4,096 tokens after a few pages (`length`). A model with figures before and after RL, on the run's test tasks, learned
 by GRPO after the imitation. Each has one training seed, and the intervals are only over tasks.
 
-RL from BabyAI's model was tried once, with one seed: 60 updates of GRPO with batch normalisation took 60 dev tasks from
+RL from BabyAI's earlier model (32,000 episodes) was tried once, with one seed: 60 updates of GRPO with batch normalisation took 60 dev tasks from
 0.517 to 0.583 of sampled episodes, a difference of +0.067 (-0.017 to +0.150, two episodes of each task), and from 0.433
 to 0.483 greedily. No gain is established.
 

@@ -167,7 +167,7 @@ SMOLLM2_RECIPES = {
     "smollm2-sciworld": Recipe(
         "SmolLM2-135M learns six of SciWorld's task types, on two CPU cores",
         _SCIWORLD,
-        cost="an estimated 4 hours and 9 GB of memory, if they compute in bfloat16",
+        cost="2 to 3 hours and up to 8 GB of memory, if they compute in bfloat16",
     ),
     "smollm2-webarena": Recipe(
         "SmolLM2-135M learns 24 kinds of short tasks on six web sites, on two CPU cores",
