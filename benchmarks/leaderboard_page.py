@@ -307,7 +307,8 @@ runs: 17 for the episodes, which `collect` played beforehand, and 34 for trainin
 of 4,096 tokens after a few pages (`length`). A model with figures before and after RL, on the run's test tasks, learned
 by GRPO after the imitation. Each has one training seed, and the intervals are only over tasks.
 
-RL from BabyAI's earlier model (32,000 episodes) was tried once, with one seed: 60 updates of GRPO with batch normalisation took 60 dev tasks from
+RL from BabyAI's earlier model (32,000 episodes) was tried once, with one seed: 60 updates of GRPO with batch
+normalisation took 60 dev tasks from
 0.517 to 0.583 of sampled episodes, a difference of +0.067 (-0.017 to +0.150, two episodes of each task), and from 0.433
 to 0.483 greedily. No gain is established.
 
