@@ -72,7 +72,7 @@ _BABYAI = replace(
 # The other environments, likewise. In SciWorld the expert takes a second or two per solution, and these 20 of the 30
 # tasks can be solved within the horizon; all of their variations would mostly be those of five tasks.
 _SCIWORLD = replace(
-    _BABYAI,
+    _FROM_SCRATCH,
     world=WorldConfig(
         "agentgym/SciWorld-v0",
         (
@@ -86,28 +86,26 @@ _SCIWORLD = replace(
     scratch=replace(_FROM_SCRATCH.scratch, vocab=2_000, context=2_048),
     horizon=FixedHorizon(30),
     generation=Generation(max_tokens=24, max_context=2_048),
-    optimizer=_FROM_SCRATCH.optimizer,
     evaluation=Evaluation(tasks=20, test_tasks=20, samples=1, ks=(1,), every=400),
     data=DataConfig(episodes=870),
     epochs=12,
 )
 _SEARCHQA = replace(
-    _BABYAI,
+    _FROM_SCRATCH,
     world=WorldConfig("agentgym/SearchQA-v0", agent="bare", instructions=False),
     scratch=_SCIWORLD.scratch,
     horizon=FixedHorizon(10),
     generation=Generation(max_tokens=48, max_context=2_048),
-    optimizer=_FROM_SCRATCH.optimizer,
+    evaluation=_BABYAI.evaluation,
     data=DataConfig(episodes=1_600),
 )
 # Observations are mostly fixed phrases, each of which is a token.
 _WEBARENA = replace(
-    _BABYAI,
+    _FROM_SCRATCH,
     world=WorldConfig("agentgym/WebArena-v0", agent="bare", instructions=False),
     scratch=replace(_FROM_SCRATCH.scratch, vocab=4_000, merges="phrases", context=4_096),
     horizon=FixedHorizon(15),
     generation=Generation(max_tokens=48, max_context=4_096),
-    optimizer=_FROM_SCRATCH.optimizer,
     evaluation=Evaluation(tasks=10, test_tasks=20, samples=1, ks=(1,), every=0),
     data=DataConfig(episodes=120),
     epochs=4,
