@@ -153,7 +153,7 @@ def from_data(cell: Cell) -> OfflineConfig:
         data, pairs = DataConfig(episodes=1600, keep="all"), Pairing(truncated="shorten")
         return DPOConfig(**shared, data=data, pairs=pairs, samples=8, imitation=0.5)
     data = DataConfig(episodes=config.warm_start.episodes)
-    return AgentEvolConfig(**shared, data=data, iterations=3, exploration=Exploration(tasks=200, samples=4))
+    return AgentEvolConfig(**shared, data=data, iterations=2, exploration=Exploration(tasks=100, samples=4))
 
 
 # Records.
