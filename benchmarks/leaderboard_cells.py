@@ -55,7 +55,7 @@ WORLDS = (
         "images and 50 of its 812 tasks; every episode has its own state of the sites",
     ),
     World(
-        "SearchQA", 10, 100, 4, ("sft-searchqa",), None,
+        "SearchQA", 10, 100, 4, ("sft-searchqa-one-passage", "sft-searchqa"), None,
         "100 questions of the embedded almanac and its passages, instead of 400 of seven published sets over "
         "Wikipedia; a wrong answer ends the episode, instead of permitting another",
     ),

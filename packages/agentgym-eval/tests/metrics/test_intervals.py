@@ -194,9 +194,10 @@ def test_intra_class_correlation_matches_the_published_example() -> None:
     rows = [(9, 2, 5, 8), (6, 1, 3, 2), (8, 4, 6, 8), (7, 1, 2, 6), (10, 5, 6, 9), (6, 2, 4, 7)]
     values = [float(rating) for row in rows for rating in row]
     assert icc(values, np.repeat(np.arange(6), 4).tolist()) == pytest.approx(0.17, abs=0.005)
-    assert icc([1.0, 1.0, 0.0, 0.0], list("aabb")) == 1.0
+    assert icc([1.0] * 6 + [0.0] * 6, list("aaaaaabbbbbb")) == 1.0
+    assert math.isnan(icc([1.0] * 6 + [0.0] * 5, list("aaaaaabbbbb")))
     assert math.isnan(icc([1.0, 0.0], list("ab")))
-    assert math.isnan(icc([1.0] * 4, list("aabb")))
+    assert math.isnan(icc([1.0] * 12, list("aaaaaabbbbbb")))
 
 
 # Gains.

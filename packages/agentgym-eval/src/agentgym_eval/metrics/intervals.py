@@ -282,9 +282,10 @@ def cluster_sums(values: Sequence[float], clusters: Sequence[Hashable] | None) -
 def icc(values: Sequence[float], clusters: Sequence[Hashable] | None) -> float:
     """Return the intra-class correlation of `values`, one per task: the fraction of their variance between clusters, by
     the analysis of variance of unequal groups (Donner 1986). It can be negative by chance. NaN if tasks have no
-    clusters, if no cluster has two tasks, or if all values are equal.
+    clusters or a single one, if there are fewer than `FEWEST` more tasks than clusters, which leaves too few degrees of
+    freedom within clusters, or if all values are equal.
     """
-    if clusters is None or not 1 < len(set(clusters)) < len(clusters):
+    if clusters is None or not 1 < len(set(clusters)) <= len(clusters) - FEWEST:
         return math.nan
     array = np.asarray(values, dtype=np.float64)
     sums, sizes = _by_cluster(array, clusters)
