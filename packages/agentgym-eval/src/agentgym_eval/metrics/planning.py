@@ -32,8 +32,8 @@ class Plan:
     @classmethod
     def measured(cls, attempts: Sequence[Sequence[bool]], clusters: Sequence[Hashable]) -> Plan:
         """Estimate the plan from one policy's attempts at each of several tasks with these clusters, for a comparison
-        with a similarly good policy. `between` is assumed if no task has two attempts; `icc` is None if no cluster has
-        two tasks, or all tasks the same success rate.
+        with a similarly good policy. `between` is assumed if no task has two attempts; `icc` is None if the tasks are
+        too few to estimate it (`intervals.icc`), or all have the same success rate.
         """
         rates = [fmean(tried) for tried in attempts]
         success, several = fmean(rates), [tried for tried in attempts if len(tried) > 1]

@@ -47,7 +47,7 @@ class SummaryMetrics:
     """Completion tokens per episode, over episodes whose sampled ids were kept or whose endpoint counted them; NaN
     without such episodes."""
     icc: float
-    """Intra-class correlation of success within clusters of tasks; NaN if tasks have no clusters."""
+    """Intra-class correlation of success within clusters of tasks; NaN without clusters or with few tasks in them."""
     pass_at: Mapping[int, Interval]
     """pass@k by k. Its `tasks` counts those with at least k attempts that did not fail; `left_out` counts the
     others."""
