@@ -57,10 +57,12 @@ METHODS: dict[str, tuple[str, ...]] = {
         *("--horizon", "step", "--horizon.stages", "6", "8", "10", "--horizon.every", "20", "--evaluation.every", "20"),
     ),
     "token mean": ("--algorithm.advantages.no-whiten",),
-    "rloo": ("--algorithm", "rloo", "--algorithm.kl.where", "off"),
-    "gigpo": ("--algorithm", "gigpo", "--algorithm.kl.where", "off"),
-    "graphgpo": ("--algorithm", "graphgpo", "--algorithm.kl.where", "off"),
-    "ppo": ("--algorithm", "ppo", "--algorithm.kl.where", "off"),
+    **{
+        name: ("--algorithm", name, "--algorithm.kl.where", "off", "--algorithm.advantages.whiten")
+        for name in ("rloo", "gigpo", "graphgpo")
+    },
+    # PPO's advantages are whitened by default, and its critic's head learns from scratch.
+    "ppo": ("--algorithm", "ppo", "--algorithm.kl.where", "off", "--critic.lr", "2e-3"),
 }
 """Flags of each method: the recipe, its earlier versions, and other algorithms from the recipe's start."""
 DPO, EVOL = "dpo", "agentevol"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from agentgym_envs import EnvFault
-from agentgym_envs.pool.calls import Reset, Result, Step, WorldSpec
+from agentgym_envs.pool.calls import Ask, Reset, Result, Step, WorldSpec
 from agentgym_envs.remote.client import Client, split_urls
 from agentgym_envs.remote.slots import RemoteSlot, Servers
 from patience import PATIENCE, eventually
@@ -36,7 +36,7 @@ class Caller:
         self._elapsed += PATIENCE
         self.servers.loop.call_soon(str)  # wakes the loop, which then reads its clock
 
-    def __call__(self, call: Reset | Step, slot: int = 0) -> Result:
+    def __call__(self, call: Reset | Step | Ask, slot: int = 0) -> Result:
         while len(self.slots) <= slot:
             self.slots.append(RemoteSlot(len(self.slots), WorldSpec(BLOCKING), self.servers))
         future: Future[Result] = Future()
@@ -173,6 +173,22 @@ def test_a_server_of_something_else_is_named_and_does_not_stop_the_others(server
         assert both(Reset("door/train/1")).observation == "Knock 1 times."
         alone.close()
         both.close()
+
+
+@pytest.mark.parametrize("answer", [HTMLResponse("<h1>Sign in</h1>"), JSONResponse(["Sign in"])], ids=["page", "list"])
+@pytest.mark.parametrize("name", ["oracle", "tasks", "functions"])
+def test_a_foreign_answer_within_a_session_is_a_fault(name: str, answer: Response) -> None:
+    async def behind_a_login(scope: Any, receive: Any, send: Any) -> None:
+        made = JSONResponse({"id": "s", "instructions": ""}, 201)
+        await (made if scope["method"] == "POST" else answer)(scope, receive, send)
+
+    with served(behind_a_login) as url:
+        caller = Caller(url)
+        fault = caller(Ask(name)).error
+        assert isinstance(fault, EnvFault)
+        assert f"{url} does not respond like an agentgym-envs server" in str(fault)
+        assert "Sign in" in str(fault)
+        caller.close()
 
 
 @pytest.mark.parametrize(

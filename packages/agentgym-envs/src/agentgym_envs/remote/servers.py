@@ -218,6 +218,21 @@ class Servers:
             self.mark_lost(session)
             raise
 
+    async def get_json(self, session: Session, route: str, *, pauses: Sequence[float] | None = None) -> dict[str, Any]:
+        """Return the JSON object that a GET request to `route` gets; as `get`, whose errors it raises.
+
+        Raises:
+            SessionLost: Also if the answer is another one, such as the page of a proxy.
+        """
+        answer = await self.get(session, route, pauses=pauses)
+        try:
+            found = answer.json()
+        except ValueError as error:
+            raise foreign(session.server.url, answer) from error
+        if not isinstance(found, dict):
+            raise foreign(session.server.url, answer)
+        return found
+
     async def tasks(self, spec: WorldSpec) -> TaskSet:
         """Return the tasks of the environment, which are fetched once. Raises the errors of `open` and `get`."""
 
@@ -244,10 +259,10 @@ class Servers:
         """Send a GET request to an existing session of the environment, or to a temporary one."""
         for existing in [session for session in self._sessions if session.spec == spec][:_MAX_TRIED_SESSIONS]:
             with suppress(EnvFault):  # it is busy or lost
-                return (await self.get(existing, route, pauses=())).json()
+                return await self.get_json(existing, route, pauses=())
         session = await self.open(spec)
         try:
-            return (await self.get(session, route)).json()
+            return await self.get_json(session, route)
         finally:
             await self.close_session(session)
 

@@ -134,9 +134,9 @@ class RemoteSlot:
         session = await self._session(generation)
         if name == "instructions":
             return session.instructions
-        response = await self._servers.get(session, name)
         if name in _EPISODE_FIELDS:
-            return response.json()[_EPISODE_FIELDS[name]]
+            return (await self._servers.get_json(session, name))[_EPISODE_FIELDS[name]]
+        response = await self._servers.get(session, name)
         return pixels(response.content) if response.headers["content-type"] == "image/png" else response.text
 
     async def _session(self, generation: _Generation) -> Session:

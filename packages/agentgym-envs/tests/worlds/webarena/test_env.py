@@ -11,12 +11,14 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from agentgym_envs.core.registry import make, text_env
 from agentgym_envs.core.text_env import EnvFault
+from agentgym_envs.util.chromium import find_chromium
 from agentgym_envs.worlds.webarena.env import WebArena
 from browser_processes import alive, command_line, descendants
 from pages_server import Page, PagesServer
@@ -147,6 +149,17 @@ def test_models_of_judges_may_contain_at_signs(custom_env: Make, model: str, url
     assert (judge.model, judge.base_url) == (model, url)
 
 
+def test_a_relative_path_of_chromium_is_that_of_the_first_working_directory(
+    embedded_env: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "chrome").symlink_to(find_chromium())
+    monkeypatch.chdir(tmp_path)
+    env = embedded_env(executable_path="chrome")
+    monkeypatch.chdir("/")
+    env.check_dependencies()
+    env.reset(seed=0)
+
+
 def test_custom_tasks_require_their_sites(custom_env: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SHOPPING", "SHOPPING_ADMIN", "REDDIT", "GITLAB", "MAP", "WIKIPEDIA", "HOMEPAGE"):
         monkeypatch.delenv(name, raising=False)
@@ -210,11 +223,11 @@ def test_page_text_cannot_forge_the_observation(custom_env: Make, server: PagesS
 
 
 @pytest.fixture
-def embedded_env(requires_browser: None) -> Iterator[Callable[[], WebArena]]:
+def embedded_env(requires_browser: None) -> Iterator[Make]:
     envs: list[WebArena] = []
 
-    def make_env() -> WebArena:
-        envs.append(WebArena())
+    def make_env(**options: Any) -> WebArena:
+        envs.append(WebArena(**options))
         return envs[-1]
 
     yield make_env
@@ -237,7 +250,7 @@ def solve(env: WebArena, task: str) -> bool:
 
 
 @pytest.mark.long
-def test_eight_concurrent_episodes_are_isolated(embedded_env: Callable[[], WebArena]) -> None:
+def test_eight_concurrent_episodes_are_isolated(embedded_env: Make) -> None:
     envs = [embedded_env() for _ in range(8)]
     task = database_task(envs[0])
     check = envs[0].tasks[task].payload["eval"]["database"][0]
@@ -255,7 +268,7 @@ def test_eight_concurrent_episodes_are_isolated(embedded_env: Callable[[], WebAr
 
 
 @pytest.mark.long
-def test_killed_browser_is_a_fault_and_reset_starts_another(embedded_env: Callable[[], WebArena]) -> None:
+def test_killed_browser_is_a_fault_and_reset_starts_another(embedded_env: Make) -> None:
     envs = [embedded_env() for _ in range(3)]
     task = envs[0].tasks.train.ids[0]
     for env in envs:
@@ -273,7 +286,7 @@ def test_killed_browser_is_a_fault_and_reset_starts_another(embedded_env: Callab
 
 
 @pytest.mark.long
-def test_killed_sites_restart_within_an_episode(embedded_env: Callable[[], WebArena]) -> None:
+def test_killed_sites_restart_within_an_episode(embedded_env: Make) -> None:
     env = embedded_env()
     task = database_task(env)
     env.reset(options={"task": task})
@@ -287,7 +300,7 @@ def test_killed_sites_restart_within_an_episode(embedded_env: Callable[[], WebAr
     assert info["success"]
 
 
-def test_close_leaves_no_processes(embedded_env: Callable[[], WebArena]) -> None:
+def test_close_leaves_no_processes(embedded_env: Make) -> None:
     before = {process.pid for process in psutil.Process().children(recursive=True)}
     envs = [embedded_env() for _ in range(2)]
     for env in envs:
@@ -314,7 +327,7 @@ def test_garbage_collected_environment_is_closed(requires_browser: None) -> None
 
 
 @pytest.mark.long
-def test_forked_environment_restarts_and_does_not_affect_its_parent(embedded_env: Callable[[], WebArena]) -> None:
+def test_forked_environment_restarts_and_does_not_affect_its_parent(embedded_env: Make) -> None:
     env = embedded_env()
     before, _ = env.reset(options={"task": env.tasks.train.ids[0]})
     child = os.fork()
@@ -329,7 +342,7 @@ def test_forked_environment_restarts_and_does_not_affect_its_parent(embedded_env
     assert env.step("scroll [down]")[4]["valid"]
 
 
-def test_task_set_name_distinguishes_embedded_sites(embedded_env: Callable[[], WebArena]) -> None:
+def test_task_set_name_distinguishes_embedded_sites(embedded_env: Make) -> None:
     assert embedded_env().tasks.name == "AgentGym's embedded sites, not WebArena's benchmark"
     assert text_env(make("agentgym/WebArena-v0")).tasks.name == embedded_env().tasks.name
 

@@ -97,7 +97,7 @@ class WebArena(TextEnv):
             of the visible elements in it to `info["element_boxes"]`: left, top, right and bottom by id or name.
         marks: Draw a box and the id on screenshots around each visible element that can be acted on.
         pictures: A folder to which a screenshot of each observed page is written; see `agentgym_envs.util.screenshots`.
-        executable_path: Path of the Chromium to run.
+        executable_path: Path of the Chromium to run, relative to the working directory of this call.
         render_mode: `ansi` for the text, `rgb_array` for a screenshot.
 
     The score is 1 when all checks of the task pass (the answer, the URL, contents of pages, and on the embedded sites
@@ -165,7 +165,7 @@ class WebArena(TextEnv):
         if marks and not self._needs_picture:
             raise ValueError("marks=True draws on screenshots, but none are taken; add screenshot=True.")
         self._marks = marks
-        self._executable_path = executable_path
+        self._executable_path = None if executable_path is None else str(Path(executable_path).absolute())
         self._episode: EpisodeSession | None = None
 
     @property
