@@ -8,6 +8,7 @@ import math
 import shutil
 import sys
 from collections import Counter
+from dataclasses import replace
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ def test_all_arms_have_valid_settings_that_a_run_folder_can_store() -> None:
     for cell in [*cells, *design.PILOT.cells(100), *design.BABYAI_PILOT.cells(100)]:
         config = cell.config()
         assert from_json(RLConfig, json.loads(json.dumps(to_json(config)))) == config
-        assert config.horizon.longest == 24
+        assert config.horizon.longest == (15 if cell.environment == "TextCraft" else 24)
         assert config.algorithm.kl.weight == design.REGIMES[cell.regime].kl or config.algorithm.kl.where == "off"
     keys = [cell.key for block in design.BLOCKS for seed in block.seeds for cell in block.cells(seed, lrs)]
     assert len(keys) == len(set(keys))
@@ -106,6 +107,14 @@ def test_the_registered_plan_has_the_settings_of_the_design() -> None:
         f"| paper-like | {design.REGIMES['paper-like'].kl} | {design.REGIMES['paper-like'].epochs} |",
         f"{design.BABYAI.warm_start.episodes:,} episodes of an expert with {design.BABYAI.warm_start.noise:.0%} random",
         f"evaluations, which are every {design.BABYAI.evaluation.every} updates",
+        f"the imitation of {design.TEXTCRAFT.warm_start.episodes} episodes of the expert and one round of DAgger with "
+        f"{design.TEXTCRAFT.warm_start.dagger.episodes} episodes",
+        f"{design.TEXTCRAFT.steps} updates of {design.TEXTCRAFT.turns_per_step} turns, in groups of "
+        f"{design.TEXTCRAFT.group_size}, at least {design.TEXTCRAFT.tasks_per_step} groups",
+        f"*step to 15* (5, 10, 15 turns, for {design.IN_TEXTCRAFT['step to 15'].horizon.every} updates each)",
+        f"then none, for {design.IN_TEXTCRAFT['backward to 15'].horizon.every} updates each). Every run",
+        f"Seeds {design.TEXTCRAFT_SEEDS[0]} to {design.TEXTCRAFT_SEEDS[-1]}. All evaluations have at most 15 turns; "
+        f"{design.TEXTCRAFT.evaluation.tasks} dev tasks every {design.TEXTCRAFT.evaluation.every} updates",
         f"seeds {design.BABYAI_SEEDS[0]} to {design.BABYAI_SEEDS[-1]}",
         f"from {', '.join(f'{lr:g}' for lr in design.BABYAI_PILOT.lrs[:-1])} and {design.BABYAI_PILOT.lrs[-1]:g} by",
     ]
@@ -343,7 +352,7 @@ def test_a_study_that_was_interrupted_has_the_same_records(tmp_path: Path, monke
     """One study runs through. Another is interrupted in the middle of its second run, and loses all folders."""
     design, runs, run = module("design"), module("runs"), module("run")
     cells = [design.Cell("primary", "paper-like", arm, 3, 1e-3) for arm in ("fixed 6", "step")]
-    monkeypatch.setattr(runs, "batches", lambda records: iter([cells]))
+    monkeypatch.setattr(runs, "batches", lambda *_: iter([cells]))
 
     def study(name: str, **more: Any) -> list[dict[str, Any]]:
         file = tmp_path / name / "horizon.json.gz"
@@ -374,3 +383,36 @@ def test_a_study_that_was_interrupted_has_the_same_records(tmp_path: Path, monke
     assert study("moved") == whole  # begins again, with a new warm start
     assert whole[1]["start"] == whole[0]["start"]
     assert [point["step"] for point in whole[1]["curve"]] == [0, 1, 2]
+
+
+@pytest.mark.long
+def test_runs_in_textcraft_are_compared_by_depth_and_by_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The arms are those of the plan, but the model is a tiny one. Another process adds a record meanwhile."""
+    design, runs, run, page = module("design"), module("runs"), module("run"), module("page")
+    block = next(block for block in design.BLOCKS if block.name == "TextCraft")
+    arms = ("fixed 15", "backward to 15")
+    monkeypatch.setattr(design, "BLOCKS", [replace(block, arms=arms, seeds=(1,))])
+    file, add = tmp_path / "horizon.json.gz", runs.add_record
+
+    def add_after_another(file: Path, new: dict[str, Any], lock: Path) -> list[dict[str, Any]]:
+        if new["arm"] == arms[0]:
+            runs.write_records(file, [record("fixed 24"), record("step")])
+        return add(file, new, lock)
+
+    monkeypatch.setattr(runs, "add_record", add_after_another)
+    runs.run_study(file, tmp_path / "runs", processes=1, environments=run.QUICK, blocks=["TextCraft"])
+    found = runs.read_records(file)
+    assert [each["arm"] for each in found] == ["fixed 24", "step", *arms]
+    assert [each["lr"] for each in found[2:]] == [6e-4, 6e-4]
+    whole, backward = found[2:]
+    assert len(whole["test"]) == len(whole["before"]) == len(design.DEPTHS) == 2
+    assert {turns for _, turns in whole["stages"]} == {15}
+    assert {turns for _, turns in backward["stages"]} == {4}
+    assert len(whole["test_tasks"]) == sum(whole["test_lengths"][depth][1] for depth in "23") / 4 == 12
+
+    page.report(found, tmp_path)
+    text = (tmp_path / "horizon.md").read_text()
+    assert "| backward to 15 | 1 | " in text
+    assert "depth 3, minus fixed 15" in text
+    assert "| backward to 15 | +0.000 (+0.000 to +0.000; BCa" in text
+    assert (tmp_path / "horizon-textcraft.png").exists()

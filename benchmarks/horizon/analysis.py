@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from agentgym_eval.metrics.comparison import Difference, holm
@@ -16,6 +16,7 @@ from horizon.design import LOOKS, PRIMARY
 
 Record = Mapping[str, Any]
 Outcome = Callable[[Record], float]
+Unit = TypeVar("Unit", int, str)
 MARGIN = 0.05
 """Largest difference in success that counts as none."""
 LEVELS = (0.0052, 0.0480)
@@ -83,12 +84,12 @@ class Paired:
     """Bias-corrected and accelerated bootstrap over seeds (Efron 1987)."""
 
 
-def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Paired | None:
-    """Compare the second with the first over the seeds that have both; None without any."""
-    seeds = sorted(first.keys() & second.keys())
-    if not seeds:
+def paired(first: Mapping[Unit, float], second: Mapping[Unit, float]) -> Paired | None:
+    """Compare the second with the first over the seeds, or other units, that have both; None without any."""
+    units = sorted(first.keys() & second.keys())
+    if not units:
         return None
-    a, b = [first[seed] for seed in seeds], [second[seed] for seed in seeds]
+    a, b = [first[unit] for unit in units], [second[unit] for unit in units]
     gains = tuple(y - x for x, y in zip(a, b, strict=True))
     return Paired(gains, over_seeds(a, b), bootstrap(gains, None, np.random.default_rng(0)))
 

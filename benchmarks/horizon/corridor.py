@@ -8,6 +8,7 @@ as many turns as there are rooms to pass. With `depth_specific`, the same sign m
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, ClassVar, cast
 
@@ -28,9 +29,9 @@ RULES = np.random.default_rng(0).integers(len(DOORS), size=(len(STRATA), len(SIG
 """Index of the right door, by stratum of the room and by sign."""
 
 
-def stratum(length: int) -> str:
-    """Return the stratum of a task with this length."""
-    return next(name for name, lengths in STRATA.items() if length < lengths.stop)
+def stratum(difficulty: int, strata: Mapping[str, range] = STRATA) -> str:
+    """Return the stratum of a task with this difficulty, here the length of the corridor."""
+    return next(name for name, difficulties in strata.items() if difficulty < difficulties.stop)
 
 
 @cache

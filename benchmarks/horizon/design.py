@@ -5,7 +5,7 @@ docs/results/horizon-plan.md registers it in words; a test compares the two.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 from agentgym_trainer.algorithms import GRPO, KL, PPO, Algorithm, GroupRelative, ReinforcePP
 from agentgym_trainer.config import (
     CriticModel,
+    DAgger,
     Evaluation,
     Generation,
     Optimizer,
@@ -24,8 +25,9 @@ from agentgym_trainer.config import (
 )
 from agentgym_trainer.config.scratch import Scratch
 from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, BackwardHorizon, Horizon, StepHorizon
+from agentgym_trainer.recipes import RECIPES
 
-from horizon.corridor import ENV_ID
+from horizon.corridor import ENV_ID, STRATA
 from horizon.schedules import RandomHorizon, ReverseHorizon
 
 SHORT, MIDDLE, LONG = 6, 12, 24
@@ -34,13 +36,12 @@ EVERY = 5
 """Updates between evaluations."""
 TURNS = 768
 """Turns per update, to within half a group."""
-TESTED, SAMPLES = 192, 2
-"""Number of test tasks, and of episodes of each, before and after training."""
 LRS = (2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3)
 """Learning rates that the pilot runs choose from."""
 LOOKS = (range(1, 13), range(13, 25))
 """Seeds of the first and the second look."""
 BABYAI_SEEDS = range(1, 7)
+TEXTCRAFT_SEEDS = range(1, 4)
 NEVER = 10**9
 
 CORRIDOR = RLConfig(
@@ -51,7 +52,8 @@ CORRIDOR = RLConfig(
     optimizer=Optimizer(lr=1e-3, micro_tokens=8192),
     critic=CriticModel(lr=2e-3),
     warm_start=WarmStart(episodes=2000, noise=0.45, imitate_noise=True, epochs=1, batch=8, lr=5e-3),
-    evaluation=Evaluation(tasks=48, test=False, samples=1, ks=(1,), every=EVERY),
+    # `runs.py` plays the test tasks, with as many samples as `Cell.samples`.
+    evaluation=Evaluation(tasks=48, test=False, test_tasks=192, samples=1, ks=(1,), every=EVERY),
     rollouts=RolloutFiles(every=0),
     horizon=StepHorizon((LONG,), NEVER),
     steps=UPDATES,
@@ -82,12 +84,38 @@ BABYAI = replace(
     warm_start=WarmStart(episodes=4000, noise=0.35, imitate_noise=True, epochs=2, batch=16, lr=5e-3),
     evaluation=replace(CORRIDOR.evaluation, every=2 * EVERY),
 )
+_SMOLLM2 = RECIPES["smollm2-textcraft"].config
+assert isinstance(_SMOLLM2, RLConfig)
+TEXTCRAFT_TURNS = (5, 10, 15)
+TEXTCRAFT_UPDATES = 36
+TEXTCRAFT = replace(
+    _SMOLLM2,
+    world=replace(_SMOLLM2.world, options=("depth=(2, 3)", "distractors=2")),
+    generation=replace(_SMOLLM2.generation, max_context=1536),
+    warm_start=replace(_SMOLLM2.warm_start, episodes=320, dagger=DAgger(rounds=1, episodes=160)),
+    evaluation=Evaluation(tasks=32, test=False, test_tasks=80, samples=2, ks=(1, 2), every=TEXTCRAFT_UPDATES // 3),
+    rollouts=RolloutFiles(every=0),
+    horizon=StepHorizon(TEXTCRAFT_TURNS[-1:], NEVER),
+    steps=TEXTCRAFT_UPDATES,
+    tasks_per_step=4,
+    turns_per_step=384,
+    save_every=4,
+    threads=1,
+)
 ENVIRONMENTS = {
     "corridor": CORRIDOR,
     "same rule": replace(CORRIDOR, world=replace(CORRIDOR.world, options=("depth_specific=False",))),
     "BabyAI": BABYAI,
+    "TextCraft": TEXTCRAFT,
 }
 """What all runs of an environment share."""
+DEPTHS = {"depth 2": range(2, 3), "depth 3": range(3, 4)}
+"""Strata of TextCraft's tasks by their difficulty, the crafting depth."""
+
+
+def strata_of(environment: str) -> Mapping[str, range]:
+    """Return the strata of an environment's tasks: difficulties by name."""
+    return DEPTHS if environment == "TextCraft" else STRATA
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +132,7 @@ REGIMES = {
     "stable": Regime(kl=0.05, epochs=1),
     "paper-like": Regime(kl=1e-3, epochs=2),
     "no KL": Regime(kl=0.0, epochs=2, lr=2.0),
+    "recipe": Regime(kl=0.0, epochs=1),
 }
 
 
@@ -112,7 +141,7 @@ class Arm:
     """What is compared."""
 
     tuned_as: str
-    """The arm whose pilot runs choose the learning rate."""
+    """The arm whose pilot runs choose the learning rate; empty in TextCraft, where it is that of the recipe."""
     horizon: Horizon
     algorithm: Algorithm = GRPO
     mask_truncated: bool = False
@@ -146,6 +175,14 @@ ARMS: dict[str, Arm] = {
         for schedule, horizon in (("fixed 6", _FIXED[SHORT]), ("fixed 24", _FIXED[LONG]), ("step", _STEP))
     },
 }
+_WHITENED = replace(GRPO, advantages=ZERO_SUM["batch-normalised"])
+_SHORTEST, _, _LONGEST = TEXTCRAFT_TURNS
+IN_TEXTCRAFT: dict[str, Arm] = {
+    f"fixed {_SHORTEST}": Arm("", StepHorizon((_SHORTEST, _LONGEST), NEVER), _WHITENED),
+    f"fixed {_LONGEST}": Arm("", StepHorizon((_LONGEST,), NEVER), _WHITENED),
+    f"step to {_LONGEST}": Arm("", StepHorizon(TEXTCRAFT_TURNS, TEXTCRAFT_UPDATES // 3), _WHITENED),
+    f"backward to {_LONGEST}": Arm("", BackwardHorizon((2, 4, 6), TEXTCRAFT_UPDATES // 4, _LONGEST), _WHITENED),
+}
 PLAIN = ("fixed 6", "fixed 12", "fixed 24", "step")
 PRIMARY = (*PLAIN, *(arm for arm in ARMS if any(arm.endswith(f", {name}") for name in ZERO_SUM)))
 CONTROLS = (
@@ -178,9 +215,14 @@ class Cell:
         """What identifies the run's record."""
         return self.block, self.regime, self.arm, self.seed, self.lr
 
+    @property
+    def samples(self) -> int:
+        """Number of episodes of each test task."""
+        return 4 if self.environment == "TextCraft" else 2
+
     def config(self, environments: Mapping[str, RLConfig] = ENVIRONMENTS) -> RLConfig:
         """Return the configuration of the run, apart from its model, given what all runs of an environment share."""
-        base, regime, arm = environments[self.environment], REGIMES[self.regime], ARMS[self.arm]
+        base, regime, arm = environments[self.environment], REGIMES[self.regime], (ARMS | IN_TEXTCRAFT)[self.arm]
         kl = KL(arm.algorithm.kl.where, arm.algorithm.kl.estimator, regime.kl) if regime.kl else KL()
         if regime.kl and kl.where == "off":  # PPO has no penalty of its own
             kl = KL("loss", "k3", regime.kl)
@@ -239,11 +281,14 @@ class Block:
     arms: tuple[str, ...]
     seeds: Sequence[int]
     environment: str = "corridor"
-    pilot: Pilot = PILOT
+    pilot: Pilot | None = PILOT
+    """What chooses the learning rates; None: that of the environment's settings."""
 
     def cells(self, seed: int, lrs: Mapping[str, float]) -> list[Cell]:
         """Return the runs of a seed, given the learning rate of each tuned arm."""
-        return [Cell(self.name, self.regime, arm, seed, lrs[ARMS[arm].tuned_as], self.environment) for arm in self.arms]
+        own = ENVIRONMENTS[self.environment].optimizer.lr
+        found = {arm: own if self.pilot is None else lrs[ARMS[arm].tuned_as] for arm in self.arms}
+        return [Cell(self.name, self.regime, arm, seed, lr, self.environment) for arm, lr in found.items()]
 
 
 BLOCKS = (
@@ -254,18 +299,23 @@ BLOCKS = (
     Block("same rule", "paper-like", ("fixed 6", "fixed 24", "step"), LOOKS[0], "same rule"),
     Block("other algorithms", "paper-like", OTHERS, LOOKS[0]),
     Block("BabyAI", "paper-like", IN_BABYAI, BABYAI_SEEDS, "BabyAI", BABYAI_PILOT),
+    Block("TextCraft", "recipe", tuple(IN_TEXTCRAFT), TEXTCRAFT_SEEDS, "TextCraft", None),
     Block("primary", "paper-like", PRIMARY, LOOKS[1]),
 )
 
 
-def batches(records: Sequence[Mapping[str, Any]]) -> Iterator[list[Cell]]:
-    """Yield the runs of each seed, in order. The records of pilot runs must be added to `records` before the next runs
-    are asked for.
+def batches(records: Sequence[Mapping[str, Any]], names: Container[str]) -> Iterator[list[Cell]]:
+    """Yield the runs of each seed of the blocks with these names, in order. The records of pilot runs must be added to
+    `records` before the next runs are asked for.
     """
     for block in BLOCKS:
-        for seed in block.pilot.seeds:
-            yield block.pilot.cells(seed)
-        if (lrs := block.pilot.chosen(records)) is None:
-            raise ValueError(f"The runs of the {block.pilot.name}, which choose learning rates, have no records yet.")
+        if block.name not in names:
+            continue
+        lrs: Mapping[str, float] | None = {}
+        if (pilot := block.pilot) is not None:
+            for seed in pilot.seeds:
+                yield pilot.cells(seed)
+            if (lrs := pilot.chosen(records)) is None:
+                raise ValueError(f"The runs of the {pilot.name}, which choose learning rates, have no records yet.")
         for seed in block.seeds:
             yield block.cells(seed, lrs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ from outcomes import picture
 from horizon.analysis import Record, by_seed, collapsed_at, final, final_of, kaplan_meier
 from horizon.corridor import STRATA
 from horizon.design import ARMS, CONTROLS, EVERY, PLAIN, PRIMARY, UPDATES
+
+LENGTHS = tuple(f"{name} turns" for name in STRATA)
 
 
 def draw_curves(records: Sequence[Record], file: Path) -> None:
@@ -35,22 +37,22 @@ def draw_curves(records: Sequence[Record], file: Path) -> None:
         axes[0, 0].set_ylabel("success on dev tasks")
 
 
-def by_arm(records: Sequence[Record]) -> dict[str, list[Record]]:
+def by_arm(records: Sequence[Record], arms: Iterable[str] = ARMS) -> dict[str, list[Record]]:
     """Return the records of each arm that has any."""
-    found = {arm: [record for record in records if record["arm"] == arm] for arm in ARMS}
+    found = {arm: [record for record in records if record["arm"] == arm] for arm in arms}
     return {arm: own for arm, own in found.items() if own}
 
 
-def draw_final(rows: Mapping[str, Sequence[Record]], file: Path) -> None:
+def draw_final(rows: Mapping[str, Sequence[Record]], file: Path, strata: Sequence[str] = LENGTHS) -> None:
     """Draw success on test tasks after training by stratum: a row for each arm, a dot per seed, and the mean."""
     size: Any = (11, 0.35 * len(rows) + 1.5)
-    with picture(file, 1, len(STRATA), figsize=size, sharey=True) as axes:
-        for number, (axis, name) in enumerate(zip(axes, STRATA, strict=True)):
+    with picture(file, 1, len(strata), figsize=size, sharey=True) as axes:
+        for number, (axis, name) in enumerate(zip(axes, strata, strict=True)):
             for row, records in enumerate(rows.values()):
                 values = [final_of(number)(record) for record in records]
                 axis.plot(values, [row] * len(values), "o", color="tab:blue", alpha=0.4, markersize=4)
                 axis.plot(np.mean(values), row, "|", color="black", markersize=12)
-            axis.set_title(f"tasks of {name} turns")
+            axis.set_title(f"tasks of {name}")
             axis.set_xlim(-0.02, 1.02)
             axis.set_xlabel("success after training")
         axes[0].set_yticks(range(len(rows)), [*rows])

@@ -22,7 +22,7 @@ from training_runs import miniature
 
 from horizon.design import ENVIRONMENTS
 from horizon.page import report
-from horizon.runs import read_records, run_study
+from horizon.runs import NAMES, read_records, run_study
 
 RECORDS = Path("docs/results/horizon.json.gz")
 
@@ -31,10 +31,11 @@ def _quick(config: RLConfig) -> RLConfig:
     """Return a tiny version, with enough imitation for some successes: without any, nothing would train."""
     return replace(
         miniature(config),
+        model="scratch",
         warm_start=replace(config.warm_start, episodes=600, noise=0.2),
         steps=2,
         turns_per_step=64,
-        evaluation=replace(config.evaluation, tasks=6, every=1),
+        evaluation=replace(config.evaluation, tasks=6, test_tasks=12, every=1),
     )
 
 
@@ -46,6 +47,7 @@ def main() -> None:
     parser = arguments(__doc__, "quick", "report")
     parser.add_argument("--out", type=Path, default=Path("runs/horizon"), help="folder of runs in progress")
     parser.add_argument("--processes", type=int, default=1, help="runs at a time")
+    parser.add_argument("--blocks", nargs="+", choices=NAMES, default=NAMES, help="blocks of the plan")
     parser.add_argument("--most", type=int, help="stop after this many runs")
     settings = parser.parse_args()
     file = settings.out / RECORDS.name if settings.quick else RECORDS
@@ -54,7 +56,8 @@ def main() -> None:
         return
     quiet()
     environments = QUICK if settings.quick else ENVIRONMENTS
-    run_study(file, settings.out, processes=settings.processes, environments=environments, most=settings.most)
+    options = {"processes": settings.processes, "blocks": settings.blocks, "most": settings.most}
+    run_study(file, settings.out, environments=environments, **options)
 
 
 if __name__ == "__main__":

@@ -6,12 +6,13 @@ again, so the file of records is all that has to survive.
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import hashlib
 import json
 import multiprocessing
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import replace
@@ -29,9 +30,10 @@ from outcomes import commits
 from rich.console import Console
 from training_runs import PLAYED, Run, make_start, open_run, play_held_out
 
-from horizon.corridor import STRATA, stratum
-from horizon.design import ENVIRONMENTS, SAMPLES, TESTED, Cell, batches
+from horizon.corridor import stratum
+from horizon.design import BLOCKS, CORRIDOR, ENVIRONMENTS, Cell, batches, strata_of
 
+NAMES = tuple(dict.fromkeys(block.name for block in BLOCKS))
 Record = dict[str, Any]
 
 
@@ -41,38 +43,42 @@ def run_study(
     *,
     processes: int,
     environments: Mapping[str, RLConfig] = ENVIRONMENTS,
+    blocks: Container[str] = NAMES,
     most: int | None = None,
 ) -> None:
     """Finish the runs that have no record yet, and add each record to the file as soon as the run is finished.
+    Another process may add records of other blocks at the same time.
 
     Args:
         file: Compressed JSON file of the records.
         folder: Folder for runs in progress and initial models.
-        processes: Number of runs at a time; with 1, they share this process and its imports.
+        processes: Number of runs at a time; with 1, those with the corridor's precision share this process.
         environments: The settings that all runs of an environment share, by name.
+        blocks: Names of the blocks whose runs to finish.
         most: Stop after this many runs; None: after all.
     """
     records = read_records(file)
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=spawn) if processes > 1 else nullcontext() as pool:
-        for cells in batches(records):
-            known = {key_of(record) for record in records}
-            missing = [cell for cell in cells if cell.key not in known][:most]
-            if not missing:
-                continue
-            start = start_of(missing[0], folder)
-            work = partial(finish, start=start, folder=folder, environments=environments)
+    for cells in batches(records, blocks):
+        known = {key_of(record) for record in records}
+        missing = [cell for cell in cells if cell.key not in known][:most]
+        if not missing:
+            continue
+        start = start_of(missing[0], folder)
+        work = partial(finish, start=start, folder=folder, environments=environments)
+        # accelerate can't change the precision within a process.
+        alone = processes == 1 and environments[missing[0].environment].precision == CORRIDOR.precision
+        with nullcontext() if alone else ProcessPoolExecutor(processes, mp_context=spawn) as pool:
             _call(pool, partial(warm_started, missing[0], start, environments))
             for cell, record in _finished(pool, work, missing):
-                records.append(record)
-                write_records(file, records)
+                records[:] = add_record(file, record, folder / "records.lock")
                 shutil.rmtree(path_of(cell, folder))
                 done = f"{cell.block}, seed {cell.seed}, {cell.arm}, learning rate {cell.lr:g}"
                 print(f"{len(records)} {done}: {record['seconds']:.0f} s", flush=True)
-            if most is not None:
-                most -= len(missing)
-                if not most:
-                    return
+        if most is not None:
+            most -= len(missing)
+            if not most:
+                return
 
 
 def _call(pool: ProcessPoolExecutor | None, work: Callable[[], None]) -> None:
@@ -128,7 +134,8 @@ def finish(cell: Cell, start: Path, folder: Path, environments: Mapping[str, RLC
 
 
 def _run(cell: Cell, config: RLConfig, path: Path) -> Run:
-    return Run(cell.arm, cell.seed, config, config.steps, path, samples=SAMPLES, tasks=TESTED, unit="updates")
+    tasks = config.evaluation.test_tasks
+    return Run(cell.arm, cell.seed, config, config.steps, path, samples=cell.samples, tasks=tasks, unit="updates")
 
 
 # Records.
@@ -136,7 +143,8 @@ def _run(cell: Cell, config: RLConfig, path: Path) -> Run:
 
 def record_of(cell: Cell, run: RunFolder, start: Path) -> Record:
     """Return the record of a finished run. Success is a list with an entry for each stratum of tasks."""
-    lines = list(run.read_metrics())
+    lines, strata = list(run.read_metrics()), strata_of(cell.environment)
+    played = list(read_episodes(run.path / PLAYED))
     evaluated = run.evaluated_steps("sampled")
     return {
         "block": cell.block,
@@ -145,14 +153,15 @@ def record_of(cell: Cell, run: RunFolder, start: Path) -> Record:
         "seed": cell.seed,
         "lr": cell.lr,
         "start": digest(RunFolder(start).start),
-        "before": success(list(read_episodes(start / PLAYED))),
-        "test": success(list(read_episodes(run.path / PLAYED))),
-        "test_lengths": by_length(list(read_episodes(run.path / PLAYED))),
+        "before": success(list(read_episodes(start / PLAYED)), strata),
+        "test": success(played, strata),
+        "test_lengths": by_length(played),
+        **({"test_tasks": by_task(played)} if cell.environment == "TextCraft" else {}),
         "curve": [
             {
                 "step": step,
-                "success": success(run.read_evaluation(step, "sampled") or []),
-                "greedy": success(run.read_evaluation(step, "greedy") or []),
+                "success": success(run.read_evaluation(step, "sampled") or [], strata),
+                "greedy": success(run.read_evaluation(step, "greedy") or [], strata),
             }
             for step in evaluated
         ],
@@ -192,12 +201,12 @@ _PER_UPDATE: dict[str, Callable[[Record], float | None]] = {
 """The metrics of each update in a record."""
 
 
-def success(episodes: Sequence[Episode]) -> list[float]:
+def success(episodes: Sequence[Episode], strata: Mapping[str, range]) -> list[float]:
     """Return the mean success on the tasks of each stratum."""
-    found: dict[str, list[bool]] = {name: [] for name in STRATA}
+    found: dict[str, list[bool]] = {name: [] for name in strata}
     for episode in episodes:
         if not episode.failed:
-            found[stratum(episode.difficulty)].append(bool(episode.success))
+            found[stratum(episode.difficulty, strata)].append(bool(episode.success))
     return [round(float(np.mean(values)), 4) for values in found.values()]
 
 
@@ -210,6 +219,15 @@ def by_length(episodes: Sequence[Episode]) -> dict[str, list[int]]:
             counts[0] += bool(episode.success)
             counts[1] += 1
     return dict(sorted(found.items(), key=lambda item: int(item[0])))
+
+
+def by_task(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Return the mean success on each task; with few seeds, differences are also paired by task."""
+    found: dict[str, list[bool]] = {}
+    for episode in episodes:
+        if episode.task_id is not None and not episode.failed:
+            found.setdefault(episode.task_id, []).append(bool(episode.success))
+    return {task: float(np.mean(values)) for task, values in sorted(found.items())}
 
 
 def digest(model: Path) -> str:
@@ -225,6 +243,15 @@ def key_of(record: Record) -> tuple[str, str, str, int, float]:
 def read_records(file: Path) -> list[Record]:
     """Return the records; none if there is no file."""
     return json.loads(gzip.decompress(file.read_bytes())) if file.exists() else []
+
+
+def add_record(file: Path, record: Record, lock: Path) -> list[Record]:
+    """Add a record to the file, one process at a time, and return all that it has then."""
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        records = [*read_records(file), record]
+        write_records(file, records)
+    return records
 
 
 def write_records(file: Path, records: Sequence[Record]) -> None:
