@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -157,18 +158,27 @@ def rows_over_seeds(records: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
 
 
 def draw(records: Sequence[dict[str, Any]], file: Path) -> None:
-    """Draw success during training: a line for each run, and points for its evaluations on dev tasks."""
-    with picture(file, figsize=(9, 4)) as axes:
-        for record in records:
-            if not (training := record["training"]):
-                continue  # what trains on given episodes has none of its own at each update
-            means = [fmean(training[max(0, step - _SMOOTHED) : step]) for step in range(1, len(training) + 1)]
-            label = f"{record['world']}, {record['method']}, seed {record['seed']}"
-            (line,) = axes.plot(range(1, len(training) + 1), means, label=label)
-            axes.plot([*map(int, record["dev"])], [*record["dev"].values()], "o", color=line.get_color())
-        axes.set(xlabel="update", ylabel="success", ylim=(0, 1))
-        axes.grid(alpha=0.15)
-        axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    """Draw success during training, a panel for each environment: a line for each run, and points for its evaluations
+    on dev tasks.
+    """
+    # What trains on given episodes has none of its own at each update.
+    drawn = [record for record in records if record["training"]]
+    worlds = list(dict.fromkeys(record["world"] for record in drawn))
+    size: Any = (12, 3.2 * math.ceil(len(worlds) / 3))
+    with picture(file, math.ceil(len(worlds) / 3), 3, figsize=size, sharex=True, sharey=True, squeeze=False) as panels:
+        for axes, world in zip(panels.flat, worlds, strict=False):
+            for record in (record for record in drawn if record["world"] == world):
+                training = record["training"]
+                means = [fmean(training[max(0, step - _SMOOTHED) : step]) for step in range(1, len(training) + 1)]
+                label = f"{record['method']}, seed {record['seed']}"
+                (line,) = axes.plot(range(1, len(training) + 1), means, label=label)
+                axes.plot([*map(int, record["dev"])], [*record["dev"].values()], "o", color=line.get_color())
+            axes.set(title=world, xlabel="update", ylabel="success", ylim=(0, 1))
+            axes.grid(alpha=0.15)
+            axes.legend(frameon=False, fontsize=7)
+            axes.label_outer()
+        for axes in panels.flat[len(worlds) :]:
+            axes.set_visible(False)
 
 
 def _with_interval(record: dict[str, Any], name: str) -> str:
