@@ -5,6 +5,7 @@ import sys
 import types
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 from unittest.mock import create_autospec
 
@@ -205,6 +206,7 @@ def test_fused_kernels_get_correct_arguments(name: str, monkeypatch: pytest.Monk
 
 def test_attention_depends_on_device_precision_and_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = torch.device("cuda")
+    monkeypatch.setitem(sys.modules, "flash_attn", types.ModuleType("flash_attn"))
     assert choose_attention(CPU, "bf16") == SDPA
     assert choose_attention(cuda, "no") == SDPA
     for capability, installed, expected in (
@@ -215,6 +217,16 @@ def test_attention_depends_on_device_precision_and_packages(monkeypatch: pytest.
         monkeypatch.setattr("torch.cuda.get_device_capability", lambda device, value=capability: value)
         monkeypatch.setattr("importlib.util.find_spec", lambda name, value=installed: name == value or None)
         assert choose_attention(cuda, "bf16") == expected
+
+
+def test_a_broken_flash_attn_is_named_before_training_and_not_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "flash_attn.py").write_text("raise OSError('undefined symbol: _ZN3c10')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (9, 0))
+    assert choose_attention(torch.device("cuda"), "bf16") == VARLEN
+    assert "can't be imported (OSError: undefined symbol: _ZN3c10), so attention is torch's" in caplog.text
 
 
 def test_shared_prefixes_give_the_same_outputs_and_gradients(new_model: Callable[..., Any]) -> None:

@@ -8,6 +8,7 @@ and the engine can share a module.
 from __future__ import annotations
 
 import importlib.util
+import logging
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import accumulate
@@ -19,6 +20,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+_log = logging.getLogger(__name__)
 
 # transformers takes any name that contains "flash" for one of its own implementations and fails to find it.
 SDPA, VARLEN, FLASH = "packed_sdpa", "packed_varlen", "packed_fa2"
@@ -117,11 +120,23 @@ def packed_inputs(ids_T: Tensor, position_T: Tensor, segments: Segments) -> dict
 def choose_attention(device: torch.device, precision: str = "no") -> str:
     """Return the name in `KERNELS` of the fastest implementation for a device and accelerate's mixed precision.
 
-    The fused kernels need half precision and Ampere or newer: flash-attn's if the package is installed, else torch's.
+    The fused kernels need half precision and Ampere or newer: flash-attn's if the package works, else torch's.
     """
     if device.type != "cuda" or precision == "no" or torch.cuda.get_device_capability(device) < (8, 0):
         return SDPA
-    return FLASH if importlib.util.find_spec("flash_attn") else VARLEN
+    if importlib.util.find_spec("flash_attn") is None:
+        return VARLEN
+    try:
+        importlib.import_module("flash_attn")
+    except Exception as error:  # noqa: BLE001 - a wrong build fails in many ways
+        _log.warning(
+            "flash-attn is installed, but can't be imported (%s: %s), so attention is torch's. Build it for this "
+            "version of torch, or uninstall it; `agentgym doctor` tries to import it.",
+            type(error).__name__,
+            error,
+        )
+        return VARLEN
+    return FLASH
 
 
 def use_attention(model: Any, name: str) -> None:

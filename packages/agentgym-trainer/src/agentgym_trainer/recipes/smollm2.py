@@ -152,12 +152,12 @@ SMOLLM2_RECIPES = {
     "smollm2-textcraft": Recipe(
         "SmolLM2-135M learns to craft, on two CPU cores",
         _TEXTCRAFT,
-        cost="1.5 to 3 hours and up to 8 GB of memory, if they compute in bfloat16",
+        cost="1.5 to 3 hours and up to 6 GB of memory, if they compute in bfloat16",
     ),
     "smollm2-babyai": Recipe(
         "SmolLM2-135M learns to find, fetch and open things, on two CPU cores",
         _BABYAI,
-        cost="2.5 to 3.5 hours and up to 8 GB of memory, if they compute in bfloat16",
+        cost="2.5 to 3.5 hours and up to 6 GB of memory, if they compute in bfloat16",
     ),
     "smollm2-searchqa": Recipe(
         "SmolLM2-135M learns to search and answer, on two CPU cores",
@@ -167,7 +167,7 @@ SMOLLM2_RECIPES = {
     "smollm2-sciworld": Recipe(
         "SmolLM2-135M learns six of SciWorld's task types, on two CPU cores",
         _SCIWORLD,
-        cost="2 to 3 hours and up to 8 GB of memory, if they compute in bfloat16",
+        cost="2 to 3 hours and up to 6 GB of memory, if they compute in bfloat16",
     ),
     "smollm2-webarena": Recipe(
         "SmolLM2-135M learns 24 kinds of short tasks on six web sites, on two CPU cores",
