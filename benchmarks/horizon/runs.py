@@ -14,7 +14,7 @@ import multiprocessing
 import shutil
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -114,9 +114,12 @@ def path_of(cell: Cell, folder: Path) -> Path:
 
 
 def warm_started(cell: Cell, path: Path, environments: Mapping[str, RLConfig]) -> None:
-    """Create the warm start of a seed and play the test tasks with it, if that isn't done yet."""
+    """Create the warm start of a seed and play the test tasks with it, if that isn't done yet. A process that needs it
+    for another block waits.
+    """
     config = replace(environments[cell.environment], seed=cell.seed, turns_per_step=0)
-    make_start(_run(cell, config, path), path)
+    with _locked(path.with_suffix(".lock")):
+        make_start(_run(cell, config, path), path)
 
 
 def finish(cell: Cell, start: Path, folder: Path, environments: Mapping[str, RLConfig]) -> Record:
@@ -247,11 +250,19 @@ def read_records(file: Path) -> list[Record]:
 
 def add_record(file: Path, record: Record, lock: Path) -> list[Record]:
     """Add a record to the file, one process at a time, and return all that it has then."""
-    with lock.open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with _locked(lock):
         records = [*read_records(file), record]
         write_records(file, records)
     return records
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Wait until no other process holds this lock, and hold it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
 
 
 def write_records(file: Path, records: Sequence[Record]) -> None:
