@@ -63,7 +63,7 @@ def test_all_arms_have_valid_settings_that_a_run_folder_can_store() -> None:
     for cell in [*cells, *design.PILOT.cells(100), *design.BABYAI_PILOT.cells(100)]:
         config = cell.config()
         assert from_json(RLConfig, json.loads(json.dumps(to_json(config)))) == config
-        assert config.horizon.longest == (15 if cell.environment == "TextCraft" else 24)
+        assert config.horizon.longest == (12 if cell.environment == "TextCraft" else 24)
         assert config.algorithm.kl.weight == design.REGIMES[cell.regime].kl or config.algorithm.kl.where == "off"
     keys = [cell.key for block in design.BLOCKS for seed in block.seeds for cell in block.cells(seed, lrs)]
     assert len(keys) == len(set(keys))
@@ -111,9 +111,10 @@ def test_the_registered_plan_has_the_settings_of_the_design() -> None:
         f"{design.TEXTCRAFT.warm_start.dagger.episodes} episodes",
         f"{design.TEXTCRAFT.steps} updates of {design.TEXTCRAFT.turns_per_step} turns, in groups of "
         f"{design.TEXTCRAFT.group_size}, at least {design.TEXTCRAFT.tasks_per_step} groups",
-        f"*step to 15* (5, 10, 15 turns, for {design.IN_TEXTCRAFT['step to 15'].horizon.every} updates each)",
-        f"then none, for {design.IN_TEXTCRAFT['backward to 15'].horizon.every} updates each). Every run",
-        f"Seeds {design.TEXTCRAFT_SEEDS[0]} to {design.TEXTCRAFT_SEEDS[-1]}. All evaluations have at most 15 turns; "
+        f"*step to 12* (4, 8, 12 turns, for {design.IN_TEXTCRAFT['step to 12'].horizon.every} updates each)",
+        f"then none, for {design.IN_TEXTCRAFT['backward to 12'].horizon.every} updates each; at most "
+        f"{', '.join(map(str, design.IN_TEXTCRAFT['backward to 12'].horizon.limits))} turns of the policy)",
+        f"Seeds {design.TEXTCRAFT_SEEDS[0]} to {design.TEXTCRAFT_SEEDS[-1]}. All evaluations have at most 12 turns; "
         f"{design.TEXTCRAFT.evaluation.tasks} dev tasks every {design.TEXTCRAFT.evaluation.every} updates",
         f"seeds {design.BABYAI_SEEDS[0]} to {design.BABYAI_SEEDS[-1]}",
         f"from {', '.join(f'{lr:g}' for lr in design.BABYAI_PILOT.lrs[:-1])} and {design.BABYAI_PILOT.lrs[-1]:g} by",
@@ -390,7 +391,7 @@ def test_runs_in_textcraft_are_compared_by_depth_and_by_task(tmp_path: Path, mon
     """The arms are those of the plan, but the model is a tiny one. Another process adds a record meanwhile."""
     design, runs, run, page = module("design"), module("runs"), module("run"), module("page")
     block = next(block for block in design.BLOCKS if block.name == "TextCraft")
-    arms = ("fixed 15", "backward to 15")
+    arms = ("fixed 12", "backward to 12")
     monkeypatch.setattr(design, "BLOCKS", [replace(block, arms=arms, seeds=(1,))])
     file, add = tmp_path / "horizon.json.gz", runs.add_record
 
@@ -405,14 +406,19 @@ def test_runs_in_textcraft_are_compared_by_depth_and_by_task(tmp_path: Path, mon
     assert [each["arm"] for each in found] == ["fixed 24", "step", *arms]
     assert [each["lr"] for each in found[2:]] == [6e-4, 6e-4]
     whole, backward = found[2:]
-    assert len(whole["test"]) == len(whole["before"]) == len(design.DEPTHS) == 2
-    assert {turns for _, turns in whole["stages"]} == {15}
+    assert len(whole["test"]) == len(whole["before"]) == len(design.IN_AND_BEYOND) == 2
+    assert {turns for _, turns in whole["stages"]} == {12}
     assert {turns for _, turns in backward["stages"]} == {4}
-    assert len(whole["test_tasks"]) == sum(whole["test_lengths"][depth][1] for depth in "23") / 4 == 12
+    assert len(whole["test_tasks"]) == sum(episodes for _, episodes in whole["test_lengths"].values()) / 4 == 12
+    expected = Counter(turns for turns, _ in whole["test_tasks"].values())
+    assert {str(turns): 4 * tasks for turns, tasks in expected.items()} == {
+        turns: episodes for turns, (_, episodes) in whole["test_lengths"].items()
+    }
+    assert 3 <= min(expected) <= 4 < max(expected) <= 11
 
     page.report(found, tmp_path)
     text = (tmp_path / "horizon.md").read_text()
-    assert "| backward to 15 | 1 | " in text
-    assert "depth 3, minus fixed 15" in text
-    assert "| backward to 15 | +0.000 (+0.000 to +0.000; BCa" in text
+    assert "| backward to 12 | 1 | " in text
+    assert "5 to 11, minus fixed 12" in text
+    assert "| backward to 12 | +0.000 (+0.000 to +0.000; BCa" in text
     assert (tmp_path / "horizon-textcraft.png").exists()

@@ -86,11 +86,12 @@ BABYAI = replace(
 )
 _SMOLLM2 = RECIPES["smollm2-textcraft"].config
 assert isinstance(_SMOLLM2, RLConfig)
-TEXTCRAFT_TURNS = (5, 10, 15)
+TEXTCRAFT_OPTIONS: dict[str, Any] = {"depth": (2, 3), "distractors": 2}
+TEXTCRAFT_TURNS = (4, 8, 12)
 TEXTCRAFT_UPDATES = 36
 TEXTCRAFT = replace(
     _SMOLLM2,
-    world=replace(_SMOLLM2.world, options=("depth=(2, 3)", "distractors=2")),
+    world=replace(_SMOLLM2.world, options=tuple(f"{name}={value}" for name, value in TEXTCRAFT_OPTIONS.items())),
     generation=replace(_SMOLLM2.generation, max_context=1536),
     warm_start=replace(_SMOLLM2.warm_start, episodes=320, dagger=DAgger(rounds=1, episodes=160)),
     evaluation=Evaluation(tasks=32, test=False, test_tasks=80, samples=2, ks=(1, 2), every=TEXTCRAFT_UPDATES // 3),
@@ -109,13 +110,13 @@ ENVIRONMENTS = {
     "TextCraft": TEXTCRAFT,
 }
 """What all runs of an environment share."""
-DEPTHS = {"depth 2": range(2, 3), "depth 3": range(3, 4)}
-"""Strata of TextCraft's tasks by their difficulty, the crafting depth."""
+IN_AND_BEYOND = {"up to 4": range(1, 5), "5 to 11": range(5, 12)}
+"""Strata of TextCraft's tasks by the expert's turns: within the shortest horizon, and beyond it."""
 
 
 def strata_of(environment: str) -> Mapping[str, range]:
-    """Return the strata of an environment's tasks: difficulties by name."""
-    return DEPTHS if environment == "TextCraft" else STRATA
+    """Return the strata of an environment's tasks: the expert's turns by name."""
+    return IN_AND_BEYOND if environment == "TextCraft" else STRATA
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,8 @@ class Arm:
     """The arm whose pilot runs choose the learning rate; empty in TextCraft, where it is that of the recipe."""
     horizon: Horizon
     algorithm: Algorithm = GRPO
+    rate: float = 1.0
+    """Multiple of the learning rate."""
     mask_truncated: bool = False
     """Whether episodes that the horizon truncated are out of the loss."""
 
@@ -180,6 +183,7 @@ _SHORTEST, _, _LONGEST = TEXTCRAFT_TURNS
 IN_TEXTCRAFT: dict[str, Arm] = {
     f"fixed {_SHORTEST}": Arm("", StepHorizon((_SHORTEST, _LONGEST), NEVER), _WHITENED),
     f"fixed {_LONGEST}": Arm("", StepHorizon((_LONGEST,), NEVER), _WHITENED),
+    f"fixed {_LONGEST}, half the rate": Arm("", StepHorizon((_LONGEST,), NEVER), _WHITENED, rate=0.5),
     f"step to {_LONGEST}": Arm("", StepHorizon(TEXTCRAFT_TURNS, TEXTCRAFT_UPDATES // 3), _WHITENED),
     f"backward to {_LONGEST}": Arm("", BackwardHorizon((2, 4, 6), TEXTCRAFT_UPDATES // 4, _LONGEST), _WHITENED),
 }
@@ -222,7 +226,8 @@ class Cell:
 
     def config(self, environments: Mapping[str, RLConfig] = ENVIRONMENTS) -> RLConfig:
         """Return the configuration of the run, apart from its model, given what all runs of an environment share."""
-        base, regime, arm = environments[self.environment], REGIMES[self.regime], (ARMS | IN_TEXTCRAFT)[self.arm]
+        base, regime = environments[self.environment], REGIMES[self.regime]
+        arm = (IN_TEXTCRAFT if self.environment == "TextCraft" else ARMS)[self.arm]
         kl = KL(arm.algorithm.kl.where, arm.algorithm.kl.estimator, regime.kl) if regime.kl else KL()
         if regime.kl and kl.where == "off":  # PPO has no penalty of its own
             kl = KL("loss", "k3", regime.kl)
@@ -233,7 +238,7 @@ class Cell:
             horizon=horizon,
             truncation="mask" if arm.mask_truncated else "reward",
             epochs=regime.epochs,
-            optimizer=replace(base.optimizer, lr=self.lr * regime.lr),
+            optimizer=replace(base.optimizer, lr=self.lr * arm.rate * regime.lr),
             seed=self.seed,
         )
 

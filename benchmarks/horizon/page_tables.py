@@ -18,11 +18,12 @@ from horizon.analysis import (
     lost_at,
     paired,
 )
-from horizon.design import CONTROLS, DEPTHS, IN_BABYAI, IN_TEXTCRAFT, OTHERS, PLAIN, PRIMARY, ZERO_SUM
+from horizon.design import CONTROLS, IN_AND_BEYOND, IN_BABYAI, IN_TEXTCRAFT, OTHERS, PLAIN, PRIMARY, ZERO_SUM
 from horizon.figures import LENGTHS, by_arm
 
-AGAINST = ("fixed 15", "step to 15")
+AGAINST = ("fixed 12", "step to 12")
 """Arms in TextCraft that the others are compared with."""
+TEXTCRAFT_LENGTHS = tuple(f"{name} turns" for name in IN_AND_BEYOND)
 
 
 def of_blocks(records: Sequence[Record], *names: str) -> list[Record]:
@@ -43,8 +44,8 @@ def tables(records: Sequence[Record], paper_like: Sequence[Record]) -> dict[str,
         "babyai": _arms(of_blocks(records, "BabyAI"), IN_BABYAI),
         "babyai_strata": _strata(of_blocks(records, "BabyAI"), IN_BABYAI),
         "others": _arms(of_blocks(records, "other algorithms"), OTHERS),
-        "textcraft": _arms(in_textcraft, tuple(IN_TEXTCRAFT), AGAINST),
-        "textcraft_strata": _strata(in_textcraft, tuple(IN_TEXTCRAFT), AGAINST[0], tuple(DEPTHS)),
+        "textcraft": _arms(in_textcraft, tuple(IN_TEXTCRAFT), AGAINST, collapse=False),
+        "textcraft_strata": _strata(in_textcraft, tuple(IN_TEXTCRAFT), AGAINST, TEXTCRAFT_LENGTHS),
         "textcraft_tasks": _by_task(in_textcraft),
     }
 
@@ -53,9 +54,13 @@ _NONE = [{"": "no finished runs"}]
 
 
 def _arms(
-    records: Sequence[Record], arms: Sequence[str], against: tuple[str, str] = ("fixed 24", "step")
+    records: Sequence[Record],
+    arms: Sequence[str],
+    against: tuple[str, str] = ("fixed 24", "step"),
+    *,
+    collapse: bool = True,
 ) -> list[dict[str, str]]:
-    """Return a row per arm, compared with two arms of the same algorithm."""
+    """Return a row per arm, compared with two arms of the same algorithm; how many runs collapsed, if that can be."""
     rows = list[dict[str, str]]()
     for arm in arms:
         own = [record for record in records if record["arm"] == arm]
@@ -65,6 +70,11 @@ def _arms(
         spread = f" ± {np.std(values, ddof=1):.3f}" if len(own) > 1 else ""
         algorithm = f"{arm.partition(', ')[0]}, " if arm in OTHERS else ""
         first, second = (f"{algorithm}{name}" for name in against)
+        collapsed = {
+            "collapsed": f"{sum(collapses(own, arm).values())} of {len(own)}",
+            "by lost success": str(sum(lost_at(record) is not None for record in own)),
+            "by length": str(sum(record["length_update"] is not None for record in own)),
+        }
         rows.append(
             {
                 "arm": arm,
@@ -73,9 +83,7 @@ def _arms(
                 "after, mean ± SD over seeds": f"{np.mean(values):.3f}{spread}",
                 f"minus {against[0]}": "–" if arm == first else difference(records, first, arm, final),
                 f"minus {against[1]}": "–" if arm == second else difference(records, second, arm, final),
-                "collapsed": f"{sum(collapses(own, arm).values())} of {len(own)}",
-                "by lost success": str(sum(lost_at(record) is not None for record in own)),
-                "by length": str(sum(record["length_update"] is not None for record in own)),
+                **(collapsed if collapse else {}),
                 "mean token advantage": _mean(own, "advantage"),
                 "trained groups per update": _mean(own, "groups_trained", ".1f"),
                 "optimizer steps": f"{np.mean([sum(record['updates']['optimizer_steps']) for record in own]):.0f}",
@@ -98,9 +106,12 @@ def difference(records: Sequence[Record], first: str, second: str, outcome: Outc
 
 
 def _strata(
-    records: Sequence[Record], arms: Sequence[str], against: str = "fixed 24", strata: Sequence[str] = LENGTHS
+    records: Sequence[Record],
+    arms: Sequence[str],
+    against: Sequence[str] = ("fixed 24",),
+    strata: Sequence[str] = LENGTHS,
 ) -> list[dict[str, str]]:
-    """Return a row per arm with success by stratum, before and after training, and minus another arm."""
+    """Return a row per arm with success by stratum, before and after training, and minus other arms."""
     rows = list[dict[str, str]]()
     for arm in arms:
         if own := [record for record in records if record["arm"] == arm]:
@@ -108,9 +119,9 @@ def _strata(
             for number, name in enumerate(strata):
                 before, after = (np.mean([record[at][number] for record in own]) for at in ("before", "test"))
                 row[name] = f"{before:.3f} → {after:.3f}"
-                same = arm == against
-                less = "–" if same else difference(records, against, arm, final_of(number))
-                row[f"{name.removesuffix(' turns')}, minus {against}"] = less
+                for other in against:
+                    less = "–" if arm == other else difference(records, other, arm, final_of(number))
+                    row[f"{name.removesuffix(' turns')}, minus {other}"] = less
             rows.append(row)
     return rows or _NONE
 
@@ -120,18 +131,23 @@ def _by_task(records: Sequence[Record]) -> list[dict[str, str]]:
     rows = list[dict[str, str]]()
     for arm, own in by_arm(records, IN_TEXTCRAFT).items():
         row = {"arm": arm}
-        for other in AGAINST:
+        for (name, turns), other in product(IN_AND_BEYOND.items(), AGAINST):
             seeds = {record["seed"] for record in records if record["arm"] == other} & {r["seed"] for r in own}
-            means = [_task_means(records, name, seeds) for name in (other, arm)]
-            row[f"minus {other}"] = "–" if arm == other else difference_text(paired(*means))
+            means = [_task_means(records, each, seeds, turns) for each in (other, arm)]
+            row[f"{name}, minus {other}"] = "–" if arm == other else difference_text(paired(*means))
         rows.append(row)
     return rows or _NONE
 
 
-def _task_means(records: Sequence[Record], arm: str, seeds: Container[int]) -> dict[str, float]:
-    """Return success by task, the mean over seeds."""
-    own = [record["test_tasks"] for record in records if record["arm"] == arm and record["seed"] in seeds]
-    return {task: float(np.mean([tasks[task] for tasks in own])) for task in own[0]} if own else {}
+def _task_means(records: Sequence[Record], arm: str, seeds: Container[int], turns: Container[int]) -> dict[str, float]:
+    """Return success by task, the mean over seeds, of the tasks that take the expert so many turns."""
+    found: dict[str, list[float]] = {}
+    for record in records:
+        if record["arm"] == arm and record["seed"] in seeds:
+            for task, (expected, success) in record["test_tasks"].items():
+                if expected in turns:
+                    found.setdefault(task, []).append(success)
+    return {task: float(np.mean(values)) for task, values in found.items()}
 
 
 def _zero_sum(records: Sequence[Record]) -> list[dict[str, str]]:

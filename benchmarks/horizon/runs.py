@@ -14,14 +14,16 @@ import multiprocessing
 import shutil
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from agentgym_envs import Episode, read_episodes
+from agentgym_envs import Episode, read_episodes, text_env
+from agentgym_envs.core.registry import make
 from agentgym_trainer.config import RLConfig, WarmStart
 from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
@@ -31,10 +33,12 @@ from rich.console import Console
 from training_runs import PLAYED, Run, make_start, open_run, play_held_out
 
 from horizon.corridor import stratum
-from horizon.design import BLOCKS, CORRIDOR, ENVIRONMENTS, Cell, batches, strata_of
+from horizon.design import BLOCKS, CORRIDOR, ENVIRONMENTS, TEXTCRAFT_OPTIONS, Cell, batches, strata_of
 
 NAMES = tuple(dict.fromkeys(block.name for block in BLOCKS))
 Record = dict[str, Any]
+Length = Callable[[Episode], int]
+"""Maps an episode to the expert's turns in its task."""
 
 
 def run_study(
@@ -148,7 +152,7 @@ def record_of(cell: Cell, run: RunFolder, start: Path) -> Record:
     """Return the record of a finished run. Success is a list with an entry for each stratum of tasks."""
     lines, strata = list(run.read_metrics()), strata_of(cell.environment)
     played = list(read_episodes(run.path / PLAYED))
-    evaluated = run.evaluated_steps("sampled")
+    evaluated, length = run.evaluated_steps("sampled"), length_in(cell.environment)
     return {
         "block": cell.block,
         "regime": cell.regime,
@@ -156,15 +160,15 @@ def record_of(cell: Cell, run: RunFolder, start: Path) -> Record:
         "seed": cell.seed,
         "lr": cell.lr,
         "start": digest(RunFolder(start).start),
-        "before": success(list(read_episodes(start / PLAYED)), strata),
-        "test": success(played, strata),
-        "test_lengths": by_length(played),
-        **({"test_tasks": by_task(played)} if cell.environment == "TextCraft" else {}),
+        "before": success(list(read_episodes(start / PLAYED)), strata, length),
+        "test": success(played, strata, length),
+        "test_lengths": by_length(played, length),
+        **({"test_tasks": by_task(played, length)} if cell.environment == "TextCraft" else {}),
         "curve": [
             {
                 "step": step,
-                "success": success(run.read_evaluation(step, "sampled") or [], strata),
-                "greedy": success(run.read_evaluation(step, "greedy") or [], strata),
+                "success": success(run.read_evaluation(step, "sampled") or [], strata, length),
+                "greedy": success(run.read_evaluation(step, "greedy") or [], strata, length),
             }
             for step in evaluated
         ],
@@ -204,33 +208,53 @@ _PER_UPDATE: dict[str, Callable[[Record], float | None]] = {
 """The metrics of each update in a record."""
 
 
-def success(episodes: Sequence[Episode], strata: Mapping[str, range]) -> list[float]:
+def length_in(environment: str) -> Length:
+    """Return a function from an episode to the expert's turns in its task."""
+    if environment != "TextCraft":
+        return lambda episode: int(episode.difficulty)
+    turns = _textcraft_turns()
+    return lambda episode: turns[str(episode.task_id)]
+
+
+@cache
+def _textcraft_turns() -> dict[str, int]:
+    """Return the expert's turns in the dev and test tasks of TextCraft, whose difficulty is the crafting depth."""
+    with closing(make("agentgym/TextCraft-v0", **TEXTCRAFT_OPTIONS)) as env:
+        expert, tasks = text_env(env), text_env(env).tasks
+        found: dict[str, int] = {}
+        for task in (*tasks.dev, *tasks.test):
+            env.reset(options={"task": task.id})
+            found[task.id] = next(turn for turn in count(1) if any(env.step(expert.oracle())[2:4]))
+    return found
+
+
+def success(episodes: Sequence[Episode], strata: Mapping[str, range], length: Length) -> list[float]:
     """Return the mean success on the tasks of each stratum."""
     found: dict[str, list[bool]] = {name: [] for name in strata}
     for episode in episodes:
         if not episode.failed:
-            found[stratum(episode.difficulty, strata)].append(bool(episode.success))
+            found[stratum(length(episode), strata)].append(bool(episode.success))
     return [round(float(np.mean(values)), 4) for values in found.values()]
 
 
-def by_length(episodes: Sequence[Episode]) -> dict[str, list[int]]:
+def by_length(episodes: Sequence[Episode], length: Length) -> dict[str, list[int]]:
     """Return how many episodes succeeded, and how many there are, by the length of their task."""
     found: dict[str, list[int]] = {}
     for episode in episodes:
         if not episode.failed:
-            counts = found.setdefault(str(episode.difficulty), [0, 0])
+            counts = found.setdefault(str(length(episode)), [0, 0])
             counts[0] += bool(episode.success)
             counts[1] += 1
     return dict(sorted(found.items(), key=lambda item: int(item[0])))
 
 
-def by_task(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Return the mean success on each task; with few seeds, differences are also paired by task."""
-    found: dict[str, list[bool]] = {}
+def by_task(episodes: Sequence[Episode], length: Length) -> dict[str, tuple[int, float]]:
+    """Return the length of each task and the mean success; with few seeds, differences are also paired by task."""
+    found: dict[tuple[str, int], list[bool]] = {}
     for episode in episodes:
-        if episode.task_id is not None and not episode.failed:
-            found.setdefault(episode.task_id, []).append(bool(episode.success))
-    return {task: float(np.mean(values)) for task, values in sorted(found.items())}
+        if not episode.failed:
+            found.setdefault((str(episode.task_id), length(episode)), []).append(bool(episode.success))
+    return {task: (turns, float(np.mean(values))) for (task, turns), values in sorted(found.items())}
 
 
 def digest(model: Path) -> str:
