@@ -222,7 +222,7 @@ def _row(own: Sequence[dict[str, Any]], compared: Difference | None, p: float | 
         data = "{pairs:.0f} pairs, {chosen:.1f} and {rejected:.1f} turns compared".format(**learned)
     else:
         data = f"{learned['data']:.0f} episodes"
-        data += f", {learned['kept']:.0f} of them newly explored" if learned.get("kept") else ""
+        data += f", after an exploration that kept {learned['kept']:.0f}" if learned.get("kept") else ""
     return {
         "model": name,
         "training data": data,
@@ -245,8 +245,8 @@ _PAGE = """# Learning from data: SFT, DPO, AgentEvol
 ```
 
 Small models from scratch on one CPU thread, without downloads; {seeds} training seeds, at commit {commits}.
-All methods of a seed begin with the same model, `sft-textcraft`'s, which has imitated noisy experts. The commands of
-one seed:
+Of these, 228d543b and a0a44697 aren't in the history. All methods of a seed begin with the same model,
+`sft-textcraft`'s, which has imitated noisy experts. The commands of one seed:
 
 ```sh
 {train}
@@ -279,9 +279,10 @@ by the number of tokens.
 
 **AgentEvol.** In each iteration, the last model explores all training goals, and is then trained on the successful
 episodes. The exploring models succeeded in {explored} of their episodes on training goals, while the success on
-held-out goals, in the table, grew little or not at all. The expert's episodes of all training goals, in the last row,
-are the most that exploration could find, and no benefit of them over those of 60 goals is detected:
-{all_goals} points. A model of this size memorizes recipes.
+held-out goals, in the table, grew little or not at all. Kept episodes count again in the next iteration, unless they
+are known already. An iteration trains on more episodes, and so with more updates, than the one before. The last row has
+the expert's episodes of all training goals, as if exploration had found them all, but only in one pass, where AgentEvol
+makes three; no benefit of them over those of 60 goals is detected: {all_goals} points. So more passes might show one.
 
 **Greedy success** of all trained models is below that of SFT in the table, so part of the gains in sampled success may
 be sharper sampling. In points, unadjusted, with p below 0.05: {greedy}.

@@ -103,7 +103,7 @@ def models(worlds: Sequence[World], runs: Path) -> Iterator[dict[str, str]]:
         }
 
 
-_MODEL_COLUMNS = ("environment", "recipes", "parameters", "options in training", "before and after RL", "CPU minutes")
+_MODEL_COLUMNS = ("environment", "recipes", "parameters", "options in training", "before and after RL", "minutes")
 """Headings of `models`, whose own keys are those of the JSON file."""
 
 
@@ -287,28 +287,29 @@ a greedy model play every task once. The score, also in percent, includes partia
 {models}
 
 They imitate experts' episodes of training tasks, with the reply format `bare` (a reply is an action) and without
-instructions, and weren't trained on anything else, not even English. They show what the commands do on a laptop, not
-what language models can do: within minutes they learn the form of actions and frequent sequences, but hardly to copy a
-name from the context. Those of TextCraft, BabyAI and SearchQA, with an hour or two of one core, learn to copy: episodes
-have permuted names and other layouts ([TextCraft](textcraft-names.md)), colors, or words of names; words are tokens.
-Smaller ones in BabyAI (128 wide, 3 layers, learning rate 3e-3), played on the same tasks before, had 49.3, 53.0 and
-54.5 sampled, and 48.0, 45.0 and 52.0 greedily, with 8,000, 16,000 and 32,000 episodes (at commits dbef3d78+, 4e437f8f
-and f4d2fcac+; they have no record here). The larger one was chosen when these results were known. Its minutes are by
-the clock, beside other runs: 5 for the episodes and 115 for the updates; it was interrupted three times and resumed. A
-loss on all tokens didn't help the smaller one: of 8,000 episodes, 4,000 with that loss and then the others with the
-loss on replies ended at a loss on replies of 0.28, and all with the loss on replies at 0.22. SearchQA's learns to copy
-as well, with the words of names permuted in all episodes: first with one passage for each search and all tokens in the
-loss, then with three passages and the loss on replies. On 60 dev tasks with one passage, greedy success in the first
-stage was 0 after 1,500 updates, 0.067 after 2,000 and 0.100 after 2,503; on 60 with three passages, the second stage
-took it from 0.017 to 0.133. Before, three settings with three passages from the start had copied nothing in up to 400
-updates. Its minutes are by the clock, beside other runs, and the runs had these settings before they were recipes.
-SciWorld's learns from 782 episodes of the 20 tasks that the expert solves within 30 turns. It finds rooms and objects
-and so reaches subgoals, which the [score](#other-metrics) counts, but has learned much of its episodes by heart, and
-errs in states that they don't contain. No other setting was trained to its end, and 20 of its test tasks had been
-played after training. Its minutes are by the clock, beside other runs: 17 for the episodes, which `collect` played
-beforehand, and 34 for training. WebArena's reaches its context limit of 4,096 tokens after a few pages (`length`). A
-model with figures before and after RL, on the run's test tasks, learned by GRPO after the imitation. Each has one
-training seed, and the intervals are only over tasks.
+instructions; but for RL in MiniWoB++, they weren't trained on anything else, not even English. They show what the
+commands do on a laptop, not what language models can do: within minutes they learn the form of actions and frequent
+sequences, but hardly to copy a name from the context. Those of TextCraft, BabyAI and SearchQA, with an hour or two of
+one core, learn to copy: episodes have permuted names and other layouts ([TextCraft](textcraft-names.md)), colors, or
+words of names; words are tokens. Smaller ones in BabyAI (128 wide, 3 layers, learning rate 3e-3), played on the same
+tasks before, had 49.3, 53.0 and 54.5 sampled, and 48.0, 45.0 and 52.0 greedily, with 8,000, 16,000 and 32,000 episodes
+(at commits dbef3d78+, 4e437f8f and f4d2fcac+; they have no record here). The larger one was chosen when these results
+were known. Its minutes are by the clock, beside other runs: 5 for the episodes and 115 for the updates; it was
+interrupted three times and resumed. A loss on all tokens didn't help the smaller one: of 8,000 episodes, 4,000 with
+that loss and then the others with the loss on replies ended at a loss on replies of 0.28, and all with the loss on
+replies at 0.22. SearchQA's learns to copy as well, with the words of names permuted in all episodes: first with one
+passage for each search and all tokens in the loss, then with three passages and the loss on replies. On 60 dev tasks
+with one passage, greedy success in the first stage was 0 after 1,500 updates, 0.067 after 2,000 and 0.100 after 2,503;
+on 60 with three passages, the second stage took it from 0.017 to 0.133. Before, three settings with three passages from
+the start had copied nothing in up to 400 updates. Its minutes are by the clock, beside other runs, and the runs had
+these settings before they were recipes. SciWorld's learns from 782 episodes of the 20 tasks that the expert solves
+within 30 turns. It finds rooms and objects and so reaches subgoals, which the [score](#other-metrics) counts, but has
+learned much of its episodes by heart, and errs in states that they don't contain. No other setting was trained to its
+end. The training run had played 20 of the test tasks at its end, and nothing was changed afterwards. Its minutes are by
+the clock, beside other runs: 17 for the episodes, which `collect` played beforehand, and 34 for training. WebArena's
+reaches its context limit of 4,096 tokens after a few pages (`length`). A model with figures before and after RL, on the
+run's test tasks, learned by GRPO after the imitation. Each has one training seed, and the intervals are only over
+tasks.
 
 RL from the smaller BabyAI model with 32,000 episodes was tried once, with one seed: 60 updates of GRPO with batch
 normalisation took 60 dev tasks from 0.517 to 0.583 of sampled episodes, a difference of +0.067 (-0.017 to +0.150, two
