@@ -56,6 +56,7 @@ METHODS: dict[str, tuple[str, ...]] = {
         *("--optimizer.lr", "1e-3", "--steps", "60"),
         *("--horizon", "step", "--horizon.stages", "6", "8", "10", "--horizon.every", "20", "--evaluation.every", "20"),
     ),
+    "grpo": (),
     "token mean": ("--algorithm.advantages.no-whiten",),
     **{
         name: ("--algorithm", name, "--algorithm.kl.where", "off", "--algorithm.advantages.whiten")

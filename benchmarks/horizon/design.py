@@ -94,7 +94,7 @@ TEXTCRAFT = replace(
     world=replace(_SMOLLM2.world, options=tuple(f"{name}={value}" for name, value in TEXTCRAFT_OPTIONS.items())),
     generation=replace(_SMOLLM2.generation, max_context=1536),
     warm_start=replace(_SMOLLM2.warm_start, episodes=320, dagger=DAgger(rounds=1, episodes=160)),
-    evaluation=Evaluation(tasks=32, test=False, test_tasks=80, samples=2, ks=(1, 2), every=TEXTCRAFT_UPDATES // 3),
+    evaluation=Evaluation(tasks=16, test=False, test_tasks=80, samples=2, ks=(1, 2), every=TEXTCRAFT_UPDATES // 3),
     rollouts=RolloutFiles(every=0),
     horizon=StepHorizon(TEXTCRAFT_TURNS[-1:], NEVER),
     steps=TEXTCRAFT_UPDATES,
