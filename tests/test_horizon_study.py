@@ -389,6 +389,8 @@ def test_a_study_that_was_interrupted_has_the_same_records(tmp_path: Path, monke
 @pytest.mark.long
 def test_runs_in_textcraft_are_compared_by_depth_and_by_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The arms are those of the plan, but the model is a tiny one. Another process adds a record meanwhile."""
+    from agentgym_trainer.config import DAgger
+
     design, runs, run, page = module("design"), module("runs"), module("run"), module("page")
     block = next(block for block in design.BLOCKS if block.name == "TextCraft")
     arms = ("fixed 12", "backward to 12")
@@ -401,7 +403,9 @@ def test_runs_in_textcraft_are_compared_by_depth_and_by_task(tmp_path: Path, mon
         return add(file, new, lock)
 
     monkeypatch.setattr(runs, "add_record", add_after_another)
-    runs.run_study(file, tmp_path / "runs", processes=1, environments=run.QUICK, blocks=["TextCraft"])
+    quick = run.QUICK["TextCraft"]
+    quick = replace(quick, warm_start=replace(quick.warm_start, episodes=16, dagger=DAgger(rounds=1, episodes=8)))
+    runs.run_study(file, tmp_path / "runs", processes=1, environments={"TextCraft": quick}, blocks=["TextCraft"])
     found = runs.read_records(file)
     assert [each["arm"] for each in found] == ["fixed 24", "step", *arms]
     assert [each["lr"] for each in found[2:]] == [6e-4, 6e-4]
