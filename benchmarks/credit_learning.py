@@ -29,7 +29,7 @@ from agentgym_trainer.run.folder import RunFolder
 from credit import ESTIMATORS, Agreement, agreement, turn_advantages
 from credit_episodes import GROUP, Group, PlayedTurn, Values, token_batch
 from harness import markdown, run_parallel, show, study_arguments, study_records, write_json, write_report
-from horizon.design import CORRIDOR, SAMPLES, TESTED, UPDATES
+from horizon.design import CORRIDOR, SAMPLES, UPDATES
 from horizon.run import QUICK
 from outcomes import commits, difference_text, picture, success_by_task
 from training_runs import PLAYED, Run, finish_run, make_start, play_held_out
@@ -60,9 +60,9 @@ FALLEN = "GraphGPO, observations"
 def runs_of(out: Path, seed: int, *, quick: bool) -> list[Run]:
     """Return a run for each estimator."""
     base = replace(CORRIDOR, seed=seed, optimizer=replace(CORRIDOR.optimizer, lr=LR))
-    updates, tested = UPDATES, TESTED
+    updates = UPDATES
     if quick:
-        base, updates, tested = replace(QUICK["corridor"], seed=seed), 2, 6
+        base, updates = replace(QUICK["corridor"], seed=seed), 2
     return [
         Run(
             arm,
@@ -71,7 +71,7 @@ def runs_of(out: Path, seed: int, *, quick: bool) -> list[Run]:
             updates,
             out / f"seed-{seed}" / arm.replace(",", "").replace(" ", "-"),
             SAMPLES,
-            tested,
+            base.evaluation.test_tasks,
             "updates",
         )
         for arm in ARMS

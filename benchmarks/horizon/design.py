@@ -36,6 +36,8 @@ EVERY = 5
 """Updates between evaluations."""
 TURNS = 768
 """Turns per update, to within half a group."""
+SAMPLES = 2
+"""Number of episodes of each test task in the environments with small models."""
 LRS = (2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3)
 """Learning rates that the pilot runs choose from."""
 LOOKS = (range(1, 13), range(13, 25))
@@ -222,7 +224,7 @@ class Cell:
     @property
     def samples(self) -> int:
         """Number of episodes of each test task."""
-        return 4 if self.environment == "TextCraft" else 2
+        return 4 if self.environment == "TextCraft" else SAMPLES
 
     def config(self, environments: Mapping[str, RLConfig] = ENVIRONMENTS) -> RLConfig:
         """Return the configuration of the run, apart from its model, given what all runs of an environment share."""

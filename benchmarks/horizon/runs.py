@@ -12,7 +12,7 @@ import hashlib
 import json
 import multiprocessing
 import shutil
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
@@ -281,7 +281,7 @@ def add_record(file: Path, record: Record, lock: Path) -> list[Record]:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _locked(path: Path) -> Generator[None]:
     """Wait until no other process holds this lock, and hold it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as held:
