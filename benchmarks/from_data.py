@@ -279,10 +279,11 @@ by the number of tokens.
 
 **AgentEvol.** In each iteration, the last model explores all training goals, and is then trained on the successful
 episodes. The exploring models succeeded in {explored} of their episodes on training goals, while the success on
-held-out goals, in the table, grew little or not at all. Kept episodes count again in the next iteration, unless they
-are known already. An iteration trains on more episodes, and so with more updates, than the one before. The last row has
-the expert's episodes of all training goals, as if exploration had found them all, but only in one pass, where AgentEvol
-makes three; no benefit of them over those of 60 goals is detected: {all_goals} points. So more passes might show one.
+held-out goals, in the table, grew little or not at all. Kept episodes are added to those of earlier iterations, but not
+those that are known already. An iteration trains on more episodes, and so with more updates, than the one before. The
+last row has the expert's episodes of all training goals, as if exploration had found them all, but only in one pass,
+where AgentEvol makes three; no benefit of them over those of 60 goals is detected: {all_goals} points. So more passes
+might show one.
 
 **Greedy success** of all trained models is below that of SFT in the table, so part of the gains in sampled success may
 be sharper sampling. In points, unadjusted, with p below 0.05: {greedy}.

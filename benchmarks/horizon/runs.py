@@ -71,8 +71,8 @@ def run_study(
         start = start_of(missing[0], folder)
         work = partial(finish, start=start, folder=folder, environments=environments)
         # accelerate can't change the precision within a process.
-        alone = processes == 1 and environments[missing[0].environment].precision == CORRIDOR.precision
-        with nullcontext() if alone else ProcessPoolExecutor(processes, mp_context=spawn) as pool:
+        in_this_process = processes == 1 and environments[missing[0].environment].precision == CORRIDOR.precision
+        with nullcontext() if in_this_process else ProcessPoolExecutor(processes, mp_context=spawn) as pool:
             _call(pool, partial(warm_started, missing[0], start, environments))
             for cell, record in _finished(pool, work, missing):
                 records[:] = add_record(file, record, folder / "records.lock")
