@@ -16,9 +16,7 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 ENV = "horizon.corridor:study/Corridor-v0"
 
 
-@pytest.fixture(autouse=True)
-def _path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
+pytestmark = pytest.mark.usefixtures("benchmarks_path")
 
 
 def module(name: str) -> Any:
@@ -26,7 +24,7 @@ def module(name: str) -> Any:
 
 
 @pytest.fixture
-def make(_path: None) -> Any:
+def make(benchmarks_path: None) -> Any:
     return lambda **options: gymnasium.make(ENV, **options)
 
 

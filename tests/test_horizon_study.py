@@ -17,9 +17,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.fixture(autouse=True)
-def _path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+pytestmark = pytest.mark.usefixtures("benchmarks_path")
 
 
 def module(name: str) -> Any:
