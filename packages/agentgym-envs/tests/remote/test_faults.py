@@ -175,7 +175,11 @@ def test_a_server_of_something_else_is_named_and_does_not_stop_the_others(server
         both.close()
 
 
-@pytest.mark.parametrize("answer", [HTMLResponse("<h1>Sign in</h1>"), JSONResponse(["Sign in"])], ids=["page", "list"])
+@pytest.mark.parametrize(
+    "answer",
+    [HTMLResponse("<h1>Sign in</h1>"), JSONResponse(["Sign in"]), JSONResponse({"error": "Sign in"})],
+    ids=["page", "list", "object"],
+)
 @pytest.mark.parametrize("name", ["oracle", "tasks", "functions"])
 def test_a_foreign_answer_within_a_session_is_a_fault(name: str, answer: Response) -> None:
     async def behind_a_login(scope: Any, receive: Any, send: Any) -> None:

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -218,8 +218,10 @@ class Servers:
             self.mark_lost(session)
             raise
 
-    async def get_json(self, session: Session, route: str, *, pauses: Sequence[float] | None = None) -> dict[str, Any]:
-        """Return the JSON object that a GET request to `route` gets; as `get`, whose errors it raises.
+    async def get_json(
+        self, session: Session, route: str, fields: Iterable[str], *, pauses: Sequence[float] | None = None
+    ) -> dict[str, Any]:
+        """Return the JSON object with these fields that a GET request to `route` gets; as `get`, whose errors it raises.
 
         Raises:
             SessionLost: Also if the answer is another one, such as the page of a proxy.
@@ -229,7 +231,7 @@ class Servers:
             found = answer.json()
         except ValueError as error:
             raise foreign(session.server.url, answer) from error
-        if not isinstance(found, dict):
+        if not isinstance(found, dict) or not found.keys() >= set(fields):
             raise foreign(session.server.url, answer)
         return found
 
@@ -237,7 +239,7 @@ class Servers:
         """Return the tasks of the environment, which are fetched once. Raises the errors of `open` and `get`."""
 
         async def fetch(route: str) -> dict[str, Any]:
-            return await self._get_from_any(spec, route)
+            return await self._get_from_any(spec, route, tasks.FIELDS)
 
         def fetch_now(route: str) -> dict[str, Any]:
             return self.loop.run(fetch(route), TIMEOUT)
@@ -251,18 +253,18 @@ class Servers:
         """Return the environment's action functions, which are fetched once. Raises the errors of `open` and `get`."""
         key = _key(spec)
         if key not in self._functions:
-            response = await self._get_from_any(spec, "functions")
+            response = await self._get_from_any(spec, "functions", ["functions"])
             self._functions[key] = tuple(map(function_of, response["functions"]))
         return self._functions[key]
 
-    async def _get_from_any(self, spec: WorldSpec, route: str) -> dict[str, Any]:
+    async def _get_from_any(self, spec: WorldSpec, route: str, fields: Iterable[str]) -> dict[str, Any]:
         """Send a GET request to an existing session of the environment, or to a temporary one."""
         for existing in [session for session in self._sessions if session.spec == spec][:_MAX_TRIED_SESSIONS]:
             with suppress(EnvFault):  # it is busy or lost
-                return await self.get_json(existing, route, pauses=())
+                return await self.get_json(existing, route, fields, pauses=())
         session = await self.open(spec)
         try:
-            return await self.get_json(session, route)
+            return await self.get_json(session, route, fields)
         finally:
             await self.close_session(session)
 

@@ -134,8 +134,8 @@ class RemoteSlot:
         session = await self._session(generation)
         if name == "instructions":
             return session.instructions
-        if name in _EPISODE_FIELDS:
-            return (await self._servers.get_json(session, name))[_EPISODE_FIELDS[name]]
+        if field := _EPISODE_FIELDS.get(name):
+            return (await self._servers.get_json(session, name, [field]))[field]
         response = await self._servers.get(session, name)
         return pixels(response.content) if response.headers["content-type"] == "image/png" else response.text
 

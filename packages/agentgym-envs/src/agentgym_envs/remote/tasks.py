@@ -8,6 +8,8 @@ from typing import Any
 
 from agentgym_envs.core.tasks import SPLITS, Split, Task, Tasks, TaskSet
 
+FIELDS = ("name", "tasks", "total")
+"""Fields of each page."""
 _IDS_PER_PAGE = 1_000
 _TASKS_PER_PAGE = 250
 _CACHED_PAGES = 64
