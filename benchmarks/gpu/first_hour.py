@@ -73,7 +73,8 @@ def steps(model: str, runs: Path, *, tiny: bool, device: str) -> list[Step]:
         recipe = ("--tiny",) if tiny else ("textcraft-scaling", "--model", model, "--tasks-per-step", "8")
         where = "auto" if device == "cuda" else device
         # Two steps, since the first one compiles and captures.
-        short = ("--steps", "2", "--evaluation.tasks", "8", "--evaluation.no-test", "--device", where)
+        test = ("--evaluation.test-tasks", "8") if name == "train-vllm" else ("--evaluation.no-test",)
+        short = ("--steps", "2", "--evaluation.tasks", "8", *test, "--device", where)
         launched = (python,) if processes == 1 else launch(processes)
         command = (*launched, "-m", "agentgym_trainer", *recipe, *short, "--out", str(runs / name), *more)
         return Step(name, command, minutes, expected, 1 if processes == 1 else 8, on_cpu, runs / name)
@@ -106,7 +107,8 @@ def steps(model: str, runs: Path, *, tiny: bool, device: str) -> list[Step]:
         Step("rollout", script("gpu_rollout"), 15, "tokens/s grow up to 64 trajectories or more", on_cpu=True),
         Step("rollout-vllm", script("gpu_rollout", "--engines", "vllm"), 10, "faster than transformers at every size"),
         train("train", minutes=15, expected="exit code 0; logprob_check_gap below 0.02", on_cpu=True),
-        train("train-vllm", *vllm, minutes=15, expected="exit code 0; logprob_check_gap below 0.02"),
+        train("train-vllm", *vllm, minutes=15, expected="exit code 0; logprob_check_gap below 0.02; the test's engines "
+              "start after that of training"),
         train("fsdp2", *vllm, minutes=15, expected="exit code 0; the same gap", processes=8),
         train("train-server", *server, minutes=15, expected="exit code 0; the same gap; CUDA IPC in its log"),
         train("fsdp2-server", *server, "--engine.tensor-parallel", "2", minutes=20, processes=8,

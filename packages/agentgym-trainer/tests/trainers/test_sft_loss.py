@@ -23,6 +23,7 @@ from agentgym_trainer.trainers.trl_run import TrainingSetup
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy_learner import TEXTS, episode_with_samples, sft_flags, train_cli
+from trl.trainer.sft_config import SFTConfig as TRLSFTConfig
 
 LONGEST = 512
 
@@ -270,6 +271,20 @@ def test_batches_are_split_into_equal_micro_batches_that_fit(
     examples = [Example((1,) * 80, (1,) * 80, 1.0)] * 8
     arguments = imitator(examples, batch=batch, optimizer=Optimizer(micro_tokens=micro_tokens)).args
     assert (arguments.per_device_train_batch_size, arguments.gradient_accumulation_steps) == layout
+
+
+def test_one_of_several_gpus_trains(
+    chat: Chat, imitator: Callable[..., Imitator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless a launcher starts a process for each; TRL refuses what transformers would do with them."""
+
+    def on_two_gpus(**settings: Any) -> Any:
+        arguments = TRLSFTConfig(**settings)
+        arguments._n_gpu = 2
+        return arguments
+
+    monkeypatch.setattr("agentgym_trainer.trainers.sft.TRLSFTConfig", on_two_gpus)
+    assert imitator(list(encode_examples(chat, EPISODES, trimming()))).args.n_gpu == 1
 
 
 def test_no_telemetry_is_sent(chat: Chat, imitator: Callable[..., Imitator], monkeypatch: pytest.MonkeyPatch) -> None:

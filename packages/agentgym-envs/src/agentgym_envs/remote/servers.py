@@ -221,7 +221,7 @@ class Servers:
     async def get_json(
         self, session: Session, route: str, fields: Iterable[str], *, pauses: Sequence[float] | None = None
     ) -> dict[str, Any]:
-        """Return the JSON object with these fields that a GET request to `route` gets; as `get`, whose errors it raises.
+        """Return the JSON object with these fields that a GET request to `route` gets; it raises the errors of `get`.
 
         Raises:
             SessionLost: Also if the answer is another one, such as the page of a proxy.

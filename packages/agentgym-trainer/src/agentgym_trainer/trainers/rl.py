@@ -91,7 +91,11 @@ def train(config: RLConfig, folder: RunFolder, console: RunConsole, stopping: St
             WarmStarter(config, folder, worlds, accelerator, layers, console, stopping).make_start()
             release_memory()
         name = str(folder.start) if needs_start else config.model
-        model, chat = load_policy(config, name, accelerator)
+        # Here, and not at the first collective of the GPUs, the others wait for a process that downloads weights.
+        with ranks.errors_together(), refusing(config):
+            model, chat = load_policy(config, name, accelerator)
+            reference = _reference(config, name, accelerator, layers)
+            teacher = _teacher(config, chat, accelerator, layers)
         with refusing(config):
             learner = Learner(
                 _policy_model(config, model, layers),
@@ -99,8 +103,8 @@ def train(config: RLConfig, folder: RunFolder, console: RunConsole, stopping: St
                 config.optimizer,
                 total_steps=config.steps * config.epochs * config.minibatches,
                 critic_lr=config.critic.lr,
-                reference=_reference(config, name, accelerator, layers),
-                teacher=_teacher(config, chat, accelerator, layers),
+                reference=reference,
+                teacher=teacher,
             )
         own_copy = engine_has_weights(config, accelerator)
         # Last, so that the memory that loading needs for a while is free again.

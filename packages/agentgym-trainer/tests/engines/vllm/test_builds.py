@@ -72,9 +72,9 @@ def test_a_run_samples_where_its_model_trains(monkeypatch: pytest.MonkeyPatch) -
     given: dict[str, Any] = {}
     monkeypatch.setattr(open, "vllm_engine", lambda *_, **options: given.update(options))
     context: Any = type("Context", (), dict.fromkeys(("name", "end_id", "max_context", "dtype", "lora_rank")))
-    context.settings, context.device = type("Settings", (), {"memory": 1.0}), CUDA
+    context.settings, context.device, context.concurrent = type("Settings", (), {"memory": 1.0}), CUDA, 64
     open.open_in_process(context)
-    assert given["device"] == CUDA
+    assert (given["device"], given["concurrent"]) == (CUDA, 64)
 
 
 def test_a_run_on_the_cpu_refuses_the_cuda_build_with_a_sentence(

@@ -34,6 +34,18 @@ def test_generate_takes_and_returns_token_ids() -> None:
     run_scene(scene)
 
 
+def test_a_proxy_for_the_web_is_not_asked_for_servers_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+    async def scene(server: FakeServer, sampler: VllmServer) -> None:
+        assert (await sampler.generate([5, 6, 7], SAMPLING)).ids == (3, 11)
+
+    run_scene(scene)
+
+
 def test_invalid_requests_are_rejected() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         with pytest.raises(ValueError, match="60 tokens and a reply of up to 5 don't fit: this engine takes 1 to 64"):

@@ -75,8 +75,12 @@ def test_engine_has_no_side_effects_on_the_process(start: Path, chat: Chat) -> N
         runner.run(engine.generate([5, 6], SamplingParams(max_tokens=3)))
         runner.run(engine.sleep())
         assert runner.run(engine.generate([5, 6], SamplingParams(max_tokens=3))).ids
+        finalizer = engine._core._engine._finalizer
+        assert finalizer.alive
         for _ in range(2):
             runner.run(engine.close())
+        assert not finalizer.alive
+        assert not importlib.import_module("vllm.usage.usage_lib").is_usage_stats_enabled()
         with pytest.raises(EngineGone, match="closed"):
             runner.run(engine.generate([5, 6], SamplingParams(max_tokens=3)))
     assert not torch.distributed.is_initialized()

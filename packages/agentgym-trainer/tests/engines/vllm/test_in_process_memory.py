@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from agentgym_trainer.engines.base import Completion, EngineGone, SamplingParams, Weights
+from agentgym_trainer.engines.base import Completion, EngineGone, EngineUsage, SamplingParams, Weights
 from agentgym_trainer.engines.batching import Batching
 from agentgym_trainer.engines.vllm import in_process
 from agentgym_trainer.engines.vllm.in_process import VllmCore
@@ -30,8 +30,19 @@ class FakeVllm:
         self.holds = "start"
         self.requests: list[str] = []
         self.model_config = SimpleNamespace(hf_text_config=SimpleNamespace(tie_word_embeddings=False))
-        self.engine_core = SimpleNamespace(shutdown=lambda: None)
+        self.compiled = True
+        shutdown = SimpleNamespace(detach=lambda: None)
+        self.engine_core = SimpleNamespace(shutdown=self.shutdown, _finalizer=shutdown)
+        self.model_executor = SimpleNamespace(shutdown=self.shutdown)
         self.resets = True
+
+    def _finalizer(self) -> None:
+        self.compiled = False
+
+    def shutdown(self) -> None:
+        assert not self.asleep
+        assert not self.compiled
+        self.log.append("shutdown")
 
     def sleep(self, level: int = 1) -> None:
         assert not self.asleep
@@ -157,6 +168,38 @@ def test_base_model_of_an_adapter_is_kept(engine: Batching, log: list[str]) -> N
     assert log == ["adapter", "sleep 1", "wake weights kv_cache", "sample start"]
 
 
+@pytest.mark.parametrize("grouped", [False, True])
+def test_another_engine_can_start_once_one_that_slept_is_closed(
+    engine: Batching, log: list[str], monkeypatch: pytest.MonkeyPatch, grouped: bool
+) -> None:
+    """vLLM's allocator can't free what is asleep, and compiled code keeps the weights until vLLM's finalizer runs."""
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: grouped)
+    play(engine, lambda: engine.load(weights(1)), engine.sleep, engine.close)
+    assert log == ["reload", "sleep 2", "wake weights kv_cache", "shutdown"]
+
+
+def test_an_engine_that_cannot_be_woken_is_closed_with_a_warning(
+    engine: Batching, log: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def out_of_memory(fake: FakeVllm, tags: list[str]) -> None:
+        fake.asleep = set()
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(FakeVllm, "wake_up", out_of_memory)
+    play(engine, engine.sleep, engine.close)
+    assert log == ["sleep 1", "shutdown"]
+    assert "out of memory" in caplog.text
+
+
+def test_a_gpu_samples_all_conversations_at_a_time(engine: Batching, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(in_process, "_start", lambda knobs, *args: started.append(knobs) or FakeVllm([]))
+    options = {"end_id": 1, "max_context": 64, "dtype": torch.bfloat16, "lora_rank": 0, "device": 0}
+    for concurrent in (256, 10_000, None):
+        VllmCore("start", 0.4, EngineUsage(), concurrent=concurrent, **options)
+    assert [knobs.get("max_num_seqs") for knobs in started] == [256, 1024, None]
+
+
 def test_cache_that_cannot_be_reset_ends_the_engine(engine: Batching, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeVllm, "reset_prefix_cache", lambda *args, **kwargs: False)
     with pytest.raises(EngineGone, match="can't reset its prefix cache"):
@@ -167,6 +210,7 @@ def test_vllm_takes_the_calls_of_the_engine() -> None:
     require_vllm()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        from vllm.usage.usage_lib import UsageContext
         from vllm.v1.engine.llm_engine import LLMEngine
         from vllm.v1.worker.gpu_model_runner import GPUModelRunner
         from vllm.v1.worker.gpu_worker import Worker
@@ -179,3 +223,5 @@ def test_vllm_takes_the_calls_of_the_engine() -> None:
     signature(LLMEngine.collective_rpc).bind(None, print, args=(1,))
     signature(GPUModelRunner.reload_weights).bind(None, weights_iterator=iter(()))
     signature(Worker.synchronize_device).bind(None)
+    signature(LLMEngine._cleanup_instance_caches).bind(None)
+    assert UsageContext.LLM_CLASS.value == "LLM_CLASS"

@@ -45,7 +45,8 @@ class VllmHttp:
         self.url = url.rstrip("/")
         self._pulse = pulse
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=3.0)
-        self._client = httpx.AsyncClient(base_url=self.url, limits=limits, timeout=None)
+        # A cluster's proxy doesn't lead to servers on its nodes.
+        self._client = httpx.AsyncClient(base_url=self.url, limits=limits, timeout=None, trust_env=False)
 
     async def close(self) -> None:
         """Close all connections."""

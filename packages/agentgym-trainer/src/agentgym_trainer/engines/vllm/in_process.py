@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Collection, Generator, Mapping, Sequence
@@ -25,6 +26,9 @@ from agentgym_trainer.engines.vllm.process import how_to_install, is_cpu_build, 
 from agentgym_trainer.engines.vllm.worker import ADAPTER, check_heads, put_adapter, untied
 from agentgym_trainer.models.weights import Weights
 
+_logger = logging.getLogger(__name__)
+_MOST_CONCURRENT = 1024
+"""The most completions at a time that vLLM chooses by itself; it reserves memory for their logits."""
 MISSING = f"The engine vllm needs vLLM, which isn't installed here: {how_to_install()}."
 
 
@@ -37,6 +41,7 @@ def vllm_engine(
     dtype: torch.dtype,
     lora_rank: int = 0,
     device: torch.device | None = None,
+    concurrent: int | None = None,
 ) -> Engine:
     """Return an engine for a model in a local folder or on the Hugging Face Hub.
 
@@ -50,6 +55,7 @@ def vllm_engine(
         dtype: The data type of the computation.
         lora_rank: The rank of the adapters that will be loaded; 0 when whole models will be.
         device: The device that trains; None: the current GPU. The CPU build of vLLM always uses the CPU.
+        concurrent: Number of completions that a GPU samples at a time, at most 1,024; None: vLLM's own.
 
     Raises:
         ImportError: when vLLM isn't installed; the message says how to install it.
@@ -59,7 +65,7 @@ def vllm_engine(
         raise ImportError(MISSING)
     core = partial(
         VllmCore, model, memory, end_id=end_id, max_context=max_context, dtype=dtype, lora_rank=lora_rank,
-        device=_gpu(device),
+        device=_gpu(device), concurrent=concurrent,
     )  # fmt: skip
     return Batching(core, in_thread=True, dtype=dtype)
 
@@ -94,6 +100,7 @@ class VllmCore:
         dtype: torch.dtype,
         lora_rank: int,
         device: int | None,
+        concurrent: int | None = None,
     ) -> None:
         """Start vLLM on this GPU, or on the CPU where `device` is None. See `vllm_engine`."""
         from transformers import AutoConfig
@@ -112,7 +119,8 @@ class VllmCore:
         self._owns_group = not distributed.is_initialized()
         knobs = {"model": model, "max_model_len": self.max_context, "dtype": dtype}
         with self._at_work():
-            self._engine: Any = _start(knobs | _scheduling(memory, self.max_context, device), lora_rank, device)
+            scheduling = _scheduling(memory, self.max_context, device, concurrent)
+            self._engine: Any = _start(knobs | scheduling, lora_rank, device)
             self._engine.set_weight_version("0")
         self._tied: bool = self._engine.model_config.hf_text_config.tie_word_embeddings
 
@@ -177,9 +185,16 @@ class VllmCore:
         return self._replaced
 
     def close(self) -> None:
-        """Free everything."""
+        """Free everything, so that another engine can start in this process."""
         client = self._engine.engine_core
         with self._at_work():
+            try:
+                # vLLM's allocator reports an error at the next allocation if what it frees is asleep.
+                self._wake("weights", "kv_cache")
+            except RuntimeError as error:
+                _logger.warning("vLLM can't be woken to be closed, so this process may have no other one: %r", error)
+            # What compiled code refers to. vLLM does this when the engine is collected, if the model is still there.
+            self._engine._finalizer()
             if self._owns_group:
                 client.shutdown()
             else:
@@ -246,6 +261,7 @@ def _start(knobs: Mapping[str, Any], lora_rank: int, device: int | None) -> Any:
     """Start vLLM with these arguments, and undo its side effects on this process."""
     set_threads = torch.set_num_threads
     logging.getLogger("vllm").setLevel(logging.CRITICAL)
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     _let_llvmlite_pass()
     try:
         with warnings.catch_warnings(), torch.random.fork_rng([] if device is None else [device]):
@@ -268,6 +284,7 @@ def _let_llvmlite_pass() -> None:
 def _llm_engine(knobs: Mapping[str, Any], device: int | None) -> Any:
     from vllm import EngineArgs
     from vllm.config.logging import LoggingConfig
+    from vllm.usage.usage_lib import UsageContext
     from vllm.v1.engine.llm_engine import LLMEngine
     from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
@@ -289,16 +306,20 @@ def _llm_engine(knobs: Mapping[str, Any], device: int | None) -> Any:
         use_tqdm_on_load=False,
         logging_config=LoggingConfig(log_level="CRITICAL"),
     )
-    config = arguments.create_engine_config()
+    # Larger batches than those of an unknown use, which a GPU would be idle with.
+    config = arguments.create_engine_config(UsageContext.LLM_CLASS)
     if device is None:
         check_heads(config.model_config)
     return LLMEngine(config, Here, log_stats=False, multiprocess_mode=False)
 
 
-def _scheduling(memory: float, max_context: int, device: int | None) -> dict[str, Any]:
-    """Return the memory settings: a share of the GPU's that `sleep` can free, or GiB for a CPU's KV cache."""
+def _scheduling(memory: float, max_context: int, device: int | None, concurrent: int | None) -> dict[str, Any]:
+    """Return the settings of batches and memory: a share of the GPU's that `sleep` can free, or GiB for a CPU's KV
+    cache.
+    """
     if device is not None:
-        return {"gpu_memory_utilization": memory, "enable_sleep_mode": True}
+        batch = {} if concurrent is None else {"max_num_seqs": min(concurrent, _MOST_CONCURRENT)}
+        return {"gpu_memory_utilization": memory, "enable_sleep_mode": True, **batch}
     return {
         "kv_cache_memory_bytes": int(memory * 2**30),
         # Only whole blocks are reused; 32 tokens is the smallest block size of vLLM's CPU kernels.

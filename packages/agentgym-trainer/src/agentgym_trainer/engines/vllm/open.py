@@ -45,6 +45,7 @@ def open_in_process(context: EngineContext) -> Engine:
         dtype=context.dtype,
         lora_rank=context.lora_rank,
         device=context.device,
+        concurrent=context.concurrent,
     )
 
 
