@@ -37,6 +37,8 @@ def test_episodes_are_played_over_a_websocket() -> None:
         result = request(first, "step", text="fly")
         observation = result["observation"]
         assert (observation["valid"], observation["truncated"], result["done"]) == (False, True, True)
+        again = request(first, "step", text="get 24 red sand")
+        assert again == result | {"reward": 0.0}
         assert request(first, "state") == {"episode_id": STAIRS, "step_count": 2}
         assert request(second, "state")["step_count"] == 0
         assert "no task 'nowhere'" in request(first, "reset", task="nowhere")["message"]

@@ -177,8 +177,13 @@ def test_a_server_of_something_else_is_named_and_does_not_stop_the_others(server
 
 @pytest.mark.parametrize(
     "answer",
-    [HTMLResponse("<h1>Sign in</h1>"), JSONResponse(["Sign in"]), JSONResponse({"error": "Sign in"})],
-    ids=["page", "list", "object"],
+    [
+        HTMLResponse("<h1>Sign in</h1>"),
+        JSONResponse(["Sign in"]),
+        JSONResponse({"error": "Sign in"}),
+        JSONResponse({"functions": "Sign in", "tasks": [{"url": "login"}], "name": "", "total": 1}),
+    ],
+    ids=["page", "list", "object", "values"],
 )
 @pytest.mark.parametrize("name", ["oracle", "tasks", "functions"])
 def test_a_foreign_answer_within_a_session_is_a_fault(name: str, answer: Response) -> None:

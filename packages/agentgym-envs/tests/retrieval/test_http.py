@@ -96,6 +96,14 @@ def test_lone_surrogate_is_replaced_in_its_query_only(url: str) -> None:
     assert [row[0]["contents"] for row in response.json()["result"]] == ['"a ? b"\ntext 0', '"c"\ntext 0']
 
 
+@pytest.mark.parametrize("queries", [b"1," * 1_000_000 + b"1", b'"",' * 1_000_000 + b'""'], ids=["numbers", "empty"])
+def test_only_the_first_invalid_queries_are_read(url: str, queries: bytes) -> None:
+    """Listing the errors of a whole body took the server minutes."""
+    body = b'{"queries": [' + queries + b"]}"
+    response = httpx.post(f"{url}/retrieve", content=body, headers={"Content-Type": "application/json"}, timeout=60)
+    assert (response.status_code, len(response.json()["detail"])) == (422, 1)
+
+
 def test_too_many_queries_are_refused_with_the_maximum(url: str) -> None:
     response = retrieve(url, queries=["a"] * 4_097)
     assert response.json()["detail"] == (

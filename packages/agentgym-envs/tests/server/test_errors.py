@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from agentgym_envs.server.wire import OutcomeWriter, parsed, written
 from app_client import TASK, Client, expect_error, expect_ok
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import PATIENCE, eventually
 
 UNKNOWN_SESSION = "0" * 32
 
@@ -160,6 +162,37 @@ def test_number_of_sessions_is_limited(serve: Callable[..., Client]) -> None:
     assert int(response.headers["retry-after"]) > 0
     client.delete(f"/v1/sessions/{sessions[0]}")
     expect_ok(client.post("/v1/sessions", json={"world": strange_worlds.QUICK, "key": "k"}), 201)
+
+
+def test_closed_sessions_count_while_their_environments_are_at_work(serve: Callable[..., Client]) -> None:
+    client = serve(max_sessions=1)
+    session = client.start_episode(strange_worlds.WAITING)
+    with ThreadPoolExecutor(1) as threads:
+        step = threads.submit(client.step, session, "wait a")
+        strange_worlds.wait_until_blocked("a")
+        client.delete(f"/v1/sessions/{session}")
+        response = client.post("/v1/sessions", json={"world": strange_worlds.QUICK})
+        assert "1 closed ones whose environments are still at work" in expect_error(response, 429, "too_many_sessions")
+        strange_worlds.release("a")
+        step.result(PATIENCE)
+    eventually(lambda: client.post("/v1/sessions", json={"world": strange_worlds.QUICK}).status_code == 201)
+
+
+def test_nothing_is_paid_after_a_limit_of_turns(serve: Callable[..., Client]) -> None:
+    client = serve()
+    session = client.start_episode(max_episode_steps=1)
+    end = expect_ok(client.step(session, "look"))
+    assert end["truncated"] and not end["terminated"]
+    for _ in range(3):
+        assert expect_ok(client.step(session, "knock")) == end | {"reward": 0.0}
+    expect_ok(client.reset(session, task=TASK))
+    assert not expect_ok(client.query(session, "observation"))["truncated"]
+
+
+def test_the_size_of_options_is_limited(shared_client: Client) -> None:
+    options = {"levels": "a" * 300_000}
+    response = shared_client.post("/v1/sessions", json={"world": strange_worlds.QUICK, "options": options})
+    assert "at most 262,144 bytes" in expect_error(response, 413, "too_large")
 
 
 def test_failed_creation_does_not_count_as_a_session(serve: Callable[..., Client]) -> None:

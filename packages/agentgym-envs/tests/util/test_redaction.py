@@ -191,6 +191,10 @@ def test_secrets_are_redacted_in_any_surrounding_text(before: str, after: str) -
 _REPETITIVE = [
     *(("", unit) for unit in ("/", "-", "a-", "//a", "token=(", "?a=", "aB", "x-", "//a/b", "authorization: ")),
     ("//a:1/", "b"),
+    ("", "//:"),
+    ("//:" * 2_000, "a"),
+    ("", "//:" * 200 + "a://abc@"),
+    ("", "//:" * 200 + " @"),
 ]
 """Texts on which a pattern could backtrack for long: a beginning, and what is repeated after it."""
 

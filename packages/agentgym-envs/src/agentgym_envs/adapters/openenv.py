@@ -63,6 +63,7 @@ class OpenEnvWorld(Environment[TextAction, TextObservation, State]):
         super().__init__()
         self._spec = WorldSpec(full_id(world), dict(options or {}))
         self._env = self._spec.build()
+        self._last: TextObservation | None = None
         self._state = State()
 
     def reset(
@@ -82,20 +83,23 @@ class OpenEnvWorld(Environment[TextAction, TextObservation, State]):
         """
         if kwargs:
             raise ValueError(f"Unknown argument {sorted(kwargs)}; reset takes seed, episode_id, task and split.")
-        first = self._observation(carry_out(self._env, 0, Reset(task, split, seed)))
+        self._last = None
+        first = self._last = self._observation(carry_out(self._env, 0, Reset(task, split, seed)))
         self._state = State(episode_id=episode_id or first.task_id, step_count=0)
         return first
 
     def step(self, action: TextAction, timeout_s: float | None = None, **kwargs: Any) -> TextObservation:
-        """Play `action`.
+        """Play `action`. After the end, also by a limit of turns, nothing changes and rewards are 0.
 
         Raises:
             ResetNeeded: before the first `reset`.
             EnvFault: if the environment broke.
         """
-        observation = self._observation(carry_out(self._env, 0, Step(action.text)))
+        if self._last is not None and self._last.done:
+            return self._last.model_copy(update={"reward": 0.0})
+        self._last = self._observation(carry_out(self._env, 0, Step(action.text)))
         self._state.step_count += 1
-        return observation
+        return self._last
 
     @property
     def state(self) -> State:

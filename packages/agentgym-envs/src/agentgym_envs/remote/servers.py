@@ -13,10 +13,10 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
@@ -41,6 +41,7 @@ _MAX_TRIED_SESSIONS = 3  # existing sessions that are tried before a new one is 
 _LOAD_TTL = 5.0  # seconds for which a server's reported load is used
 _CLOSE_TIMEOUT = 10.0  # seconds
 
+_T = TypeVar("_T")
 OnOutcome = Callable[[dict[str, Any] | Exception], None]
 
 
@@ -219,29 +220,26 @@ class Servers:
             raise
 
     async def get_json(
-        self, session: Session, route: str, fields: Iterable[str], *, pauses: Sequence[float] | None = None
-    ) -> dict[str, Any]:
-        """Return the JSON object with these fields that a GET request to `route` gets; it raises the errors of `get`.
+        self, session: Session, route: str, read: Callable[[Any], _T], *, pauses: Sequence[float] | None = None
+    ) -> _T:
+        """Return what `read` makes of the JSON value that a GET request to `route` gets; it raises the errors of `get`.
 
         Raises:
-            SessionLost: Also if the answer is another one, such as the page of a proxy.
+            SessionLost: Also if it is another answer than `read` expects, such as the page of a proxy.
         """
         answer = await self.get(session, route, pauses=pauses)
         try:
-            found = answer.json()
-        except ValueError as error:
+            return read(answer.json())
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise foreign(session.server.url, answer) from error
-        if not isinstance(found, dict) or not found.keys() >= set(fields):
-            raise foreign(session.server.url, answer)
-        return found
 
     async def tasks(self, spec: WorldSpec) -> TaskSet:
         """Return the tasks of the environment, which are fetched once. Raises the errors of `open` and `get`."""
 
-        async def fetch(route: str) -> dict[str, Any]:
-            return await self._get_from_any(spec, route, tasks.FIELDS)
+        async def fetch(route: str) -> tasks.Page:
+            return await self._get_from_any(spec, route, tasks.read_page)
 
-        def fetch_now(route: str) -> dict[str, Any]:
+        def fetch_now(route: str) -> tasks.Page:
             return self.loop.run(fetch(route), TIMEOUT)
 
         key = _key(spec)
@@ -253,18 +251,17 @@ class Servers:
         """Return the environment's action functions, which are fetched once. Raises the errors of `open` and `get`."""
         key = _key(spec)
         if key not in self._functions:
-            response = await self._get_from_any(spec, "functions", ["functions"])
-            self._functions[key] = tuple(map(function_of, response["functions"]))
+            self._functions[key] = await self._get_from_any(spec, "functions", _read_functions)
         return self._functions[key]
 
-    async def _get_from_any(self, spec: WorldSpec, route: str, fields: Iterable[str]) -> dict[str, Any]:
+    async def _get_from_any(self, spec: WorldSpec, route: str, read: Callable[[Any], _T]) -> _T:
         """Send a GET request to an existing session of the environment, or to a temporary one."""
         for existing in [session for session in self._sessions if session.spec == spec][:_MAX_TRIED_SESSIONS]:
             with suppress(EnvFault):  # it is busy or lost
-                return await self.get_json(existing, route, fields, pauses=())
+                return await self.get_json(existing, route, read, pauses=())
         session = await self.open(spec)
         try:
-            return await self.get_json(session, route, fields)
+            return await self.get_json(session, route, read)
         finally:
             await self.close_session(session)
 
@@ -288,6 +285,10 @@ class Servers:
         server.away_until = 0.0
         if not ok:
             server.missed()
+
+
+def _read_functions(found: Any) -> tuple[Function, ...]:
+    return tuple(map(function_of, found["functions"]))
 
 
 def _request_fields(call: Reset | Step) -> tuple[str, dict[str, Any]]:

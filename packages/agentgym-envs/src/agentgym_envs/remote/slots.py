@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from gymnasium.error import ResetNeeded
@@ -135,7 +136,7 @@ class RemoteSlot:
         if name == "instructions":
             return session.instructions
         if field := _EPISODE_FIELDS.get(name):
-            return (await self._servers.get_json(session, name, [field]))[field]
+            return await self._servers.get_json(session, name, itemgetter(field))
         response = await self._servers.get(session, name)
         return pixels(response.content) if response.headers["content-type"] == "image/png" else response.text
 

@@ -4,21 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentgym_envs.core.tasks import SPLITS, Split, Task, Tasks, TaskSet
 
-FIELDS = ("name", "tasks", "total")
-"""Fields of each page."""
 _IDS_PER_PAGE = 1_000
 _TASKS_PER_PAGE = 250
 _CACHED_PAGES = 64
 
-Page = dict[str, Any]
+
+class Page(NamedTuple):
+    """Some tasks of a split."""
+
+    name: str
+    """Name of the task set."""
+    ids: list[str]
+    tasks: list[Task]
+    """Empty if only ids were asked for."""
+    total: int
+    """Number of the split's tasks."""
+
+
 Fetch = Callable[[str], Awaitable[Page]]
-"""Returns the server's response to a path below a session of the environment."""
+"""Returns a page, given a path below a session of the environment."""
 FetchNow = Callable[[str], Page]
 """A blocking version of `Fetch`, to be called outside the loop's thread."""
+
+
+def read_page(found: Any) -> Page:
+    """Return the page in a server's response.
+
+    Raises:
+        ValueError, KeyError, TypeError: if it is another response.
+    """
+    tasks = [Task(**entry) for entry in found["tasks"] if not isinstance(entry, str)]
+    ids = [task.id for task in tasks] or list(map(str, found["tasks"]))
+    return Page(str(found["name"]), ids, tasks, int(found["total"]))
 
 
 async def load(fetch: Fetch, fetch_now: FetchNow) -> TaskSet:
@@ -37,9 +58,9 @@ async def _ids(fetch: Fetch, split: Split) -> tuple[str, list[str]]:
     ids: list[str] = []
     while True:
         page = await fetch(f"tasks?split={split}&offset={len(ids)}&limit={_IDS_PER_PAGE}&fields=ids")
-        ids += page["tasks"]
-        if len(ids) >= page["total"] or not page["tasks"]:
-            return page["name"], ids
+        ids += page.ids
+        if len(ids) >= page.total or not page.ids:
+            return page.name, ids
 
 
 class _TaskLoader:
@@ -57,5 +78,4 @@ class _TaskLoader:
 
     def _load(self, page: int) -> list[Task]:
         offset = page * _TASKS_PER_PAGE
-        response = self._fetch(f"tasks?split={self._split}&offset={offset}&limit={_TASKS_PER_PAGE}&fields=all")
-        return [Task(**task) for task in response["tasks"]]
+        return self._fetch(f"tasks?split={self._split}&offset={offset}&limit={_TASKS_PER_PAGE}&fields=all").tasks

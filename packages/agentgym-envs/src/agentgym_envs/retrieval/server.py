@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, FailFast, Field
 
 from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.retrieval.passages import MAX_TOPK, Hit, Retriever, sendable
 
 _TOPK = 3
+_MAX_QUERIES = 65_536
+"""Queries that are read of a request. All of a large body would keep the server busy before it can refuse them."""
 _BATCH = 256
 """Queries per call of the retriever, so that a large request doesn't delay the others."""
 
@@ -27,7 +29,7 @@ def _sendable(query: object) -> object:
 class Question(BaseModel):
     """The body of `/retrieve`."""
 
-    queries: list[Annotated[str, BeforeValidator(_sendable)]]
+    queries: Annotated[list[Annotated[str, BeforeValidator(_sendable)]], FailFast(), Field(max_length=_MAX_QUERIES)]
     """Search queries; each is truncated to 4,096 characters."""
     topk: Annotated[int, Field(ge=0, le=MAX_TOPK)] | None = None
     """Passages per query; 0 or null means 3."""
@@ -36,7 +38,7 @@ class Question(BaseModel):
 
 
 def retrieval_router(retriever: Retriever, max_queries: int) -> APIRouter:
-    """Return a router for `POST /retrieve` with at most `max_queries` queries per request.
+    """Return a router for `POST /retrieve` with at most `max_queries` queries per request, or 65,536.
 
     The caller closes the retriever.
     """

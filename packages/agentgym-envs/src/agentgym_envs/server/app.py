@@ -38,6 +38,7 @@ from agentgym_envs.util.images import png
 
 MAX_PAGE = 1_000
 """Maximum number of tasks per page."""
+_MAX_SESSION_BYTES = 262_144  # options are names and numbers; searching what is like a long name takes seconds
 _MAX_LISTED_ERRORS = 100  # listing the validation errors of a long body takes seconds
 _MAINTENANCE_INTERVAL = 1.0  # seconds between two checks of leases and workers
 _Body = TypeVar("_Body", bound=BaseModel)
@@ -127,6 +128,12 @@ def _add_session_routes(app: FastAPI, sessions: Sessions) -> None:
     @app.post("/v1/sessions", **route(201, models.SessionCreated, 404, 429, body=models.SessionRequest))
     async def create(request: Request) -> Response:
         """Create an environment in a new session. The session's id is all that a client needs to use it."""
+        if (size := len(await request.body())) > _MAX_SESSION_BYTES:
+            raise Refusal(
+                413,
+                "too_large",
+                f"A session's request may have at most {_MAX_SESSION_BYTES:,} bytes, not {size:,}.",
+            )
         body = await _body(request, models.SessionRequest)
         session = await sessions.create(body.world, body.options, body.key, client=client_of(request))
         return json_response(

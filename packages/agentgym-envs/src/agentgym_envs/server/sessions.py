@@ -128,10 +128,11 @@ class Sessions:
     async def _create(self, world: str, options: Mapping[str, Any], own: Mapping[str, Any]) -> Session:
         self._check_open()
         spec = await self.catalog.spec(world, options, own)
-        if len(self) + self._creating >= self.settings.max_sessions:
-            raise later(
-                429, "too_many_sessions", f"There are {len(self)} sessions, which is the maximum; close one first."
-            )
+        at_work = sum(session.closed for session in self._pending.values())
+        if len(self) + self._creating + at_work >= self.settings.max_sessions:
+            more = f" and {at_work} closed ones whose environments are still at work" if at_work else ""
+            message = f"There are {len(self)} sessions{more}, which is the maximum; close one first."
+            raise later(429, "too_many_sessions", message)
         worker, slot = self._open_slot(spec)
         session = Session(secrets.token_hex(16), world, spec, worker, slot, self._expiry())
         self._creating += 1
@@ -203,6 +204,10 @@ class Sessions:
         session.pending = record = CallRecord(call, key, time.perf_counter())
         if key is not None:
             session.keyed = record
+        if isinstance(call, Step) and (last := session.last) is not None and last.over:
+            # As an environment answers after its own end; after a limit of turns, it would go on and pay.
+            self._settle(session, record, last._replace(reward=0.0))
+            return record
         session.slot.submit(call, partial(self._on_result, session, record))
         if record.result is None:
             self._pending[record] = session

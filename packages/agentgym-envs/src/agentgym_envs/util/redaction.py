@@ -30,7 +30,9 @@ _REAL_HOST = r"(?:(?!v\d)[a-z][\w-]*\.(?:[\w-]+\.)*[a-z]{2,}|localhost|\d+\.\d+\
 # `user:12/x@example.org` could be a host with port and path. A host has a dot or is localhost, and an @ in a path is
 # more often followed by a version or a branch than by another host.
 _SLASHED = rf"(?!localhost[:/])[\w-]+(?::\d+)?/(?:(?!\w*://|//)[^\s\"<>?#@]){{1,256}}@{_REAL_HOST}"
-_URL_USER = re.compile(rf"""(?i)(?<=//)(?!/)(?:(?={_SLASHED})|(?!{_HOST}))(?:(?!\w+://)[^\s"<>]){{0,4096}}@""")
+_USER = r"""(?:(?!(?<!\w)\w+://)[^\s"<>])"""
+# What has no @ is consumed, too, or each // in it would be tried again, in quadratic time.
+_URL_USER = re.compile(rf"(?i)(?<=//)(?!/)(?:(?={_SLASHED})|(?!{_HOST}))(?:({_USER}*@)|{_USER}+)")
 _QUERY = re.compile(r"""(?<=[?&])([\w-]+)=([^\s&#'"]+)""")
 _START = r"(?:(?<![\w-])|(?<=\\[nrt]))"
 _QUOTED = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
@@ -71,7 +73,7 @@ def is_secret(name: str) -> bool:
 def redacted(text: str) -> str:
     """Return `text` with stars in place of secrets."""
     text = _CREDENTIALS.sub(lambda found: f"{found[1] or found[2] or found[3]}{STARS}", text)
-    text = _URL_USER.sub(lambda found: found[0] if _is_reference(found[0]) else f"{STARS}@", text)
+    text = _URL_USER.sub(lambda found: f"{STARS}@" if found[1] and not _is_reference(found[1]) else found[0], text)
     text = _QUERY.sub(lambda found: _starred(found, found[1], found[2]), text)
     named = rf"""{_START}({_names()})(?:=(?!\*\*\*)({_VALUE})|['"]:\s*(?!\*\*\*)({_ITEM}))"""
     text = re.sub(named, lambda found: _starred(found, found[1], found[2] or found[3]), text, flags=re.IGNORECASE)

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from agentgym_envs.core.registry import make, text_env
+from agentgym_envs.worlds.textcraft import simulator, tasks
 from agentgym_envs.worlds.textcraft.expert import plan
 from agentgym_envs.worlds.textcraft.recipes import load_table
+from agentgym_envs.worlds.textcraft.simulator import understand
 from agentgym_envs.worlds.textcraft.tasks import brief
 
 TASKS = text_env(make("agentgym/TextCraft-v0")).tasks
@@ -19,8 +21,8 @@ TASKS = text_env(make("agentgym/TextCraft-v0")).tasks
 def test_splits_partition_the_goals_by_depth() -> None:
     goals = [task.payload["goal"] for task in TASKS]
     assert sorted(goals) == list(load_table().goals)
-    for tasks, counts in ((TASKS.train, (95, 204, 80, 8)), (TASKS.dev, (15, 19, 13, 0)), (TASKS.test, (34, 57, 23, 3))):
-        by_depth = Counter(task.category for task in tasks)
+    for split, counts in ((TASKS.train, (95, 204, 80, 8)), (TASKS.dev, (15, 19, 13, 0)), (TASKS.test, (34, 57, 23, 3))):
+        by_depth = Counter(task.category for task in split)
         assert tuple(by_depth[f"depth-{depth}"] for depth in (1, 2, 3, 4)) == counts
 
 
@@ -89,6 +91,14 @@ def test_invalid_layout_is_rejected() -> None:
 
 def test_distractors_are_limited_by_the_number_of_recipes() -> None:
     assert brief("stick", 10_000).text.count("\ncraft ") == len(load_table().recipes)
+
+
+def test_what_a_client_can_make_large_is_not_kept() -> None:
+    kept = simulator._cached.cache_info().currsize, tasks._cached.cache_info().currsize
+    assert understand("get 1 brick" + " " * 1_000) == understand("get 1" + " " * 1_001 + "brick")
+    assert brief("stick", 10_000, 7) == brief("stick", 9_999, 7)
+    assert (simulator._cached.cache_info().currsize, tasks._cached.cache_info().currsize) == kept
+    assert max(len(recipe.line) for recipe in load_table().recipes) < 256
 
 
 def test_available_actions_are_listed_recipes_and_ingredients() -> None:

@@ -12,13 +12,20 @@ Inventory = dict[str, int]
 """The held items and their amounts, which are never zero."""
 
 
-@lru_cache(maxsize=4096)
+_CACHED_CHARS = 256
+"""Length of a command up to which what it means is cached. No recipe's line is longer."""
+
+
 def understand(text: str) -> Command:
     """Parse `text` and check it against the recipes, but not the inventory. Cached, since agents repeat commands.
 
     Raises:
         Refusal: if `text` is not a command, gathers an item that has to be crafted, or matches no recipe.
     """
+    return _cached(text) if len(text) <= _CACHED_CHARS else _understand(text)
+
+
+def _understand(text: str) -> Command:
     command = read(text)
     table = load_table()
     if isinstance(command, Get) and command.item not in table.gathered:
@@ -26,6 +33,9 @@ def understand(text: str) -> Command:
     if isinstance(command, Craft):
         _check_recipe(command)
     return command
+
+
+_cached = lru_cache(maxsize=4096)(_understand)
 
 
 def gather(command: Get, held: Inventory) -> None:

@@ -61,12 +61,20 @@ class Briefing:
     """The suggested commands."""
 
 
-@lru_cache(maxsize=4096)
+_CACHED_DISTRACTORS = 32
+"""Number of distractors up to which briefings are cached; one with all recipes takes 100 kB."""
+
+
 def brief(goal: str, distractors: int, seed: int | None = None) -> Briefing:
     """Return the briefing for a goal, with `distractors` recipes that the shortest plan doesn't use (at most all).
 
     Which these are, and the order of all, depends on the goal and, if it is given, the seed.
     """
+    make = _cached if distractors <= _CACHED_DISTRACTORS else _brief
+    return make(goal, distractors, seed)
+
+
+def _brief(goal: str, distractors: int, seed: int | None) -> Briefing:
     needed = dict.fromkeys(step.recipe for step in plan(goal, {}) if step.recipe is not None)
     rng = Random(goal if seed is None else f"{goal} {seed}")
     listed = _shuffled([*needed, *_distractors(needed, distractors, rng)], rng)
@@ -76,6 +84,9 @@ def brief(goal: str, distractors: int, seed: int | None = None) -> Briefing:
     gets = (f"get {amount} {item}" for item in materials for amount in _GET_AMOUNTS)
     text = "\n".join(["Crafting commands:", *lines, "", f"Goal: craft {goal}."])
     return Briefing(text, ("inventory", *lines, *gets))
+
+
+_cached = lru_cache(maxsize=4096)(_brief)
 
 
 def _distractors(needed: Iterable[Recipe], number: int, rng: Random) -> list[Recipe]:
