@@ -32,7 +32,8 @@ class GuardedTrainer:
     def __init__(self, *, args: Any, **more: Any) -> None:
         # Of several GPUs, a process that no launcher started uses the first: TRL refuses torch's DataParallel.
         args._n_gpu = min(args.n_gpu, 1)
-        super().__init__(args=args, **more)
+        trainer: Any = super()
+        trainer.__init__(args=args, **more)
         self.skips = Skips(1)
         """Limit of skipped steps; the caller replaces it with the configured one."""
         self.schedule = Optimizer()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import sys
 import warnings
 from collections.abc import Collection, Generator, Mapping, Sequence
@@ -261,7 +260,6 @@ def _start(knobs: Mapping[str, Any], lora_rank: int, device: int | None) -> Any:
     """Start vLLM with these arguments, and undo its side effects on this process."""
     set_threads = torch.set_num_threads
     logging.getLogger("vllm").setLevel(logging.CRITICAL)
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     _let_llvmlite_pass()
     try:
         with warnings.catch_warnings(), torch.random.fork_rng([] if device is None else [device]):
@@ -284,9 +282,11 @@ def _let_llvmlite_pass() -> None:
 def _llm_engine(knobs: Mapping[str, Any], device: int | None) -> Any:
     from vllm import EngineArgs
     from vllm.config.logging import LoggingConfig
-    from vllm.usage.usage_lib import UsageContext
+    from vllm.usage import usage_lib
     from vllm.v1.engine.llm_engine import LLMEngine
     from vllm.v1.executor.uniproc_executor import UniProcExecutor
+
+    vars(usage_lib)["_USAGE_STATS_ENABLED"] = False  # servers get an environment variable instead
 
     class Here(UniProcExecutor):
         """A worker in this process, on this GPU, with this process's rank in the training's process group."""
@@ -307,7 +307,7 @@ def _llm_engine(knobs: Mapping[str, Any], device: int | None) -> Any:
         logging_config=LoggingConfig(log_level="CRITICAL"),
     )
     # Larger batches than those of an unknown use, which a GPU would be idle with.
-    config = arguments.create_engine_config(UsageContext.LLM_CLASS)
+    config = arguments.create_engine_config(usage_lib.UsageContext.LLM_CLASS)
     if device is None:
         check_heads(config.model_config)
     return LLMEngine(config, Here, log_stats=False, multiprocess_mode=False)
