@@ -286,7 +286,8 @@ def _llm_engine(knobs: Mapping[str, Any], device: int | None) -> Any:
     from vllm.v1.engine.llm_engine import LLMEngine
     from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
-    vars(usage_lib)["_USAGE_STATS_ENABLED"] = False  # servers get an environment variable instead
+    statistics: Any = usage_lib
+    statistics._USAGE_STATS_ENABLED = False  # a server gets an environment variable instead
 
     class Here(UniProcExecutor):
         """A worker in this process, on this GPU, with this process's rank in the training's process group."""
