@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import copy
+import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
@@ -50,6 +53,26 @@ def _template_messages(conversation: Conversation, *, system: bool) -> list[dict
 def _template_ids(chat: Chat, conversation: Conversation, *, prompt: bool = True) -> list[int]:
     turns = _template_messages(conversation, system=chat.takes_system)
     return chat.tokenizer.apply_chat_template(turns, tokenize=True, add_generation_prompt=prompt, return_dict=False)
+
+
+def test_threads_that_encode_at_the_same_time_do_not_change_each_others_ids() -> None:
+    """As a rollout does beside an update that trains on labels; the tokenizer itself has a state."""
+    shared, alone = (Chat(train_tokenizer(TEXTS, 320)) for _ in range(2))
+    texts = [f"Room {number}: {'<|im_end|>' if number % 2 else 'a door'}" for number in range(4_000)]
+    done = threading.Event()
+
+    def label() -> None:
+        for number in itertools.count():
+            if done.is_set():
+                return
+            shared.reply_ids(f"open door {number}")
+
+    with ThreadPoolExecutor(1) as threads:
+        labelling = threads.submit(label)
+        opened = [shared.open((Message("user", text),)) for text in texts]
+        done.set()
+        labelling.result()
+    assert opened == [alone.open((Message("user", text),)) for text in texts]
 
 
 @families

@@ -129,6 +129,8 @@ def test_the_experts_rewards_do_not_shift_returns() -> None:
     two = made((0.25, True, 0), (0.25, False, 0), (-0.5, False, 1), (0.25, True, 1), (0.5, False, 1))
     assert own_rewards(two) == (0.25, -0.25, 0.5)
     assert sum(own_rewards(two)) == 0.75 - 0.25  # the final score without the expert's part
+    # Of shaped rewards only those of the policy's turns train.
+    assert own_rewards(two, [turn.reward - 0.125 for turn in two.turns]) == (0.125, -0.375, 0.375)
 
 
 def test_shaped_rewards_penalize_the_policy_only() -> None:

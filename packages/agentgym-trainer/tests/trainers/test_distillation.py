@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from agentgym_eval.util.errors import UsageError
+from agentgym_trainer.algorithms import RLOO
 from agentgym_trainer.config import AsyncRollout, Distillation, EngineSettings, RLConfig, WorldConfig
 from agentgym_trainer.models.policy import PolicyModel
 from agentgym_trainer.models.scratch import train_tokenizer
@@ -267,3 +268,5 @@ def test_settings_are_checked(settings: dict[str, Any], sentence: str) -> None:
 def test_settings_are_checked_with_those_of_the_run() -> None:
     with pytest.raises(ValueError, match=r"which a harness doesn't have"):
         RLConfig(harness="some:harness", distillation=Distillation("oracle"))
+    with pytest.raises(ValueError, match=r"leaves out a KL penalty in the reward: set algorithm\.kl\.where loss"):
+        RLConfig(algorithm=RLOO, distillation=Distillation("oracle", reward_weight=0.0))

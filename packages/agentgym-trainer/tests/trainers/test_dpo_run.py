@@ -12,8 +12,10 @@ import pytest
 import torch
 from agentgym_envs import Episode, read_episodes
 from agentgym_eval.data.pairs import make_pairs
-from agentgym_trainer.config import DPOConfig
+from agentgym_trainer.config import DataConfig, DPOConfig, WorldConfig
+from agentgym_trainer.rollout.environments import open_environments
 from agentgym_trainer.run.folder import RunFolder
+from agentgym_trainer.trainers.dpo import _by_experts, _tasks
 from coin_world import OTHER
 from forked_processes import run_two_processes, train_with_signals
 from metric_lines import without_measured
@@ -106,6 +108,16 @@ def test_better_episodes_are_preferred_and_success_rises(dpo_run: RunFolder) -> 
     assert metrics[-1]["rewards/accuracies"] > 0.8
     assert success(dpo_run, 0) < 0.5
     assert success(dpo_run, STEPS) > success(dpo_run, 0) + 0.2
+
+
+def test_the_experts_episodes_of_a_task_begin_alike() -> None:
+    """Or none of them could be compared where the environment draws the start of an episode."""
+    world = WorldConfig("agentgym/TextCraft-v0", ("depth=(1, 1)", "layout=episode"), agent="bare", instructions=False)
+    config = DPOConfig(world=world, player="expert", samples=4, data=DataConfig(episodes=8, noise=0.5), device="cpu")
+    with open_environments(config) as worlds:
+        episodes = list(_by_experts(config, _tasks(config, worlds)))
+    starts = {(episode.task_id, episode.turns[0].observation) for episode in episodes}
+    assert (len(episodes), len(starts)) == (8, 2)
 
 
 def test_experts_stop_at_a_signal(sft_run: RunFolder, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,22 @@ def test_labels_of_turns_that_are_not_in_the_loss_are_left_out(chat: Chat, label
     examples = list(encode_examples(chat, imitated(labeled, noise=False, labels=True), Trimming(ContextLimit(10_000))))
     ends = sum(label == chat.end_id for example in examples for label in example.labels if label != IGNORED)
     assert ends == sum(len(episode.turns) for episode in labeled)  # one reply of the expert for each turn
+
+
+def test_of_a_policys_episodes_only_labels_are_imitated(chat: Chat, labeled: list[Episode]) -> None:
+    """Distillation labels a fraction of the turns of a policy, which aren't marked as random."""
+
+    def played(episode: Episode) -> Episode:
+        turns = (replace(turn, reply=replace(turn.reply, noise=False)) for turn in episode.turns)
+        return replace(episode, turns=tuple(turns))
+
+    episodes = list(map(played, labeled))
+    found = imitated(episodes, noise=False, labels=True)
+    for before, episode in zip(episodes, found, strict=True):
+        without = all(turn.reply.label is None for turn in before.turns)
+        assert [turn.loss for turn in episode.turns] == [without] * len(before.turns)
+        assert [turn.reply.label for turn in episode.turns] == [turn.reply.label for turn in before.turns]
+    assert len({tuple(turn.loss for turn in episode.turns) for episode in found}) > 1
 
 
 def test_labels_are_renamed_with_the_episode(labeled: list[Episode]) -> None:

@@ -14,9 +14,10 @@ import pytest
 import torch
 from agentgym_envs import Episode, Sample, Turn
 from agentgym_trainer.algorithms import GRPO
-from agentgym_trainer.config import Warnings
+from agentgym_trainer.config import Generation, Warnings
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.rollout.groups import EpisodeGroup
+from agentgym_trainer.trainers import rl_loop
 from agentgym_trainer.trainers.task_dependence import mutual_information, task_dependence
 from coin_loops import Build, initial_state, loop_config, random_guesses, take_step
 from hypothesis import given, settings
@@ -169,6 +170,15 @@ def test_processes_share_the_work_and_agree(new_model: Callable[..., Any]) -> No
         first, second = pool.map(process, range(2))
     single = task_dependence(students[0], Ranks(), groups, tasks=5, max_context=100)
     assert first == second == pytest.approx(single, abs=1e-4)
+
+
+def test_contexts_end_within_that_of_the_model(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[int] = []
+    monkeypatch.setattr(rl_loop, "task_dependence", lambda *_, max_context, **__: limits.append(max_context) or {})
+    generation = Generation(max_tokens=12, max_context=10_000)
+    loop = build(loop_config(steps=1, generation=generation, warnings=Warnings(template_every=1)), random_guesses())
+    take_step(loop, initial_state(loop))
+    assert limits == [512]
 
 
 @pytest.mark.parametrize(("every", "measured"), [(2, [True, False, True]), (0, [False] * 3)])

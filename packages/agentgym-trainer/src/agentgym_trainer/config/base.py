@@ -170,7 +170,8 @@ class Optimizer:
     warmup: int = 0
     """Optimizer steps over which the learning rate is warmed up."""
     micro_tokens: int = 16_384
-    """Maximum number of token positions per forward and backward pass. Affects memory, not results."""
+    """Maximum number of token positions per forward and backward pass. Affects memory, not results, except in
+    DPO: see `DPOConfig.loss` and `imitation`."""
     offload: bool = False
     """Keep AdamW's moments, 8 bytes per trained weight, in host memory except during updates, which leaves the engine
     on the same GPU more memory. For reinforcement learning with models that aren't sharded."""

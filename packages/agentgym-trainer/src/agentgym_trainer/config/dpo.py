@@ -74,7 +74,8 @@ class DPOConfig(OfflineConfig):
     """Weight of the longer side's tokens beyond the length of the shorter side (LD-DPO, arXiv 2409.06411)."""
     imitation: float = 0.0
     """Coefficient of an additional loss, the mean negative log-likelihood of the chosen side (arXiv 2404.19733). It
-    keeps the chosen side from becoming less likely along with the rejected one."""
+    keeps the chosen side from becoming less likely along with the rejected one. TRL takes the mean over the tokens of a
+    micro-batch and then over micro-batches, so optimizer.micro_tokens affects how much a token counts."""
     reference: Reference = field(default_factory=Reference)
 
     def __post_init__(self) -> None:

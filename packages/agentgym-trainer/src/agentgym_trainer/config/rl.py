@@ -277,6 +277,11 @@ class RLConfig(BaseConfig):
 
     def _check_kl_in_rewards(self) -> None:
         advantages, groups = self.algorithm.advantages, self.algorithm.groups
+        if self.algorithm.kl.where == "reward" and not self.distillation.reward_weight:
+            raise ValueError(
+                "distillation.reward_weight 0 also leaves out a KL penalty in the reward: set algorithm.kl.where loss, "
+                "or off."
+            )
         if self.algorithm.kl.where != "reward" or getattr(advantages, "scale", "none") != "std":
             return
         consequence = (

@@ -180,7 +180,7 @@ def _open(world: WorldConfig, config: BaseConfig, stack: ExitStack) -> OpenEnvir
     settings = _settings(world, config)
     wrapped = _local(settings, stack)
     check_dependencies(wrapped)
-    _check_context(wrapped, config.generation)
+    check_context(wrapped, config.generation)
     if config.evaluation.forensics and not can_measure(type(text_env(wrapped))):
         raise UsageError(
             f"evaluation.forensics needs an expert that decides from the current state, which {world.env} does not "
@@ -194,13 +194,19 @@ def _open(world: WorldConfig, config: BaseConfig, stack: ExitStack) -> OpenEnvir
     return OpenEnvironment(name, world.weight, wrapped, stack.enter_context(pool))
 
 
-def _check_context(env: ReplyWrapper, generation: Generation) -> None:
+def check_context(env: ReplyWrapper, generation: Generation) -> None:
+    """Check that an agent that summarizes its context does so before the context is full.
+
+    Raises:
+        UsageError: if it doesn't.
+    """
     limit, longest = env.scaffold.context_tokens, generation.max_context
     if limit and limit + generation.max_tokens >= longest:
         raise UsageError(
             f"The agent {env.agent} summarizes a context of more than {limit} tokens, and a reply has up to "
-            f"{generation.max_tokens}, so contexts of {longest} tokens would end episodes before: set "
-            "--generation.max-context higher, by an observation's tokens at least, or the agent's number lower."
+            f"{generation.max_tokens}, so contexts of {longest} tokens would end episodes before: set the agent's "
+            "number lower, or --generation.max-context higher, by an observation's tokens at least, and up to the "
+            "context of the model."
         )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import json
+import threading
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Literal
@@ -53,6 +54,7 @@ class Chat:
         """Whether the template has its own format for functions, calls and their results."""
         self.end_id: int = tokenizer.convert_tokens_to_ids(self._template.end)
         self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.end_id
+        self._encoding = threading.Lock()
         # Observations repeat often, and template markup even more.
         self._encode_short = lru_cache(maxsize=_TEXTS)(self._encode_uncached)
         self._with_tools = lru_cache(maxsize=_TOOL_SETS)(self._with_tools_uncached)
@@ -151,7 +153,9 @@ class Chat:
 
     def _encode_uncached(self, text: str, source: Source) -> list[int]:
         tokenizer = self._untrusted if source == "environment" else self.tokenizer
-        return tokenizer.encode(text, add_special_tokens=False, split_special_tokens=source != "template")
+        # What is split is a state of the tokenizer, which another thread could change before the text is encoded.
+        with self._encoding:
+            return tokenizer.encode(text, add_special_tokens=False, split_special_tokens=source != "template")
 
 
 def _with_special(tokenizer: Any, tokens: Sequence[str]) -> Any:

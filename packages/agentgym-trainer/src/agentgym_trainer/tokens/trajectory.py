@@ -133,14 +133,14 @@ def own_rewards(episode: Episode, rewards: Sequence[float] | None = None) -> tup
 
     Args:
         episode: The episode.
-        rewards: A reward for each of its turns; None takes the environment's.
+        rewards: A reward for each of its turns; None takes the environment's. An expert's turns have the environment's.
     """
     kept: list[float] = []
     for turn, reward in zip(episode.turns, rewards or [turn.reward for turn in episode.turns], strict=True):
         if not turn.reply.expert:
             kept.append(reward)
         elif kept:
-            kept[-1] += reward
+            kept[-1] += turn.reward
     return tuple(kept)
 
 

@@ -26,6 +26,7 @@ from agentgym_trainer.rollout.labels import count_labels
 from agentgym_trainer.rollout.runner import RolloutRunner
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.trainers.auxiliary_loss import label_term
+from agentgym_trainer.trainers.setup import context_limit
 
 ORACLE = "oracle"
 """The environment's expert as `distillation.expert`."""
@@ -65,7 +66,7 @@ class Distiller:
         weight = settings.label_weight * self._decay(step)
         if not settings.expert or not weight:
             return None, {}
-        longest = self.config.generation.max_context
+        longest = context_limit(self.config, self.learner.policy).tokens
         term = label_term(groups, self.chat, self.learner, longest=longest, weight=weight)
         wrapped = {world.name: world.wrapped for world in self.worlds}
         counts = [count_labels(wrapped[group.episodes[0].env], group.usable) for group in groups]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from agentgym_envs import Episode, Task
+from agentgym_envs import Episode, Task, play_many
 from agentgym_eval.data.pairs import Pair, make_pairs
 from agentgym_eval.policies.policies import Oracle
 from agentgym_eval.util.errors import UsageError
@@ -291,7 +291,9 @@ def _by_model(config: DPOConfig, held_out: Evaluator, play: StoredPlay) -> list[
 def _by_experts(config: DPOConfig, chosen: Sequence[tuple[OpenEnvironment, list[Task]]]) -> Iterator[Episode]:
     expert, turns, failed = Oracle(config.data.noise), config.horizon.longest, FailureLimit(config.max_failed)
     for world, tasks in chosen:
-        for episode in world.play(expert, tasks * config.samples, seed=config.seed, horizon=turns):
+        # With one seed of the environment, so that the episodes of a task begin alike.
+        specs = episode_specs(tasks, samples=config.samples, seed=config.seed)
+        for episode in play_many(world.wrapped, expert, specs, horizon=turns):
             failed.count([EpisodeOutcome.of(episode)])
             yield episode
 

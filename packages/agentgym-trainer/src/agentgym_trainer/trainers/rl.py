@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from agentgym_trainer.models.quantization import check_quantization
 from agentgym_trainer.planning.engine_support import check_engine_model
 from agentgym_trainer.planning.report import check_memory
 from agentgym_trainer.planning.sharding import check_sharding
-from agentgym_trainer.rollout.environments import open_environments
+from agentgym_trainer.rollout.environments import check_context, open_environments
 from agentgym_trainer.rollout.play import find_harness
 from agentgym_trainer.rollout.runner import RolloutRunner
 from agentgym_trainer.run.console import RunConsole
@@ -96,6 +97,8 @@ def train(config: RLConfig, folder: RunFolder, console: RunConsole, stopping: St
             model, chat = load_policy(config, name, accelerator)
             reference = _reference(config, name, accelerator, layers)
             teacher = _teacher(config, chat, accelerator, layers)
+        for world in worlds:
+            check_context(world.wrapped, replace(config.generation, max_context=context_limit(config, model).tokens))
         with refusing(config):
             learner = Learner(
                 _policy_model(config, model, layers),

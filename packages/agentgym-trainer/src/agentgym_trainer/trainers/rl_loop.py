@@ -60,7 +60,7 @@ from agentgym_trainer.trainers.evaluation import Evaluator
 from agentgym_trainer.trainers.logprob_check import PROBES, check_logprobs, last_contexts
 from agentgym_trainer.trainers.metrics_line import metrics_line
 from agentgym_trainer.trainers.rl_batch import Rollouts, StepBatch
-from agentgym_trainer.trainers.setup import engine_has_weights, load_weights, saves_in_background
+from agentgym_trainer.trainers.setup import context_limit, engine_has_weights, load_weights, saves_in_background
 from agentgym_trainer.trainers.task_dependence import task_dependence
 
 _UPDATE, _PROBE = 1, 3  # parts of seeds; the collector uses 0 and evaluations use 2
@@ -103,6 +103,7 @@ class RLLoop:
         self.rollout_logger = RolloutLogger(config, folder, learner, chat, self.ranks)
         self.monitor = Monitor(config.warnings)
         self.distiller = Distiller(config, worlds, learner, chat)
+        self._longest = context_limit(config, learner.policy).tokens
         self._failures = FailureLimit(config.max_failed)
         self._synced: int | None = None
         self._gap: float | None = None
@@ -235,7 +236,8 @@ class RLLoop:
         with self._timer.phase("logprobs"):
             tokens = self.learner.compute_logprobs(batch.batch, self.algorithm)
             if self.config.truncation == "bootstrap":
-                value_E = bootstrap_values(self.learner, self.chat, batch.episodes, self.config.generation)
+                budgets = replace(self.config.generation, max_context=self._longest)
+                value_E = bootstrap_values(self.learner, self.chat, batch.episodes, budgets)
                 tokens = tokens.with_logprobs(bootstrap_E=value_E)
             return replace(batch, tokens=self.distiller.score(tokens, batch.batch))
 
@@ -345,13 +347,8 @@ class RLLoop:
         settings = self.config.warnings
         if not settings.template_every or step % settings.template_every:
             return {}
-        return task_dependence(
-            self.learner,
-            self.ranks,
-            rollouts.own,
-            tasks=settings.template_tasks,
-            max_context=self.config.generation.max_context,
-        )
+        tasks, longest = settings.template_tasks, self._longest
+        return task_dependence(self.learner, self.ranks, rollouts.own, tasks=tasks, max_context=longest)
 
     def _log_rollouts(self, batch: StepBatch, advantages: AdvantageOutput, rollouts: Rollouts, step: int) -> None:
         """Write the step's episodes and tokens to the run folder, in the steps that keep them."""

@@ -205,19 +205,24 @@ def keep_episodes(
 def imitated(episodes: Iterable[Episode], *, noise: bool, labels: bool = False) -> list[Episode]:
     """Return demonstrations, with the random actions of noisy experts excluded from the loss unless `noise` is set.
 
-    With `labels`, the labels of turns that are in the loss replace their replies there; otherwise they are removed.
+    With `labels`, the labels of turns that are in the loss replace their replies there; otherwise they are removed. Of
+    a policy's episodes, which have labels of other turns than random actions, only labels are imitated.
 
     Raises:
         UsageError: if there are to be labels, and no turn of the episodes has one.
     """
 
-    def turn(before: Turn) -> Turn:
+    def turn(before: Turn, *, by_policy: bool) -> Turn:
         reply = before.reply
         label = reply.label if labels and before.loss else None
-        is_context = label is not None or (reply.noise and not noise)
+        is_context = label is not None or by_policy or (reply.noise and not noise)
         return replace(before, reply=replace(reply, label=label), loss=before.loss and not is_context)
 
-    found = [replace(episode, turns=tuple(map(turn, episode.turns))) for episode in episodes]
+    def imitable(episode: Episode) -> Episode:
+        by_policy = labels and any(each.reply.label is not None and not each.reply.noise for each in episode.turns)
+        return replace(episode, turns=tuple(turn(each, by_policy=by_policy) for each in episode.turns))
+
+    found = list(map(imitable, episodes))
     if labels and found and all(each.reply.label is None for episode in found for each in episode.turns):
         raise UsageError(
             f"None of the {len(found)} episodes has labels for imitate_labels: leave it out, or use the episodes of "
