@@ -47,7 +47,7 @@ from agentgym_trainer.trainers.setup import context_limit
 from agentgym_trainer.trainers.stored_play import StoredPlay
 from agentgym_trainer.trainers.training_data import keep_episodes
 from agentgym_trainer.trainers.trl_guard import GuardedTrainer
-from agentgym_trainer.trainers.trl_run import TrainingSetup, train_on_data, trainer_arguments
+from agentgym_trainer.trainers.trl_run import TrainingSetup, on_one_gpu, train_on_data, trainer_arguments
 
 _PLAYING = "playing"
 """Folder in the run folder with the episodes that the model has played so far."""
@@ -184,7 +184,8 @@ def train(config: DPOConfig, folder: RunFolder, tracker: RunConsole, stopping: S
         tasks = len({pair.chosen.task_id for pair in pairs}), len({episode.task_id for episode in setup.episodes})
         rows, left_out = learnable(setup, pairs, config)
         tracker.say(f"Training on {len(rows)} pairs of episodes, from {tasks[0]} of {tasks[1]} tasks{left_out}.")
-        settings = dpo_settings(config, trainer_arguments(config, folder, longest=2 * max(map(length, rows))))
+        given = trainer_arguments(config, folder, longest=2 * max(map(length, rows)))
+        settings = on_one_gpu(dpo_settings(config, given))
         return PairTrainer(setup.model, rows, setup.chat, settings, _reference_of(config, setup))
 
     def play(held_out: Evaluator) -> list[Episode]:

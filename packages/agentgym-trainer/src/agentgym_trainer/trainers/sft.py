@@ -29,7 +29,7 @@ from agentgym_trainer.tokens.trajectory import Trimming
 from agentgym_trainer.trainers.setup import context_limit
 from agentgym_trainer.trainers.training_data import imitated
 from agentgym_trainer.trainers.trl_guard import GuardedTrainer
-from agentgym_trainer.trainers.trl_run import TrainingSetup, train_on_data, trainer_arguments
+from agentgym_trainer.trainers.trl_run import TrainingSetup, on_one_gpu, train_on_data, trainer_arguments
 
 IGNORED = -100
 """The label of tokens that are not in the loss, as in torch and transformers."""
@@ -168,11 +168,9 @@ def make_imitator(config: SFTConfig, folder: RunFolder, setup: TrainingSetup, ex
     """Return the trainer of a run on these examples."""
     row = config.generation.max_context
     longest = row if config.packing else max(len(example.ids) for example in examples)
-    arguments = TRLSFTConfig(
-        **trainer_arguments(config, folder, longest=longest),
-        max_length=row if config.packing else None,
-        packing=config.packing,
-    )
+    settings = trainer_arguments(config, folder, longest=longest)
+    packed: dict[str, Any] = {"max_length": row, "packing": True} if config.packing else {"max_length": None}
+    arguments = on_one_gpu(TRLSFTConfig(**settings, **packed))
     columns: dict[str, Any] = {
         "input_ids": [example.ids for example in examples],
         "labels": [example.labels for example in examples],

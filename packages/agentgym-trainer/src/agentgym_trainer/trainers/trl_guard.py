@@ -29,11 +29,8 @@ class GuardedTrainer:
     args: Any
     state: Any
 
-    def __init__(self, *, args: Any, **more: Any) -> None:
-        # Of several GPUs, a process that no launcher started uses the first: TRL refuses torch's DataParallel.
-        args._n_gpu = min(args.n_gpu, 1)
-        trainer: Any = super()
-        trainer.__init__(args=args, **more)
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
         self.skips = Skips(1)
         """Limit of skipped steps; the caller replaces it with the configured one."""
         self.schedule = Optimizer()

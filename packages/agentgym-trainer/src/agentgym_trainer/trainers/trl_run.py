@@ -12,13 +12,13 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from agentgym_envs import EnvFault, Episode
 from agentgym_eval.util.errors import UsageError
 from datasets import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
-from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState
+from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from agentgym_trainer.config import OfflineConfig
 from agentgym_trainer.curriculum.horizon import Stage
@@ -194,6 +194,16 @@ def trainer_arguments(config: OfflineConfig, folder: RunFolder, *, longest: int)
         "disable_tqdm": True,
         "dataloader_pin_memory": False,
     }
+
+
+_Arguments = TypeVar("_Arguments", bound=TrainingArguments)
+
+
+def on_one_gpu(arguments: _Arguments) -> _Arguments:
+    """Let a process that no launcher started use the first of several GPUs: TRL refuses torch's DataParallel."""
+    counted: Any = arguments
+    counted._n_gpu = min(arguments.n_gpu, 1)
+    return arguments
 
 
 class TRLRunCallback(TrainerCallback):

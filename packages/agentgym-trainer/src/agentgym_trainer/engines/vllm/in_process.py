@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -282,11 +283,11 @@ def _let_llvmlite_pass() -> None:
 def _llm_engine(knobs: Mapping[str, Any], device: int | None) -> Any:
     from vllm import EngineArgs
     from vllm.config.logging import LoggingConfig
-    from vllm.usage import usage_lib
+    from vllm.usage.usage_lib import UsageContext
     from vllm.v1.engine.llm_engine import LLMEngine
     from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
-    statistics: Any = usage_lib
+    statistics: Any = import_module("vllm.usage.usage_lib")
     statistics._USAGE_STATS_ENABLED = False  # a server gets an environment variable instead
 
     class Here(UniProcExecutor):
@@ -308,7 +309,7 @@ def _llm_engine(knobs: Mapping[str, Any], device: int | None) -> Any:
         logging_config=LoggingConfig(log_level="CRITICAL"),
     )
     # Larger batches than those of an unknown use, which a GPU would be idle with.
-    config = arguments.create_engine_config(usage_lib.UsageContext.LLM_CLASS)
+    config = arguments.create_engine_config(UsageContext.LLM_CLASS)
     if device is None:
         check_heads(config.model_config)
     return LLMEngine(config, Here, log_stats=False, multiprocess_mode=False)
