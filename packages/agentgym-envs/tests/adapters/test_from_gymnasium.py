@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -296,3 +297,40 @@ def test_environments_that_do_not_fit_are_refused_when_they_are_made(
     with pytest.raises(ValueError, match=words):
         _ = text_env(env).instructions
     env.close()
+
+
+@pytest.mark.parametrize("solved", [True, np.True_, 1, 1.0, np.float32(1)])
+def test_success_may_be_a_number(solved: Any) -> None:
+    class Reach(Parts):
+        def step(self, action: Any) -> Any:
+            observation, _, _, truncated, _ = super().step(action)
+            return observation, 0.5, True, truncated, {"is_success": solved}
+
+    gymnasium.register("test/Reach-v0", Reach)
+    try:
+        env = make("gymnasium:test/Reach-v0", low=0, high=1)
+        env.reset(options={"split": "test"})
+        *_, info = env.step("1")
+    finally:
+        gymnasium.registry.pop("test/Reach-v0")
+    assert (info["score"], info["success"]) == (0.5, True)
+
+
+MODULE = """
+import gymnasium
+from gymnasium.envs.toy_text import FrozenLakeEnv
+gymnasium.register("own/Lake-v0", FrozenLakeEnv, max_episode_steps=7)
+"""
+
+
+def test_a_module_that_registers_the_environment_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_lakes.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    spec = WorldSpec("gymnasium:own_lakes:own/Lake-v0", LAKE_OPTIONS)
+    env = spec.build()
+    assert env.spec is not None
+    assert env.spec.max_episode_steps == 7
+    env.reset(options={"split": "test"})
+    assert env.step("down")[-1]["valid"]
+    with pytest.raises(ValueError, match="No module named"):
+        make("gymnasium:no_lakes:own/Lake-v0")

@@ -103,13 +103,16 @@ class ExternalEnv(TextEnv):
         """
         return "Your action is your reply in a conversation, whose messages are your observations."
 
-    def _earn(self, reward: float, *, solved: bool | None = None) -> None:
-        """Add a reward to the return; `solved` tells whether the goal is reached, if the library says so."""
+    def _earn(self, reward: float, *, solved: object = None) -> None:
+        """Add a reward to the return; `solved` tells whether the goal is reached, if the library says so by a truth
+        value or a number of 0 or 1.
+        """
         self._return += reward
         low, high = self._range
         if self._return > high + _ROUNDING * (high - low):
             _warn_of_high(self.name, high)
-        self._solved = self._solved if solved is None else solved
+        if isinstance(solved, bool | np.bool_ | int | float | np.number) and solved in (0, 1):
+            self._solved = bool(solved)
 
     # The contract of text environments.
 

@@ -22,6 +22,7 @@ from agentgym_envs.core.feedback import Feedback
 from agentgym_envs.core.json_actions import read_json
 from agentgym_envs.core.tasks import Task
 from agentgym_envs.core.text_env import TextEnv
+from agentgym_envs.util.importing import import_named
 
 _MOST_LISTED = 200  # actions
 _SECTIONS = ("description", "action space", "observation space", "starting state", "rewards", "episode end")
@@ -59,7 +60,10 @@ class GymnasiumEnv(ExternalEnv):
         self._names, self._settings = tuple(actions), dict(settings or {})
         self._inner: gymnasium.Env[Any, Any] | None = None
         self._latest: dict[str, Any] = {}
-        gymnasium.spec(source)  # fails now if there is none
+        module, _, self._id = source.rpartition(":")
+        if module:
+            import_named(module, f"the environment {self.name}")
+        gymnasium.spec(self._id)  # fails now if there is none
 
     def close(self) -> None:
         """Close the environment. May be called twice."""
@@ -75,11 +79,11 @@ class GymnasiumEnv(ExternalEnv):
 
     def _make(self) -> gymnasium.Env[Any, Any]:
         settings = {"disable_env_checker": True, **self._settings}
-        env = gymnasium.make(self.source, **settings)
+        env = gymnasium.make(self._id, **settings)
         drawn = "ansi" in (env.metadata.get("render_modes") or ()) and env.render_mode is None
         if drawn and not isinstance(env.observation_space, spaces.Text):
             env.close()
-            env = gymnasium.make(self.source, render_mode="ansi", **settings)
+            env = gymnasium.make(self._id, render_mode="ansi", **settings)
         space, why = env.action_space, ""
         if isinstance(env.unwrapped, TextEnv):
             why = f"is a text environment itself: leave out {self.scheme}:"
@@ -137,7 +141,7 @@ class GymnasiumEnv(ExternalEnv):
             return Feedback(f"{action[:100]!r} is not an action here. {self._form()}", valid=False)
         observation, reward, terminated, truncated, self._latest = self._env.step(parsed)
         solved = self._latest.get("is_success", self._latest.get("success"))
-        self._earn(float(reward), solved=bool(solved) if isinstance(solved, bool | np.bool_) else None)
+        self._earn(float(reward), solved=solved)
         return Feedback(self._shown(observation), terminated=bool(terminated), truncated=bool(truncated))
 
     def _parsed(self, action: str) -> Any:

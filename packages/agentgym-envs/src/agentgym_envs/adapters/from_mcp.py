@@ -174,8 +174,7 @@ class McpEnv(ExternalEnv):
         name, arguments = call
         if name == _ANSWER and self._questions is not None:
             text = str(arguments.get("text", ""))
-            score = float(self._reward(self.task.payload, text, self._calls))
-            self._earn(score, solved=score >= 1)
+            self._earn(float(self._reward(self.task.payload, text, self._calls)))
             return Feedback("", terminated=True)
         result = self._called(name, arguments)
         self._calls.append({"name": name, "arguments": arguments, "result": _text(result)})
@@ -184,11 +183,12 @@ class McpEnv(ExternalEnv):
             self._receive(status)
         done = bool(status.get("terminated", status.get("done", False)))
         over = self._questions is None
+        truncated = over and bool(status.get("truncated")) and not status.get("terminated")
         return Feedback(
             _text(result),
             valid=not result.is_error and status.get("valid") is not False,
-            terminated=over and done,
-            truncated=over and not done and bool(status.get("truncated")),
+            terminated=over and done and not truncated,
+            truncated=truncated,
         )
 
     def _called(self, name: str, arguments: dict[str, Any]) -> CallToolResult:
@@ -206,7 +206,7 @@ class McpEnv(ExternalEnv):
         if isinstance(score, int | float):
             reward, self._paid = score - self._paid, float(score)
         earned = float(reward) if isinstance(reward, int | float) else 0.0
-        self._earn(earned, solved=solved if isinstance(solved, bool) else None)
+        self._earn(earned, solved=solved)
 
 
 class _Connection:

@@ -125,7 +125,7 @@ class OpenEnvEnv(ExternalEnv):
         if result is None:
             return Feedback(f"{action[:100]!r} is not an action here. {self._form()}", valid=False)
         solved, valid = (result.observation.get(name) for name in ("success", "valid"))
-        self._earn(float(result.reward or 0.0), solved=solved if isinstance(solved, bool) else None)
+        self._earn(float(result.reward or 0.0), solved=solved)
         truncated = bool(result.done) and bool(result.observation.get("truncated"))
         return Feedback(
             self._shown(result.observation),

@@ -122,7 +122,7 @@ class SkyRLEnv(ExternalEnv):
         output = self._env.step(action)
         metadata = output.get("metadata") or {}
         solved, valid = metadata.get("success"), metadata.get("valid")
-        self._earn(float(output["reward"]), solved=solved if isinstance(solved, bool) else None)
+        self._earn(float(output["reward"]), solved=solved)
         self._over = bool(output["done"])
         limit = getattr(self._env, "max_turns", 1)  # 1, the default, is no limit: the reply is the answer
         cut = self._over and 1 < limit == getattr(self._env, "turns", 0) and not self._standing()[1]

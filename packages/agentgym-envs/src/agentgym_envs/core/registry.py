@@ -108,7 +108,10 @@ def _registered_steps(source: str) -> int:
     making it says so.
     """
     try:
-        return gymnasium.spec(source).max_episode_steps or _EXTERNAL_STEPS
+        module, _, name = source.rpartition(":")
+        if module:
+            import_named(module, f"the environment gymnasium:{source}")
+        return gymnasium.spec(name).max_episode_steps or _EXTERNAL_STEPS
     except (gymnasium.error.Error, ImportError):
         return _EXTERNAL_STEPS
 
