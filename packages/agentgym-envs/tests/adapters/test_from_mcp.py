@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from dev_packages import require_packages
 from gymnasium.error import DependencyNotInstalled
 
 require_packages("mcp")
+from agentgym_envs.adapters.from_mcp import McpEnv
 from door_policies import FunctionPolicy
 from mcp_tools import almanac
 from patience import PATIENCE
@@ -99,6 +101,48 @@ def test_a_server_over_http_and_a_reward_of_ones_own(questions: str) -> None:
     assert (episode.stop, episode.score, episode.success) == ("terminated", 0.5, False)
     assert [turn.valid for turn in episode.turns] == [True, True]
     assert [tool["function"]["name"] for tool in episode.tools] == ["look-up", "leave", "answer"]
+
+
+def connected(**status: Any) -> Any:
+    """Return a connection whose tools are `reset` and `act`, which has a structured result."""
+    tools = [SimpleNamespace(name=name, description="", input_schema={"type": "object"}) for name in ("reset", "act")]
+
+    def called(name: str, _: Any) -> Any:
+        return SimpleNamespace(is_error=False, structured_content=status if name == "act" else {}, content=[])
+
+    return SimpleNamespace(tools=tools, instructions="", call=called, close=lambda: None)
+
+
+@pytest.mark.parametrize(("reward", "success"), [(1.0, False), (2.0, True)])
+def test_a_graded_answer_is_a_success_at_the_highest_grade(
+    questions: str, monkeypatch: pytest.MonkeyPatch, reward: float, success: bool
+) -> None:
+    monkeypatch.setattr(McpEnv, "_connected", connected())
+    monkeypatch.setattr(sys.modules[__name__], "shorter", lambda *_: reward)
+    env = make(f"mcp:{SERVER}", questions=questions, reward=f"{__name__}:shorter", high=2)
+    env.reset(options={"task": "capital/norway"})
+    *_, info = env.step(call("answer", text="Oslo"))
+    assert (info["score"], info["success"]) == (reward / 2, success)
+
+
+@pytest.mark.parametrize(
+    ("status", "flags"),
+    [
+        ({"done": True, "truncated": True}, (False, True)),
+        ({"terminated": True, "truncated": True}, (True, False)),
+        ({"done": True}, (True, False)),
+        ({"truncated": True}, (False, True)),
+        ({}, (False, False)),
+    ],
+)
+def test_an_episode_that_a_server_truncates_is_not_terminated(
+    monkeypatch: pytest.MonkeyPatch, status: dict[str, bool], flags: tuple[bool, bool]
+) -> None:
+    monkeypatch.setattr(McpEnv, "_connected", connected(**status))
+    env = make(f"mcp:{SERVER}")
+    env.reset(options={"split": "test"})
+    _, _, *found, _ = env.step(call("act"))
+    assert tuple(found) == flags
 
 
 def test_the_tools_of_a_server_are_functions_over_http_and_in_python(questions: str) -> None:

@@ -191,7 +191,7 @@ class VllmCore:
             try:
                 # vLLM's allocator reports an error at the next allocation if what it frees is asleep.
                 self._wake("weights", "kv_cache")
-            except RuntimeError as error:
+            except Exception as error:  # noqa: BLE001 - of a core that died, the rest must be freed whatever is raised
                 _logger.warning("vLLM can't be woken to be closed, so this process may have no other one: %r", error)
             # What compiled code refers to. vLLM does this when the engine is collected, if the model is still there.
             self._engine._finalizer()
